@@ -1,0 +1,31 @@
+"""What can go wrong, as one small tree.
+
+TouchlineError
+├── UsageError       the call, a configuration or a file was wrong: mend it and call again
+│   └── MissingError   something needed is not installed; the text names what to install
+└── RunError         the run failed although the call was right
+    └── NonFiniteError   a NaN or an infinity at a border; the text names behavior, agent and step
+
+The command line turns a UsageError into exit code 2 and a RunError into 1, each as one line.
+Leaves that belong to one module (the wire's, for example) live there and derive from these.
+"""
+
+
+class TouchlineError(Exception):
+    """Everything that Touchline raises on purpose."""
+
+
+class UsageError(TouchlineError):
+    """The call, a configuration or a file was wrong: says what was expected, what came, what to do."""
+
+
+class MissingError(UsageError):
+    """Something needed is not installed: says how to install it."""
+
+
+class RunError(TouchlineError):
+    """The run failed although it was called rightly."""
+
+
+class NonFiniteError(RunError):
+    """A NaN or an infinity arrived where numbers are expected."""

@@ -1,0 +1,204 @@
+"""What a behavior observes and does.
+
+Agents that share a policy share a behavior, and a behavior is described by one `BehaviorSpec`. Names and
+meaning follow ML-Agents' low-level Python API (`mlagents_envs.base_env`, 1.1.0), so code written for it
+ports by changing the import. Here every value is checked when it is built.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from touchline.errors import UsageError
+
+
+class DimensionProperty(enum.IntFlag):
+    """What may be assumed of one axis of an observation; bit flags as on the wire."""
+
+    UNSPECIFIED = 0
+    NONE = 1
+    TRANSLATIONAL_EQUIVARIANCE = 2
+    VARIABLE_SIZE = 4
+
+
+class ObservationType(enum.IntEnum):
+    """What an observation is for: seeing the world, or knowing the goal."""
+
+    DEFAULT = 0
+    GOAL_SIGNAL = 1
+
+
+@dataclass(frozen=True)
+class ObservationSpec:
+    """One sensor: its shape without the batch axis, and its name as the sender spells it.
+
+    Rank 1 is a vector, rank 2 a variable-length list of entities, rank 3 an image or grid. Whether an image
+    is HWC or CHW is the sender's choice; from slots onward it is CHW.
+    """
+
+    shape: tuple[int, ...]
+    dimension_property: tuple[DimensionProperty, ...] = ()
+    observation_type: ObservationType = ObservationType.DEFAULT
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
+        if any(n < 1 for n in self.shape):
+            raise UsageError(f"observation {self.name!r}: every axis needs a size of 1 or more, got {self.shape}")
+        properties = tuple(DimensionProperty(p) for p in self.dimension_property)
+        properties = properties or (DimensionProperty.UNSPECIFIED,) * len(self.shape)
+        if len(properties) != len(self.shape):
+            raise UsageError(
+                f"observation {self.name!r}: {len(self.shape)} axes but {len(properties)} dimension properties"
+            )
+        object.__setattr__(self, "dimension_property", properties)
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """How many continuous actions an agent takes, and how many choices each discrete branch offers."""
+
+    continuous_size: int = 0
+    discrete_branches: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "discrete_branches", tuple(int(n) for n in self.discrete_branches))
+        if self.continuous_size < 0:
+            raise UsageError(f"continuous_size must be 0 or more, got {self.continuous_size}")
+        if any(n < 1 for n in self.discrete_branches):
+            raise UsageError(f"every branch needs 1 choice or more, got {self.discrete_branches}")
+
+    @property
+    def discrete_size(self) -> int:
+        """The number of discrete branches."""
+        return len(self.discrete_branches)
+
+    @property
+    def mask_size(self) -> int:
+        """The number of choices of all branches together: the width of a flat action mask."""
+        return sum(self.discrete_branches)
+
+    def is_continuous(self) -> bool:
+        """Whether there are continuous actions and no others."""
+        return self.continuous_size > 0 and not self.discrete_branches
+
+    def is_discrete(self) -> bool:
+        """Whether there are discrete branches and nothing else."""
+        return self.continuous_size == 0 and bool(self.discrete_branches)
+
+    def empty_action(self, n_agents: int) -> ActionTuple:
+        """Zeros for `n_agents` agents: what an agent without an action does."""
+        return ActionTuple(
+            np.zeros((n_agents, self.continuous_size), np.float32),
+            np.zeros((n_agents, self.discrete_size), np.int32),
+        )
+
+    def random_action(self, n_agents: int, rng: np.random.Generator | None = None) -> ActionTuple:
+        """Uniform in [-1, 1) and over all choices, masks ignored. Without `rng`, fresh entropy is used."""
+        rng = rng or np.random.default_rng()
+        continuous = rng.uniform(-1.0, 1.0, (n_agents, self.continuous_size)).astype(np.float32)
+        discrete = rng.integers(0, self.discrete_branches or 1, (n_agents, self.discrete_size), np.int32)
+        return ActionTuple(continuous, discrete)
+
+    @staticmethod
+    def create_continuous(continuous_size: int) -> ActionSpec:
+        """A spec of continuous actions only."""
+        return ActionSpec(continuous_size, ())
+
+    @staticmethod
+    def create_discrete(discrete_branches: Sequence[int]) -> ActionSpec:
+        """A spec of discrete branches only."""
+        return ActionSpec(0, tuple(discrete_branches))
+
+    @staticmethod
+    def create_hybrid(continuous_size: int, discrete_branches: Sequence[int]) -> ActionSpec:
+        """A spec of both kinds."""
+        return ActionSpec(continuous_size, tuple(discrete_branches))
+
+
+@dataclass(frozen=True)
+class BehaviorSpec:
+    """What all agents of one behavior observe, sensor by sensor, and do."""
+
+    observation_specs: tuple[ObservationSpec, ...]
+    action_spec: ActionSpec
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "observation_specs", tuple(self.observation_specs))
+
+    @property
+    def observation_size(self) -> int:
+        """How many numbers one agent observes, all sensors together."""
+        return sum(prod(o.shape) for o in self.observation_specs)
+
+
+class ActionTuple:
+    """The actions of N agents: `continuous` float32 [N, C] and `discrete` int32 [N, branches].
+
+    A part that is not given has width 0. Arrays are kept, not copied, when they have the right type.
+    """
+
+    __slots__ = ("_continuous", "_discrete")
+
+    def __init__(self, continuous: ArrayLike | None = None, discrete: ArrayLike | None = None) -> None:
+        self._continuous: NDArray[np.float32] | None = None
+        self._discrete: NDArray[np.int32] | None = None
+        if continuous is not None:
+            self.add_continuous(continuous)
+        if discrete is not None:
+            self.add_discrete(discrete)
+
+    @property
+    def continuous(self) -> NDArray[np.float32]:
+        if self._continuous is None:
+            return np.zeros((0 if self._discrete is None else len(self._discrete), 0), np.float32)
+        return self._continuous
+
+    @property
+    def discrete(self) -> NDArray[np.int32]:
+        if self._discrete is None:
+            return np.zeros((0 if self._continuous is None else len(self._continuous), 0), np.int32)
+        return self._discrete
+
+    def add_continuous(self, continuous: ArrayLike) -> None:
+        """Set the continuous part, [N, C]."""
+        self._continuous = self._checked("continuous", np.asarray(continuous), np.float32, self._discrete)
+
+    def add_discrete(self, discrete: ArrayLike) -> None:
+        """Set the discrete part, [N, branches]: the index chosen in each branch."""
+        self._discrete = self._checked("discrete", np.asarray(discrete), np.int32, self._continuous)
+
+    @staticmethod
+    def _checked(part: str, value: NDArray[Any], dtype: Any, other: NDArray[Any] | None) -> NDArray[Any]:
+        if value.ndim != 2:
+            raise UsageError(f"{part} actions: expected two axes [agents, actions], got shape {value.shape}")
+        if other is not None and len(other) != len(value):
+            raise UsageError(f"{part} actions are for {len(value)} agents, the other part is for {len(other)}")
+        return value.astype(dtype, copy=False)
+
+    def __len__(self) -> int:
+        return max(len(self.continuous), len(self.discrete))
+
+    def __repr__(self) -> str:
+        return f"ActionTuple(continuous={self.continuous.shape}, discrete={self.discrete.shape})"
+
+
+def base_name(behavior: str) -> str:
+    """The behavior's name without its team: `SoccerTwos?team=1` -> `SoccerTwos`.
+
+    Learners are keyed by base name, data by full name.
+    """
+    return behavior.partition("?")[0]
+
+
+def team_of(behavior: str) -> int:
+    """The team in a full behavior name, 0 when it names none."""
+    _, _, query = behavior.partition("?team=")
+    return int(query) if query.isdigit() else 0

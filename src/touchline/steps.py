@@ -1,0 +1,151 @@
+"""What arrived: agents that must decide, and agents whose episode ended.
+
+One exchange with a world holds, per behavior, a `DecisionSteps` and a `TerminalSteps`. An agent can be in
+both (its old episode ended, its new one began), in one, or in neither (it is simply not due). Names and
+meaning follow ML-Agents' low-level Python API (`mlagents_envs.base_env`, 1.1.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchline.specs import BehaviorSpec
+
+
+@dataclass(frozen=True)
+class DecisionStep:
+    """One agent that needs an action; `action_mask` has one array per branch, True = forbidden."""
+
+    obs: list[NDArray[Any]]
+    reward: float
+    agent_id: int
+    action_mask: list[NDArray[np.bool_]] | None
+    group_id: int
+    group_reward: float
+
+
+@dataclass(frozen=True)
+class TerminalStep:
+    """One agent whose episode ended; `interrupted` when it was cut short rather than finished."""
+
+    obs: list[NDArray[Any]]
+    reward: float
+    interrupted: bool
+    agent_id: int
+    group_id: int
+    group_reward: float
+
+
+@dataclass(frozen=True, eq=False)
+class DecisionSteps(Mapping[int, DecisionStep]):
+    """N agents that need an action, as arrays; also a mapping agent id -> `DecisionStep`.
+
+    `obs` one array [N, *shape] per sensor · `reward` float32 [N] since the agent's last decision ·
+    `agent_id` int32 [N] · `action_mask` one bool [N, choices] per branch, True = forbidden, or None ·
+    `group_id` int32 [N], 0 = no group · `group_reward` float32 [N].
+    """
+
+    obs: list[NDArray[Any]]
+    reward: NDArray[np.float32]
+    agent_id: NDArray[np.int32]
+    action_mask: list[NDArray[np.bool_]] | None
+    group_id: NDArray[np.int32]
+    group_reward: NDArray[np.float32]
+
+    @cached_property
+    def agent_id_to_index(self) -> dict[int, int]:
+        return {int(agent): row for row, agent in enumerate(self.agent_id)}
+
+    def __len__(self) -> int:
+        return len(self.agent_id)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.agent_id_to_index)
+
+    def __getitem__(self, agent_id: int) -> DecisionStep:
+        row = _row_of(self.agent_id_to_index, agent_id, "needs a decision")
+        return DecisionStep(
+            obs=[o[row] for o in self.obs],
+            reward=float(self.reward[row]),
+            agent_id=int(agent_id),
+            action_mask=None if self.action_mask is None else [m[row] for m in self.action_mask],
+            group_id=int(self.group_id[row]),
+            group_reward=float(self.group_reward[row]),
+        )
+
+    @staticmethod
+    def empty(spec: BehaviorSpec) -> DecisionSteps:
+        """No agents at all."""
+        return DecisionSteps(
+            obs=[np.zeros((0, *o.shape), np.float32) for o in spec.observation_specs],
+            reward=np.zeros(0, np.float32),
+            agent_id=np.zeros(0, np.int32),
+            action_mask=None,
+            group_id=np.zeros(0, np.int32),
+            group_reward=np.zeros(0, np.float32),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TerminalSteps(Mapping[int, TerminalStep]):
+    """N agents whose episode ended, as arrays; also a mapping agent id -> `TerminalStep`.
+
+    `obs` holds the true last observations. Other fields as in `DecisionSteps`; `interrupted` bool [N].
+    """
+
+    obs: list[NDArray[Any]]
+    reward: NDArray[np.float32]
+    interrupted: NDArray[np.bool_]
+    agent_id: NDArray[np.int32]
+    group_id: NDArray[np.int32]
+    group_reward: NDArray[np.float32]
+
+    @cached_property
+    def agent_id_to_index(self) -> dict[int, int]:
+        return {int(agent): row for row, agent in enumerate(self.agent_id)}
+
+    def __len__(self) -> int:
+        return len(self.agent_id)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.agent_id_to_index)
+
+    def __getitem__(self, agent_id: int) -> TerminalStep:
+        row = _row_of(self.agent_id_to_index, agent_id, "ended an episode")
+        return TerminalStep(
+            obs=[o[row] for o in self.obs],
+            reward=float(self.reward[row]),
+            interrupted=bool(self.interrupted[row]),
+            agent_id=int(agent_id),
+            group_id=int(self.group_id[row]),
+            group_reward=float(self.group_reward[row]),
+        )
+
+    @staticmethod
+    def empty(spec: BehaviorSpec) -> TerminalSteps:
+        """No agents at all."""
+        return TerminalSteps(
+            obs=[np.zeros((0, *o.shape), np.float32) for o in spec.observation_specs],
+            reward=np.zeros(0, np.float32),
+            interrupted=np.zeros(0, np.bool_),
+            agent_id=np.zeros(0, np.int32),
+            group_id=np.zeros(0, np.int32),
+            group_reward=np.zeros(0, np.float32),
+        )
+
+
+Exchange = Mapping[str, tuple[DecisionSteps, TerminalSteps]]
+"""One message from a world: full behavior name -> who must decide, who ended."""
+
+
+def _row_of(index: Mapping[int, int], agent_id: int, what: str) -> int:
+    try:
+        return index[int(agent_id)]
+    except KeyError:
+        raise KeyError(f"no agent with id {agent_id} {what} here; those that do: {sorted(index)[:20]}") from None
