@@ -1,0 +1,102 @@
+"""The contract that every world keeps, and the recipe that makes one.
+
+An `Env` speaks `specs` and `steps`: whatever comes after cannot tell Unity from MuJoCo. An `EnvRecipe` is
+all that worker processes, checkpoints and command lines need to carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchline.errors import UsageError
+from touchline.parameters import ParameterValue
+from touchline.specs import ActionTuple, BehaviorSpec
+from touchline.steps import DecisionSteps, TerminalSteps
+
+
+class Env(Protocol):
+    """A world of agents. One `step` is one exchange: actions out, then who must decide and who ended."""
+
+    @property
+    def behaviors(self) -> Mapping[str, BehaviorSpec]:
+        """Full behavior name -> spec. A live view: a Unity world may show more behaviors later."""
+
+    def capacity(self, behavior: str) -> int | None:
+        """The most agents of this behavior that can live at once, or None when nobody knows."""
+
+    def reset(self, seed: int | None = None, parameters: Mapping[str, ParameterValue] | None = None) -> None:
+        """Restart the whole world. The same seed gives the same path; None goes on with the random streams."""
+
+    def set_actions(self, behavior: str, actions: ActionTuple) -> None:
+        """Actions for the agents of `steps(behavior)[0]`, in that order. Agents without one do nothing (zeros)."""
+
+    def step(self) -> None:
+        """Deliver the actions and wait for the next exchange."""
+
+    def steps(self, behavior: str) -> tuple[DecisionSteps, TerminalSteps]:
+        """Who must decide and who ended in the last exchange. Never changed by later steps."""
+
+    def state(self) -> dict[str, NDArray[Any]] | None:
+        """Everything needed to continue from here bit for bit, or None when the world cannot tell (Unity)."""
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from what `state` returned in a world of the same recipe."""
+
+    def render(self, area: int = 0, width: int = 640, height: int = 480) -> NDArray[np.uint8]:
+        """One area as a picture [H, W, 3]."""
+
+    def close(self) -> None:
+        """Let go of processes, ports, threads and graphics. Twice is fine."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@dataclass(frozen=True)
+class EnvRecipe:
+    """How to make a world: frozen, picklable, comparable.
+
+    `world` names an entry of `WORLDS`, `target` what to open there (a scene's name, a player's path).
+    `num_areas` None means the world's own number. `options` belong to one world only.
+    """
+
+    world: str
+    target: str
+    num_areas: int | None = None
+    seed: int = 0
+    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.world not in WORLDS:
+            raise UsageError(f"unknown world {self.world!r}; worlds: {', '.join(WORLDS)}")
+        if self.num_areas is not None and self.num_areas < 1:
+            raise UsageError(f"num_areas must be 1 or more, got {self.num_areas}")
+
+    @staticmethod
+    def parse(env: str | EnvRecipe, **changes: Any) -> EnvRecipe:
+        """A recipe from an ENV as people type it: a scene's name so far."""
+        recipe = env if isinstance(env, EnvRecipe) else EnvRecipe("scene", env)
+        return replace(recipe, **changes)
+
+
+WORLDS = {"scene": "scene_env:open_scene"}
+"""World -> module and function(recipe) -> Env; imported only when made."""
+
+
+def make(recipe: EnvRecipe | str) -> Env:
+    """Open a world, from a recipe or from an ENV as people type it."""
+    recipe = EnvRecipe.parse(recipe)
+    module, _, opener = WORLDS[recipe.world].partition(":")
+    env: Env = getattr(import_module(f"touchline.envs.{module}"), opener)(recipe)
+    return env

@@ -1,0 +1,183 @@
+"""A scene in process, as an Env: checks what callers send, keeps the last exchange, saves and restores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchline.envs.actions import check_actions
+from touchline.envs.env import EnvRecipe
+from touchline.errors import UsageError
+from touchline.parameters import ParameterValue
+from touchline.scenes import scene_class
+from touchline.scenes.scene import Scene
+from touchline.specs import ActionTuple, BehaviorSpec
+from touchline.steps import DecisionSteps, Exchange, TerminalSteps
+
+
+def open_scene(recipe: EnvRecipe) -> SceneEnv:
+    """The world "scene". Options: `num_threads`, simulation threads (0: all processors, the default)."""
+    unknown = set(recipe.options) - {"num_threads"}
+    if unknown:
+        raise UsageError(
+            f"scene {recipe.target}: unknown option {sorted(unknown)[0]!r}; it knows: num_threads"
+        )
+    cls = scene_class(recipe.target)
+    scene = cls(recipe.num_areas or cls.unity_areas, num_threads=int(recipe.options.get("num_threads", 0)))  # type: ignore[call-arg]
+    return SceneEnv(scene, recipe.seed, recipe.parameters)
+
+
+class SceneEnv:
+    """One scene, stepped exchange by exchange. Use as a context manager, or call `close`."""
+
+    def __init__(
+        self, scene: Scene, seed: int = 0, parameters: Mapping[str, ParameterValue] | None = None
+    ) -> None:
+        self.scene = scene
+        self._seed: int | None = seed
+        self._exchange: Exchange | None = None
+        self._exchanges = 0
+        self._pending: set[str] = set()
+        self.set_parameters(parameters or {})
+
+    @property
+    def behaviors(self) -> Mapping[str, BehaviorSpec]:
+        return self.scene.academy.behaviors
+
+    @property
+    def num_areas(self) -> int:
+        return len(self.scene.academy.agent_id)
+
+    def capacity(self, behavior: str) -> int | None:
+        return self.scene.capacity(behavior)
+
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
+        """Set environment parameters in mid-run; each acts when the scene reads it next."""
+        for name, value in parameters.items():
+            self.scene.set_parameter(name, value)
+
+    def reset(self, seed: int | None = None, parameters: Mapping[str, ParameterValue] | None = None) -> None:
+        scene, academy = self.scene, self.scene.academy
+        self.set_parameters(parameters or {})
+        seed, self._seed = (self._seed if seed is None else seed), None
+        if seed is not None:
+            scene.streams.restart(seed)
+            academy.restart()
+            scene.restart()
+        else:
+            academy.restart_clock()
+        scene.begin_episodes(np.flatnonzero(academy.enabled))
+        self._receive(academy.collect(scene))
+
+    def set_actions(self, behavior: str, actions: ActionTuple) -> None:
+        decisions, _ = self.steps(behavior)
+        check_actions(
+            self.scene.name,
+            behavior,
+            self.behaviors[behavior].action_spec,
+            actions,
+            decisions,
+            self._exchanges,
+        )
+        self.scene.academy.set_actions(behavior, actions)
+        self._pending.discard(behavior)
+
+    def step(self) -> None:
+        academy = self.scene.academy
+        for behavior in self._pending:
+            count = len(self.steps(behavior)[0])
+            academy.set_actions(behavior, self.behaviors[behavior].action_spec.empty_action(count))
+        self._receive(academy.advance(self.scene))
+
+    def steps(self, behavior: str) -> tuple[DecisionSteps, TerminalSteps]:
+        if self._exchange is None:
+            raise UsageError(f"{self.scene.name}: call reset() before asking for steps")
+        if behavior not in self._exchange:
+            raise UsageError(
+                f"{self.scene.name}: unknown behavior {behavior!r}; behaviors: {', '.join(self._exchange)}"
+            )
+        return self._exchange[behavior]
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Scene, Academy, random streams and the last exchange. Floats are kept as they are."""
+        parts = {
+            "scene": self.scene.state(),
+            "academy": self.scene.academy.state(),
+            "streams": self.scene.streams.state(),
+            "exchange": _flattened(self._exchange or {}),
+        }
+        return {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        def part(prefix: str) -> dict[str, NDArray[Any]]:
+            return {k.removeprefix(prefix + "/"): v for k, v in state.items() if k.startswith(prefix + "/")}
+
+        self.scene.streams.load_state(part("streams"))
+        self.scene.academy.load_state(part("academy"))
+        self.scene.load_state(part("scene"))
+        self._seed = None
+        self._receive(
+            {name: _unflattened(part(f"exchange/{name}"), spec) for name, spec in self.behaviors.items()}
+        )
+
+    def render(self, area: int = 0, width: int = 640, height: int = 480) -> NDArray[np.uint8]:
+        if not 0 <= area < self.num_areas:
+            raise UsageError(f"{self.scene.name}: area must be 0 to {self.num_areas - 1}, got {area}")
+        return self.scene.render(area, width, height)
+
+    def close(self) -> None:
+        self.scene.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _receive(self, exchange: Exchange | None) -> None:
+        assert exchange is not None, "after a reset every agent decides"
+        self._exchange = exchange
+        self._exchanges += 1
+        self._pending = {name for name, (decisions, _) in exchange.items() if len(decisions)}
+
+
+def _flattened(exchange: Exchange) -> dict[str, NDArray[Any]]:
+    flat: dict[str, NDArray[Any]] = {}
+    for name, pair in exchange.items():
+        for kind, steps in zip(("decision", "terminal"), pair, strict=True):
+            for key, value in vars(steps).items():
+                if key == "agent_id_to_index" or value is None:
+                    continue
+                if isinstance(value, list):
+                    flat |= {f"{name}/{kind}/{key}/{i}": part.copy() for i, part in enumerate(value)}
+                else:
+                    flat[f"{name}/{kind}/{key}"] = value.copy()
+    return flat
+
+
+def _unflattened(flat: Mapping[str, NDArray[Any]], spec: BehaviorSpec) -> tuple[DecisionSteps, TerminalSteps]:
+    def fields(kind: str) -> dict[str, Any]:
+        return {k.removeprefix(kind + "/"): v.copy() for k, v in flat.items() if k.startswith(kind + "/")}
+
+    def parts(values: dict[str, Any], key: str) -> list[Any]:
+        return [
+            values.pop(name)
+            for name in sorted((k for k in values if k.startswith(key + "/")), key=_part_number)
+        ]
+
+    decision, terminal = fields("decision"), fields("terminal")
+    decision |= {"obs": parts(decision, "obs"), "action_mask": parts(decision, "action_mask") or None}
+    terminal |= {"obs": parts(terminal, "obs")}
+    if not decision["obs"]:
+        return DecisionSteps.empty(spec), TerminalSteps.empty(spec)
+    return DecisionSteps(**decision), TerminalSteps(**terminal)
+
+
+def _part_number(name: str) -> int:
+    return int(name.rpartition("/")[2])

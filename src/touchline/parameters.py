@@ -1,0 +1,102 @@
+"""Environment parameters: a name, and a value or a distribution that the world draws from at each read.
+
+The kinds are those that ML-Agents' environment-parameters side channel carries. A world declares what it
+knows as `Parameter`s; whoever runs it sets `ParameterValue`s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchline.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Evenly spread over [low, high]."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.high:
+            raise UsageError(f"uniform sampler: expected low <= high, got {self.low} and {self.high}")
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    def quantile(self, u: NDArray[np.float64], v: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Draws made from two independent uniform numbers in [0, 1) each."""
+        return self.low + (self.high - self.low) * u + 0.0 * v
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Normal with this mean and standard deviation; a world clips it to what it can take."""
+
+    mean: float
+    std: float
+
+    def __post_init__(self) -> None:
+        if not self.std >= 0:
+            raise UsageError(f"gaussian sampler: expected a standard deviation of 0 or more, got {self.std}")
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return self.mean, self.mean
+
+    def quantile(self, u: NDArray[np.float64], v: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Draws made from two independent uniform numbers in [0, 1) each (Box and Muller 1958)."""
+        radius = np.sqrt(-2.0 * np.log1p(-u))
+        return self.mean + self.std * radius * np.cos(2.0 * np.pi * v)
+
+
+@dataclass(frozen=True)
+class MultiRangeUniform:
+    """Evenly spread over one of several [low, high] ranges, a range chosen by its length."""
+
+    intervals: tuple[tuple[float, float], ...]
+
+    def __post_init__(self) -> None:
+        if not self.intervals or any(low > high for low, high in self.intervals):
+            raise UsageError(f"multi-range sampler: expected ranges with low <= high, got {self.intervals}")
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return min(low for low, _ in self.intervals), max(high for _, high in self.intervals)
+
+    def quantile(self, u: NDArray[np.float64], v: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Draws made from two independent uniform numbers in [0, 1) each."""
+        low, high = np.asarray(self.intervals, np.float64).T
+        ends = np.cumsum(high - low)
+        if ends[-1] == 0.0:  # every range is a point
+            chosen = (u * len(low)).astype(np.intp)
+        else:
+            chosen = np.minimum(np.searchsorted(ends, u * ends[-1], side="right"), len(low) - 1)
+        return np.asarray(low[chosen] + (high - low)[chosen] * v)
+
+
+Sampler = Uniform | Gaussian | MultiRangeUniform
+ParameterValue = float | Sampler
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One environment parameter of a world: its default, the range it can take, and what it does."""
+
+    default: float
+    low: float
+    high: float
+    meaning: str
+
+    def check(self, world: str, name: str, value: ParameterValue) -> None:
+        """Raise a UsageError unless every value that `value` can give is in range."""
+        ends = value.bounds if isinstance(value, Sampler) else (float(value), float(value))
+        if not all(self.low <= end <= self.high for end in ends):
+            raise UsageError(
+                f"{world}: parameter {name!r} ({self.meaning}) takes {self.low:g} to {self.high:g}, got {value}"
+            )

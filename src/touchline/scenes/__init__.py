@@ -1,0 +1,30 @@
+"""Twins of ML-Agents' example scenes on open physics: `SCENES` maps Unity's scene names to their modules."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from touchline.errors import UsageError
+
+if TYPE_CHECKING:
+    from touchline.scenes.scene import Scene
+
+SCENES = {
+    "3DBall": "ball_3d:Ball3D",
+    "3DBallHard": "ball_3d:Ball3DHard",
+    "Basic": "basic:Basic",
+}
+"""Unity's scene name -> module and class; imported only when made, since physics takes time to load."""
+
+
+def scene_class(name: str) -> type[Scene]:
+    """The class of a scene, by Unity's name for it."""
+    if name not in SCENES:
+        near = difflib.get_close_matches(name, SCENES, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise UsageError(f"unknown scene {name!r}; {hint}scenes: {', '.join(SCENES)}")
+    module, _, cls = SCENES[name].partition(":")
+    found: type[Scene] = getattr(import_module(f"touchline.scenes.{module}"), cls)
+    return found

@@ -1,0 +1,261 @@
+"""Unity's Academy, for A areas of G agents at once: who decides when, whose episode ended, what was earned.
+
+One Academy step is one physics step. The order within it (`docs/scenes.md`, "The clock"):
+
+    fixed update → decisions are due? → exchange, if anybody decides or has ended → act → overdue? → physics
+
+Agents are addressed by their index a * G + g in every array seen flat. There is no object per agent: ids,
+behaviors, groups, rewards and stored actions are arrays [A, G].
+
+Source: ML-Agents 3.0.0, `Academy.cs` and `Agent.cs`, as observed in running scenes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchline.specs import ActionTuple, BehaviorSpec
+from touchline.steps import DecisionSteps, Exchange, TerminalSteps
+
+Agents = NDArray[np.intp]
+"""Indices a * G + g of K agents."""
+
+
+class Life(Protocol):
+    """What the Academy asks of a scene: the part that differs from game to game."""
+
+    def fixed_update(self) -> None:
+        """Timers and area controllers, before the Academy looks at the agents."""
+
+    def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
+        """Read the sensors of K agents of one behavior: fresh arrays [K, *shape], and a frame for stacked ones."""
+
+    def action_mask(self, behavior: str, agents: Agents) -> list[NDArray[np.bool_]] | None:
+        """What K agents must not choose now, one [K, choices] per branch, True = forbidden."""
+
+    def act(self) -> None:
+        """Execute every enabled agent's stored action; rewards may be paid and episodes may end."""
+
+    def begin_episodes(self, agents: Agents) -> None:
+        """Start a new episode for these agents."""
+
+    def step_physics(self) -> None:
+        """Advance the physics by one step and handle what touched what."""
+
+
+class Academy:
+    """The bookkeeping that every scene shares. Arrays are [A, G] and may be read and written by the scene."""
+
+    def __init__(
+        self,
+        behaviors: Mapping[str, BehaviorSpec],
+        num_areas: int,
+        agents_per_area: int,
+        *,
+        decision_period: int = 5,
+        max_step: int = 0,
+    ) -> None:
+        self.behaviors = dict(behaviors)
+        self.names = list(behaviors)
+        self.decision_period = decision_period
+        self.max_step = max_step
+        shape = (num_areas, agents_per_area)
+        actions = [spec.action_spec for spec in behaviors.values()]
+        self.agent_id = np.zeros(shape, np.int32)
+        self.group_id = np.zeros(shape, np.int32)
+        self.behavior = np.zeros(shape, np.int8)
+        """Index into `names`; an agent may move to another behavior."""
+        self.enabled = np.ones(shape, np.bool_)
+        self.reward = np.zeros(shape, np.float32)
+        self.group_reward = np.zeros(shape, np.float32)
+        self.step_count = np.zeros(shape, np.int32)
+        """Academy steps of the running episode."""
+        self.requested = np.zeros(shape, np.bool_)
+        """A decision is due at the next Academy step, whatever the grid says."""
+        self.continuous = np.zeros((*shape, max(a.continuous_size for a in actions)), np.float32)
+        self.discrete = np.zeros((*shape, max(a.discrete_size for a in actions)), np.int32)
+        self._told_end = np.zeros(shape, np.bool_)
+        self._due: dict[str, Agents] = {}
+        self._ended: dict[str, list[TerminalSteps]] = {name: [] for name in behaviors}
+        self._counters = np.zeros(2, np.int64)
+        self._everyone = np.arange(num_areas * agents_per_area)
+        self.restart()
+
+    @property
+    def clock(self) -> int:
+        """Academy steps since the last reset."""
+        return int(self._counters[0])
+
+    def restart(self) -> None:
+        """Everything as at the start of a world: first ids, no groups, nothing earned, nothing stored."""
+        for array in self._arrays().values():
+            array.fill(0)
+        self.enabled.fill(True)
+        self.agent_id.reshape(-1)[:] = self._everyone
+        self._counters[:] = 0, self.agent_id.size
+        self.forget_actions(self._everyone)
+        self._due = {}
+        for chunks in self._ended.values():
+            chunks.clear()
+
+    def restart_clock(self) -> None:
+        """What a RESET does: the decision grid starts anew, running episodes vanish without an end."""
+        self._counters[0] = 0
+        for array in (self.step_count, self.reward, self.group_reward, self.requested, self._told_end):
+            array.fill(0)
+        self.forget_actions(self._everyone)
+        for chunks in self._ended.values():
+            chunks.clear()
+
+    def set_actions(self, behavior: str, actions: ActionTuple) -> None:
+        """Store the actions of those agents of `behavior` that decided in the last exchange, in its order."""
+        agents = self._due[behavior]
+        spec = self.behaviors[behavior].action_spec
+        if spec.continuous_size:
+            self._flat_actions(self.continuous)[agents, : spec.continuous_size] = actions.continuous
+        if spec.discrete_size:
+            self._flat_actions(self.discrete)[agents, : spec.discrete_size] = actions.discrete
+
+    def forget_actions(self, agents: Agents) -> None:
+        """Let these agents do nothing (zeros) until their next decision."""
+        self._flat_actions(self.continuous)[agents] = 0.0
+        self._flat_actions(self.discrete)[agents] = 0
+
+    def end(self, life: Life, agents: Agents, *, interrupted: bool = False) -> None:
+        """Close the episodes of K agents: their sensors are read and their rewards leave with the terminal step.
+
+        A second end before the agent has decided again is swallowed. The caller begins the next episodes.
+        """
+        flat = np.asarray(agents)
+        fresh = flat[~self._told_end.reshape(-1)[flat]]
+        for name, chosen in self._by_behavior(fresh):
+            self._ended[name].append(
+                TerminalSteps(
+                    obs=life.observe(name, chosen),
+                    reward=self.reward.reshape(-1)[chosen],
+                    interrupted=np.full(len(chosen), interrupted),
+                    agent_id=self.agent_id.reshape(-1)[chosen],
+                    group_id=self.group_id.reshape(-1)[chosen],
+                    group_reward=self.group_reward.reshape(-1)[chosen],
+                )
+            )
+        self.reward.reshape(-1)[fresh] = 0.0
+        self.group_reward.reshape(-1)[fresh] = 0.0
+        self._told_end.reshape(-1)[fresh] = True
+        self.step_count.reshape(-1)[flat] = 0
+        self.forget_actions(flat)
+
+    def disable(self, life: Life, agents: Agents) -> None:
+        """Take K agents out of the world: their episodes end (not interrupted) and they decide no more."""
+        self.end(life, agents)
+        self.enabled.reshape(-1)[agents] = False
+
+    def enable(self, agents: Agents) -> None:
+        """Bring K agents back into the world, in this order, each under the next unused id."""
+        self.enabled.reshape(-1)[agents] = True
+        self.agent_id.reshape(-1)[agents] = self._counters[1] + np.arange(len(agents))
+        self._counters[1] += len(agents)
+        self.step_count.reshape(-1)[agents] = 0
+        self._told_end.reshape(-1)[agents] = False
+
+    def advance(self, life: Life) -> Exchange:
+        """Act, step and repeat until somebody decides or has ended: the next exchange."""
+        while True:
+            life.act()
+            self._close_overdue(life)
+            life.step_physics()
+            life.fixed_update()
+            exchange = self.collect(life)
+            if exchange is not None:
+                return exchange
+
+    def collect(self, life: Life) -> Exchange | None:
+        """One look at the agents: the exchange that is due now, or None."""
+        deciding = self._deciding()
+        self._counters[0] += 1
+        self.step_count += self.enabled
+        if not len(deciding) and not any(self._ended.values()):
+            return None
+        self._due = dict.fromkeys(self.names, deciding[:0])
+        decisions = {}
+        for name, agents in self._by_behavior(deciding):
+            self._due[name] = agents
+            decisions[name] = DecisionSteps(
+                obs=life.observe(name, agents),
+                reward=self.reward.reshape(-1)[agents],
+                agent_id=self.agent_id.reshape(-1)[agents],
+                action_mask=life.action_mask(name, agents),
+                group_id=self.group_id.reshape(-1)[agents],
+                group_reward=self.group_reward.reshape(-1)[agents],
+            )
+        for array in (self.reward, self.group_reward, self.requested, self._told_end):
+            array.reshape(-1)[deciding] = 0
+        exchange = {
+            name: (decisions.get(name) or DecisionSteps.empty(spec), _joined(self._ended[name], spec))
+            for name, spec in self.behaviors.items()
+        }
+        for chunks in self._ended.values():
+            chunks.clear()
+        return exchange
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything needed to continue from the last exchange, as copies."""
+        due = {f"due/{name}": agents for name, agents in self._due.items()}
+        return {name: array.copy() for name, array in (self._arrays() | due).items()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from what `state` returned, in an Academy of the same sizes."""
+        for name, array in self._arrays().items():
+            array[...] = state[name]
+        self._due = {name: state[f"due/{name}"].copy() for name in self.names if f"due/{name}" in state}
+        for chunks in self._ended.values():
+            chunks.clear()
+
+    def _deciding(self) -> Agents:
+        if self.clock % self.decision_period == 0:
+            return self._everyone if self.enabled.all() else np.flatnonzero(self.enabled)
+        return np.flatnonzero(self.enabled & self.requested) if self.requested.any() else self._everyone[:0]
+
+    def _close_overdue(self, life: Life) -> None:
+        if self.max_step and self.step_count.max() >= self.max_step:
+            overdue = np.flatnonzero(self.enabled & (self.step_count >= self.max_step))
+            self.end(life, overdue, interrupted=True)
+            life.begin_episodes(overdue)
+
+    def _by_behavior(self, agents: Agents) -> list[tuple[str, Agents]]:
+        if len(self.names) == 1:
+            return [(self.names[0], agents)] if len(agents) else []
+        kind = self.behavior.reshape(-1)[agents]
+        split = [(name, agents[kind == k]) for k, name in enumerate(self.names)]
+        return [(name, chosen) for name, chosen in split if len(chosen)]
+
+    @staticmethod
+    def _flat_actions(actions: NDArray[Any]) -> NDArray[Any]:
+        return actions.reshape(-1, actions.shape[-1])
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        kept = vars(self)
+        return {
+            name.strip("_"): value
+            for name, value in kept.items()
+            if isinstance(value, np.ndarray) and name != "_everyone"
+        }
+
+
+def _joined(chunks: list[TerminalSteps], spec: BehaviorSpec) -> TerminalSteps:
+    if not chunks:
+        return TerminalSteps.empty(spec)
+    if len(chunks) == 1:
+        return chunks[0]
+    return TerminalSteps(
+        obs=[np.concatenate(parts) for parts in zip(*(c.obs for c in chunks), strict=True)],
+        reward=np.concatenate([c.reward for c in chunks]),
+        interrupted=np.concatenate([c.interrupted for c in chunks]),
+        agent_id=np.concatenate([c.agent_id for c in chunks]),
+        group_id=np.concatenate([c.group_id for c in chunks]),
+        group_reward=np.concatenate([c.group_reward for c in chunks]),
+    )
