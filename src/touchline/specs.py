@@ -51,9 +51,7 @@ class ObservationSpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
         if any(n < 1 for n in self.shape):
-            raise UsageError(
-                f"observation {self.name!r}: every axis needs a size of 1 or more, got {self.shape}"
-            )
+            raise UsageError(f"observation {self.name!r}: every axis needs a size of 1 or more, got {self.shape}")
         properties = tuple(DimensionProperty(p) for p in self.dimension_property)
         properties = properties or (DimensionProperty.UNSPECIFIED,) * len(self.shape)
         if len(properties) != len(self.shape):
@@ -182,9 +180,7 @@ class ActionTuple:
         if value.ndim != 2:
             raise UsageError(f"{part} actions: expected two axes [agents, actions], got shape {value.shape}")
         if other is not None and len(other) != len(value):
-            raise UsageError(
-                f"{part} actions are for {len(value)} agents, the other part is for {len(other)}"
-            )
+            raise UsageError(f"{part} actions are for {len(value)} agents, the other part is for {len(other)}")
         return value.astype(dtype, copy=False)
 
     def __len__(self) -> int:

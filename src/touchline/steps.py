@@ -148,6 +148,4 @@ def _row_of(index: Mapping[int, int], agent_id: int, what: str) -> int:
     try:
         return index[int(agent_id)]
     except KeyError:
-        raise KeyError(
-            f"no agent with id {agent_id} {what} here; those that do: {sorted(index)[:20]}"
-        ) from None
+        raise KeyError(f"no agent with id {agent_id} {what} here; those that do: {sorted(index)[:20]}") from None

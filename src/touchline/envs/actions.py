@@ -26,8 +26,8 @@ def check_actions(
     if not np.isfinite(actions.continuous).all():
         row = int(np.flatnonzero(~np.isfinite(actions.continuous).all(axis=1))[0])
         raise NonFiniteError(
-            f"{world}: {behavior}: agent {decisions.agent_id[row]} got the action {actions.continuous[row].tolist()} "
-            f"at exchange {exchange}; continuous actions must be finite numbers"
+            f"{world}: {behavior}: agent {decisions.agent_id[row]} got the action "
+            f"{actions.continuous[row].tolist()} at exchange {exchange}; continuous actions must be finite numbers"
         )
     if spec.discrete_size:
         _check_branches(world, behavior, spec, actions, decisions)
@@ -49,6 +49,6 @@ def _check_branches(
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
             raise ActionError(
-                f"{world}: {behavior}: agent {decisions.agent_id[row]}, branch {branch}: choice {chosen[row]} is masked; "
-                f"allowed: {np.flatnonzero(~forbidden[row]).tolist()}"
+                f"{world}: {behavior}: agent {decisions.agent_id[row]}, branch {branch}: "
+                f"choice {chosen[row]} is masked; allowed: {np.flatnonzero(~forbidden[row]).tolist()}"
             )

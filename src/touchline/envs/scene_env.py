@@ -23,9 +23,7 @@ def open_scene(recipe: EnvRecipe) -> SceneEnv:
     """The world "scene". Options: `num_threads`, simulation threads (0: all processors, the default)."""
     unknown = set(recipe.options) - {"num_threads"}
     if unknown:
-        raise UsageError(
-            f"scene {recipe.target}: unknown option {sorted(unknown)[0]!r}; it knows: num_threads"
-        )
+        raise UsageError(f"scene {recipe.target}: unknown option {sorted(unknown)[0]!r}; it knows: num_threads")
     cls = scene_class(recipe.target)
     scene = cls(recipe.num_areas or cls.unity_areas, num_threads=int(recipe.options.get("num_threads", 0)))  # type: ignore[call-arg]
     return SceneEnv(scene, recipe.seed, recipe.parameters)
@@ -34,9 +32,7 @@ def open_scene(recipe: EnvRecipe) -> SceneEnv:
 class SceneEnv:
     """One scene, stepped exchange by exchange. Use as a context manager, or call `close`."""
 
-    def __init__(
-        self, scene: Scene, seed: int = 0, parameters: Mapping[str, ParameterValue] | None = None
-    ) -> None:
+    def __init__(self, scene: Scene, seed: int = 0, parameters: Mapping[str, ParameterValue] | None = None) -> None:
         self.scene = scene
         self._seed: int | None = seed
         self._exchange: Exchange | None = None
@@ -120,9 +116,7 @@ class SceneEnv:
         self.scene.academy.load_state(part("academy"))
         self.scene.load_state(part("scene"))
         self._seed = None
-        self._receive(
-            {name: _unflattened(part(f"exchange/{name}"), spec) for name, spec in self.behaviors.items()}
-        )
+        self._receive({name: _unflattened(part(f"exchange/{name}"), spec) for name, spec in self.behaviors.items()})
 
     def render(self, area: int = 0, width: int = 640, height: int = 480) -> NDArray[np.uint8]:
         if not 0 <= area < self.num_areas:
@@ -166,10 +160,7 @@ def _unflattened(flat: Mapping[str, NDArray[Any]], spec: BehaviorSpec) -> tuple[
         return {k.removeprefix(kind + "/"): v.copy() for k, v in flat.items() if k.startswith(kind + "/")}
 
     def parts(values: dict[str, Any], key: str) -> list[Any]:
-        return [
-            values.pop(name)
-            for name in sorted((k for k in values if k.startswith(key + "/")), key=_part_number)
-        ]
+        return [values.pop(name) for name in sorted((k for k in values if k.startswith(key + "/")), key=_part_number)]
 
     decision, terminal = fields("decision"), fields("terminal")
     decision |= {"obs": parts(decision, "obs"), "action_mask": parts(decision, "action_mask") or None}

@@ -52,9 +52,7 @@ class Streams:
         self.episode[areas] += 1
         self.drawn[areas] = 0
 
-    def uniform(
-        self, areas: NDArray[np.intp], count: int, low: float = 0.0, high: float = 1.0
-    ) -> NDArray[np.float64]:
+    def uniform(self, areas: NDArray[np.intp], count: int, low: float = 0.0, high: float = 1.0) -> NDArray[np.float64]:
         """The next `count` numbers in [low, high) of each of K areas: [K, count]."""
         blocks = -(-count // 4)
         counter = np.empty((len(areas), blocks, 4), np.uint32)
