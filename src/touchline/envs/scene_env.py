@@ -58,6 +58,11 @@ class SceneEnv:
             self.scene.set_parameter(name, value)
 
     def reset(self, seed: int | None = None, parameters: Mapping[str, ParameterValue] | None = None) -> None:
+        """With a seed, the start of that world; without, what Unity does on RESET.
+
+        That is new episodes, in which every agent does nothing (zeros) for one physics step before it decides
+        (seen in recorded sessions).
+        """
         scene, academy = self.scene, self.scene.academy
         self.set_parameters(parameters or {})
         seed, self._seed = (self._seed if seed is None else seed), None
@@ -65,10 +70,12 @@ class SceneEnv:
             scene.streams.restart(seed)
             academy.restart()
             scene.restart()
+            scene.begin_episodes(np.flatnonzero(academy.enabled))
+            self._receive(academy.collect(scene))
         else:
             academy.restart_clock()
-        scene.begin_episodes(np.flatnonzero(academy.enabled))
-        self._receive(academy.collect(scene))
+            scene.begin_episodes(np.flatnonzero(academy.enabled))
+            self._receive(academy.advance(scene))
 
     def set_actions(self, behavior: str, actions: ActionTuple) -> None:
         decisions, _ = self.steps(behavior)
