@@ -104,10 +104,10 @@ class ExchangeDecoder:
         for parameters in output.rl_initialization_output.brain_parameters:
             self._announce(parameters)
         budget = ImageBudget()
-        exchange = {
-            name: self._decode_behavior(name, data, budget) for name, data in output.rl_output.agentInfos.items()
-        }
-        return self._empty | {name: pair for name, pair in exchange.items() if pair is not None}
+        infos = dict(output.rl_output.agentInfos.items())
+        order = dict.fromkeys([*self.behaviors, *self.announced, *infos])  # protobuf's maps have no order of their own
+        found = {name: self._decode_behavior(name, infos[name], budget) for name in order if name in infos}
+        return self._empty | {name: pair for name, pair in found.items() if pair is not None}
 
     def _announce(self, parameters: Any) -> None:
         name = parameters.brain_name
@@ -333,25 +333,24 @@ def encode_actions(actions: ActionTuple, dialect: Dialect) -> bytes:
     return _records(count, fields)
 
 
-def decode_actions(data: bytes, spec: ActionSpec, count: int) -> ActionTuple:
+def decode_actions(data: bytes, spec: ActionSpec, count: int, dialect: Dialect) -> ActionTuple:
     """The actions for `count` agents in a ListAgentActionProto. Entries that are missing or short are zeros."""
     values = MESSAGES.UnityRLInputProto.ListAgentActionProto.FromString(data).value[:count]
     actions = spec.empty_action(count)
-    for part, width, dtype in (
-        ("continuous", spec.continuous_size, "<f4"),
-        ("discrete", spec.discrete_size, np.int32),
-    ):
-        if not width:
-            continue
-        rows = [getattr(v, f"{part}_actions") for v in values]
-        out = getattr(actions, part)
-        if part == "continuous" and all(len(row) == 4 * width for row in rows):
-            out[: len(rows)] = np.frombuffer(b"".join(rows), dtype).reshape(-1, width)
-            continue
-        for i, row in enumerate(rows):
-            numbers = np.frombuffer(row[: len(row) // 4 * 4], dtype) if part == "continuous" else np.array(row, dtype)
-            out[i, : len(numbers)] = numbers[:width]
+    if dialect.reads_deprecated_actions:
+        rows = [np.array(v.vector_actions_deprecated, np.float32) for v in values]
+        _fill(actions.continuous if spec.continuous_size else actions.discrete, rows)
+        return actions
+    if spec.continuous_size:
+        _fill(actions.continuous, [np.frombuffer(v.continuous_actions, "<f4") for v in values])
+    if spec.discrete_size:
+        _fill(actions.discrete, [np.array(v.discrete_actions, np.int32) for v in values])
     return actions
+
+
+def _fill(out: NDArray[Any], rows: list[NDArray[Any]]) -> None:
+    for i, row in enumerate(rows):
+        out[i, : len(row)] = row[: out.shape[1]]
 
 
 def encode_agents(steps: DecisionSteps | TerminalSteps, spec: BehaviorSpec) -> bytes:

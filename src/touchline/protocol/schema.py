@@ -25,6 +25,7 @@ AS_BYTES = frozenset(
         "UnityRLOutputProto.agentInfos",  # map<string, bytes>: one slice per behavior
         "UnityRLInputProto.agent_actions",
         "ObservationProto.FloatData.data",
+        "AgentActionProto.continuous_actions",
     }
 )
 
