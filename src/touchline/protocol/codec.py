@@ -250,6 +250,15 @@ class _Agents(NamedTuple):
         return self._replace(numbers=self.numbers[:, rows], agents=self.agents[rows], places=self.places[rows])
 
 
+def warm_up() -> None:
+    """Compile the scan now (two seconds, once on a machine), not within the first exchange."""
+    spec = BehaviorSpec((ObservationSpec((1,)),), ActionSpec(0, (2,)))
+    zeros, ids = np.zeros(1, np.float32), np.zeros(1, np.int32)
+    decisions = DecisionSteps([zeros[:, None]], zeros, ids, [np.zeros((1, 2), np.bool_)], ids, zeros)
+    exchange = {"warm-up": (decisions, TerminalSteps.empty(spec))}
+    ExchangeDecoder(Dialect()).decode(encode_output(exchange, {"warm-up": spec}, set(), b""))
+
+
 def observation_spec(field: str, observation: Any, dialect: Dialect) -> ObservationSpec:
     """What an ObservationProto says of its sensor."""
     shape = tuple(observation.shape)
