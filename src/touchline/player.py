@@ -14,19 +14,29 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import grpc
 import numpy as np
 
 from touchline.envs.env import EnvRecipe
+from touchline.envs.scene_env import SceneEnv, open_scene
+from touchline.envs.wire_server import METHOD, SERVICE
 from touchline.errors import TouchlineError, UsageError
 from touchline.parameters import ParameterValue
+from touchline.protocol.session import Command, Order, PlayerSession, State, Welcome
+from touchline.protocol.side_channels import (
+    EngineConfigurationChannel,
+    EnvironmentParametersChannel,
+    SideChannels,
+    StatsSideChannel,
+    TrainingAnalyticsChannel,
+)
 from touchline.scenes import scene_class
 from touchline.specs import ActionSpec, ActionTuple
 
-MOST_REPLY_BYTES = 4 * 2**20
+OFFICIAL_LIMIT_BYTES = 4 * 2**20
 """Official Python refuses longer messages (gRPC's default) and then waits in vain."""
 GOODBYE_S = 2.0
 
@@ -41,8 +51,8 @@ def build(scene: str, folder: str | os.PathLike[str], num_areas: int | None = No
     scene_class(scene)
     if not sys.platform.startswith("linux"):
         raise UsageError(
-            f"players can be built on Linux so far, this is {sys.platform}; here, run the scene in process, or serve it "
-            f"by hand: {sys.executable} -m touchline.player {scene} --mlagents-port 5005"
+            f"players can be built on Linux so far, this is {sys.platform}; here, run the scene in process, or serve "
+            f"it by hand: {sys.executable} -m touchline.player {scene} --mlagents-port 5005"
         )
     path = Path(folder) / f"{scene}.x86_64"
     source = Path(__file__).resolve().parents[1]
@@ -68,62 +78,102 @@ def executed(spec: ActionSpec, actions: ActionTuple) -> ActionTuple:
 
 
 class Player:
-    """One scene at the end of one connection: `run` plays until Python says goodbye."""
+    """One scene at the end of one connection: `run` plays until Python says goodbye or hangs up."""
 
     def __init__(self, scene: str, port: int, num_areas: int | None = None) -> None:
-        self._scene = scene_class(scene)
-        self._port = port
-        self._num_areas = num_areas
+        self.scene = scene
+        self.num_areas = num_areas
+        self._session = PlayerSession({})
+        options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+        self._channel = grpc.insecure_channel(f"localhost:{port}", options)
+        self._call = self._channel.unary_unary(f"/{SERVICE}/{METHOD}")
 
     def run(self) -> None:
-        """Connect, introduce, play. Returns when Python says goodbye or hangs up."""
-        import grpc
+        try:
+            welcome = self._ask(self._session.introduction())
+            if isinstance(welcome, Welcome):
+                areas = welcome.num_areas if welcome.num_areas > 1 else self.num_areas
+                with open_scene(EnvRecipe("scene", self.scene, areas, welcome.seed)) as env:
+                    self._play(env)
+        finally:
+            self._channel.close()
 
-        from touchline.envs.scene_env import open_scene
-        from touchline.envs.wire_server import METHOD, SERVICE
-        from touchline.protocol.session import Command, Order, PlayerSession, Welcome
-        from touchline.protocol.side_channels import SideChannels, StatsSideChannel
+    def _play(self, env: SceneEnv) -> None:
+        self._session.specs = env.behaviors
+        stats = StatsSideChannel()
+        parameters = EnvironmentParametersChannel(lambda name, value: _set_parameter(env, name, value))
+        channels = SideChannels([stats, parameters, EngineConfigurationChannel(), TrainingAnalyticsChannel()])
+        order = self._ask(self._session.ready())
+        try:
+            while isinstance(order, Order):
+                channels.deliver(order.side_channel)
+                if order.command is Command.RESET:
+                    env.reset()
+                else:
+                    self._step(env, order)
+                for name, value, method in getattr(env.scene, "take_statistics", list)():
+                    stats.add_stat(name, value, method)
+                order = self._ask(self._session.exchange(env.exchange, channels.gather()))
+        except BaseException:
+            if self._session.state is State.PLAYER_SIMULATES:
+                self._ask(self._session.farewell(), GOODBYE_S)
+            raise
 
-        session = PlayerSession({})
-        options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-        with grpc.insecure_channel(f"localhost:{self._port}", options) as channel:
-            call = channel.unary_unary(f"/{SERVICE}/{METHOD}")
+    def _step(self, env: SceneEnv, order: Order) -> None:
+        for name, (decisions, _) in env.exchange.items():
+            if len(decisions):
+                chosen = self._session.actions(order, name, len(decisions))
+                env.execute(name, executed(env.behaviors[name].action_spec, chosen))
+        env.step()
 
-            def ask(message: bytes, timeout_s: float | None = None) -> Any:
-                if len(message) > MOST_REPLY_BYTES:
-                    logger.warning(
-                        "this message has %.1f MiB, and official ML-Agents takes 4; use fewer areas",
-                        len(message) / 2**20,
-                    )
-                try:
-                    return session.receive(call(message, timeout=timeout_s, wait_for_ready=timeout_s is None))
-                except grpc.RpcError as error:  # Python closed, or died: a Unity build quits, too
-                    logger.info("Python hung up: %s", error)
-                    return None
+    def _ask(self, message: bytes, timeout_s: float | None = None) -> Welcome | Order | None:
+        """Say something and hear the answer; None when Python says goodbye, hangs up or is not there."""
+        if len(message) > OFFICIAL_LIMIT_BYTES:
+            logger.warning(
+                "a message of %.1f MiB: official ML-Agents takes 4 MiB at most, use fewer areas", len(message) / 2**20
+            )
+        try:
+            answer = self._call(message, timeout=timeout_s)
+        except grpc.RpcError as error:
+            logger.info("Python hung up: %s", error)
+            return None
+        return self._session.receive(answer)
 
-            welcome = ask(session.introduction())
-            if not isinstance(welcome, Welcome):
-                return
-            areas = self._num_areas if welcome.num_areas <= 1 else welcome.num_areas
-            with open_scene(EnvRecipe("scene", self._scene.name, areas, welcome.seed, {}, {"num_threads": 1})) as env:
-                session.specs = env.behaviors
-                stats = StatsSideChannel()
-                channels = SideChannels([stats, *_listeners(env)])
-                order = ask(session.ready())
-                try:
-                    while isinstance(order, Order):
-                        channels.deliver(order.side_channel)
-                        if order.command is Command.RESET:
-                            env.reset()
-                        else:
-                            for name in env.behaviors:
-                                count = len(env.steps(name)[0])
-                                if count:
-                                    chosen = session.actions(order, name, count)
-                                    env.execute(name, executed(env.behaviors[name].action_spec, chosen))
-                            env.step()
-                        _report(stats, env)
-                        order = ask(session.exchange(env.exchange, channels.gather()))
-                finally:
-                    if order is not None and sys.exc_info()[0] is not None:
-                        ask(session.farewell(), GOODBYE_S)
+
+def _set_parameter(env: SceneEnv, name: str, value: ParameterValue) -> None:
+    """Set what the scene knows. Unity's games never notice the rest, so a player only says so in its log."""
+    try:
+        env.set_parameters({name: value})
+    except UsageError as error:
+        logger.warning("%s", error)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a player from the command line: 0 after a goodbye, 1 when it failed, 2 when called wrongly."""
+    parser = argparse.ArgumentParser(
+        prog="python -m touchline.player",
+        description="A scene that official ML-Agents tools take for a Unity build. Other arguments of a Unity build "
+        "(-batchmode, -nographics, -logFile FILE, ...) are accepted; only -logFile has an effect.",
+    )
+    parser.add_argument("scene")
+    parser.add_argument("--mlagents-port", type=int, metavar="PORT", help="where Python listens")
+    parser.add_argument("--num-areas", type=int, metavar="N", help="areas, unless Python asks for more than one")
+    parser.add_argument("-logFile", "-logfile", metavar="FILE", help="where to write the log")
+    known, _ = parser.parse_known_args(arguments)
+    where = {"filename": known.logFile} if known.logFile and known.logFile != "-" else {"stream": sys.stderr}
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", **where)
+    if known.mlagents_port is None:
+        print(f"{known.scene}: no --mlagents-port, so there is nobody to play with", file=sys.stderr)  # noqa: T201
+        return 2
+    try:
+        logger.info("%s: connecting to port %d", known.scene, known.mlagents_port)
+        Player(known.scene, known.mlagents_port, known.num_areas).run()
+    except TouchlineError as error:
+        logger.error("%s", error)
+        print(error, file=sys.stderr)  # noqa: T201
+        return 2 if isinstance(error, UsageError) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
