@@ -148,6 +148,16 @@ def _set_parameter(env: SceneEnv, name: str, value: ParameterValue) -> None:
         logger.warning("%s", error)
 
 
+def _log_to(file: str | None) -> None:
+    """Everything into the log file, like Unity; without one, only what needs attention, on standard error."""
+    to_file = file is not None and file != "-"
+    handler = logging.FileHandler(file) if file is not None and to_file else logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+    package = logging.getLogger("touchline")
+    package.addHandler(handler)
+    package.setLevel(logging.INFO if to_file else logging.WARNING)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a player from the command line: 0 after a goodbye, 1 when it failed, 2 when called wrongly."""
     parser = argparse.ArgumentParser(
@@ -160,8 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--num-areas", type=int, metavar="N", help="areas, unless Python asks for more than one")
     parser.add_argument("-logFile", "-logfile", metavar="FILE", help="where to write the log")
     known, _ = parser.parse_known_args(arguments)
-    where = {"filename": known.logFile} if known.logFile and known.logFile != "-" else {"stream": sys.stderr}
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", **where)
+    _log_to(known.logFile)
     if known.mlagents_port is None:
         print(f"{known.scene}: no --mlagents-port, so there is nobody to play with", file=sys.stderr)  # noqa: T201
         return 2

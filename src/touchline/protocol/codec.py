@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from touchline.errors import NonFiniteError, UsageError
 from touchline.protocol import scan
 from touchline.protocol.errors import MalformedMessageError, UnityObservationException
-from touchline.protocol.images import ImageBudget, decode_png
+from touchline.protocol.images import MOST_IMAGE_VALUES, ImageBudget, decode_png
 from touchline.protocol.schema import MESSAGES
 from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 from touchline.steps import DecisionSteps, Exchange, TerminalSteps
@@ -262,8 +262,11 @@ def warm_up() -> None:
 def observation_spec(field: str, observation: Any, dialect: Dialect) -> ObservationSpec:
     """What an ObservationProto says of its sensor."""
     shape = tuple(observation.shape)
-    if len(shape) > MOST_AXES or any(n < 1 for n in shape):
-        raise UnityObservationException(f"{field}.shape: expected up to {MOST_AXES} sizes of 1 or more, got {shape}")
+    if len(shape) > MOST_AXES or any(n < 1 for n in shape) or prod(shape) > MOST_IMAGE_VALUES:
+        raise UnityObservationException(
+            f"{field}.shape: expected up to {MOST_AXES} sizes of 1 or more, together at most {MOST_IMAGE_VALUES} "
+            f"values, got {str(shape)[:80]}"
+        )
     properties = tuple(observation.dimension_properties)
     if properties and len(properties) != len(shape):
         raise UnityObservationException(

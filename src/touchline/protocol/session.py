@@ -130,7 +130,7 @@ class TrainerSession:
 
     def receive(self, data: bytes) -> Heard:
         """Understand the player's message. The state does not change when it raises."""
-        message = _parsed(data)
+        message = parsed(data)
         said = self._meaning(message)
         state = advance(self.state, said)
         heard = Heard(said)
@@ -259,7 +259,7 @@ class PlayerSession:
 
     def receive(self, data: bytes) -> Welcome | Order | None:
         """Understand Python's answer: a welcome, an order, or None when it is time to quit."""
-        message = _parsed(data)
+        message = parsed(data)
         reply = message.unity_input
         if message.header.status != OK or reply.rl_input.command == Command.QUIT:
             self.state = State.CLOSED
@@ -288,7 +288,8 @@ class PlayerSession:
 GOODBYE = bytes(MESSAGES.UnityMessageProto(header=MESSAGES.HeaderProto(status=LEAVING)).SerializeToString())
 
 
-def _parsed(data: bytes) -> Any:
+def parsed(data: bytes) -> Any:
+    """The UnityMessageProto in `data`."""
     try:
         return MESSAGES.UnityMessageProto.FromString(data)
     except Exception as error:  # protobuf raises several kinds
