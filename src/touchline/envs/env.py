@@ -107,7 +107,7 @@ def _world_of(env: str) -> str:
     if env.endswith(".wire.gz"):
         return "recording"
     path = Path(env)
-    looks_like_path = len(path.parts) > 1 or path.suffix in (".x86_64", ".x86", ".exe", ".app")
+    looks_like_path = "/" in env or "\\" in env or path.suffix in (".x86_64", ".x86", ".exe", ".app")
     return "unity" if env not in SCENES and (looks_like_path or path.exists()) else "scene"
 
 

@@ -313,8 +313,8 @@ class UnityEnvironment:
             warm_up()  # while the player starts
             self._hear("before it connected")
             self._say(self._session.welcome(self._seed, self._num_areas))
-            self._hear("while it loaded its scene")
             self._session.check_version()
+            self._hear("while it loaded its scene")
         except BaseException:
             self.close()
             raise

@@ -18,6 +18,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from touchline.errors import NonFiniteError, UsageError
@@ -157,7 +158,7 @@ class ExchangeDecoder:
             raise MalformedMessageError(f"agentInfos[{name!r}]: unknown behavior; announced so far: {known}")
         try:
             first = MESSAGES.UnityRLOutputProto.ListAgentInfoProto.FromString(message).value[0]
-        except Exception as error:  # protobuf raises several kinds
+        except DecodeError as error:
             raise MalformedMessageError(f"agentInfos[{name!r}]: {error}") from error
         specs = tuple(
             observation_spec(f"agentInfos[{name!r}].observations[{i}]", o, self.dialect)
@@ -225,15 +226,15 @@ class ExchangeDecoder:
 
     def _image(self, found: _Agents, row: int, sensor: int) -> NDArray[np.float32]:
         start, stop = found.places[row, sensor, scan.MESSAGE_START : scan.MESSAGE_STOP + 1]
-        observation = MESSAGES.ObservationProto.FromString(found.data[start:stop].tobytes())
         spec = found.spec.observation_specs[sensor]
-        return decode_png(
-            observation.compressed_data,
-            spec.shape,
-            list(observation.compressed_channel_mapping),
-            channels_first=self.dialect.channels_first,
-            what=f"agentInfos[{found.name!r}], agent {found.numbers[scan.ID, row]}, observation {spec.name!r}",
-        )
+        what = f"agentInfos[{found.name!r}], agent {found.numbers[scan.ID, row]}, observation {spec.name!r}"
+        try:
+            observation = MESSAGES.ObservationProto.FromString(found.data[start:stop].tobytes())
+        except DecodeError as error:
+            raise UnityObservationException(f"{what}: {error}") from error
+        mapping = list(observation.compressed_channel_mapping)
+        first = self.dialect.channels_first
+        return decode_png(observation.compressed_data, spec.shape, mapping, channels_first=first, what=what)
 
 
 class _Agents(NamedTuple):

@@ -26,6 +26,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from touchline.protocol.codec import (
     API_VERSION,
     CAPABILITIES,
@@ -156,7 +158,10 @@ class TrainerSession:
         return bytes(message.SerializeToString())
 
     def check_version(self) -> None:
-        """Raise a VersionRefusedError unless the player's protocol has our major number (after READY: say goodbye)."""
+        """Raise a VersionRefusedError unless the player's protocol has our major number.
+
+        Welcome such a player all the same, so that its log, too, tells of both versions.
+        """
         theirs, ours = version_numbers(self.dialect.communication_version), version_numbers(API_VERSION)
         if theirs[0] != ours[0]:
             raise VersionRefusedError(
@@ -292,7 +297,7 @@ def parsed(data: bytes) -> Any:
     """The UnityMessageProto in `data`."""
     try:
         return MESSAGES.UnityMessageProto.FromString(data)
-    except Exception as error:  # protobuf raises several kinds
+    except DecodeError as error:
         raise MalformedMessageError(
             f"UnityMessageProto: {len(data)} bytes that are no such message: {error}"
         ) from error
