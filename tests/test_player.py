@@ -84,6 +84,7 @@ def test_parameters_arrive(builds):
     assert_same_exchanges("3DBall", builds, 30, 3, {"gravity": 4.0, "scale": 1.5})
 
 
+@pytest.mark.slow
 def test_a_player_keeps_the_contract_of_an_env(builds):
     check_env(EnvRecipe("unity", str(build("3DBall", builds)), 2), 60)
 

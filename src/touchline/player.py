@@ -63,6 +63,7 @@ def build(scene: str, folder: str | os.PathLike[str], num_areas: int | None = No
             "#!/bin/sh\n"
             f"# The Touchline scene {scene} as a player; takes the arguments of a Unity build.\n"
             f'export PYTHONPATH="{source}${{PYTHONPATH:+:$PYTHONPATH}}"\n'
+            'export GRPC_VERBOSITY="${GRPC_VERBOSITY:-NONE}"\n'
             f'exec "{sys.executable}" -m touchline.player {scene}{areas} "$@"\n'
         )
         path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
