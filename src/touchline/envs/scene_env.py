@@ -87,8 +87,19 @@ class SceneEnv:
             decisions,
             self._exchanges,
         )
+        self.execute(behavior, actions)
+
+    def execute(self, behavior: str, actions: ActionTuple) -> None:
+        """Set actions without a look at masks: the way of a player, which does what it is told."""
         self.scene.academy.set_actions(behavior, actions)
         self._pending.discard(behavior)
+
+    @property
+    def exchange(self) -> Exchange:
+        """The last exchange, all behaviors."""
+        if self._exchange is None:
+            raise UsageError(f"{self.scene.name}: call reset() before asking for steps")
+        return self._exchange
 
     def step(self) -> None:
         academy = self.scene.academy
@@ -98,13 +109,10 @@ class SceneEnv:
         self._receive(academy.advance(self.scene))
 
     def steps(self, behavior: str) -> tuple[DecisionSteps, TerminalSteps]:
-        if self._exchange is None:
-            raise UsageError(f"{self.scene.name}: call reset() before asking for steps")
-        if behavior not in self._exchange:
-            raise UsageError(
-                f"{self.scene.name}: unknown behavior {behavior!r}; behaviors: {', '.join(self._exchange)}"
-            )
-        return self._exchange[behavior]
+        exchange = self.exchange
+        if behavior not in exchange:
+            raise UsageError(f"{self.scene.name}: unknown behavior {behavior!r}; behaviors: {', '.join(exchange)}")
+        return exchange[behavior]
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Scene, Academy, random streams and the last exchange. Floats are kept as they are."""
