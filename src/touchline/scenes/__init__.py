@@ -18,6 +18,8 @@ SCENES = {
     "3DBallHard": "ball_3d:Ball3DHard",
     "Basic": "basic:Basic",
     "PushBlock": "push_block:PushBlock",
+    "SoccerTwos": "soccer:SoccerTwos",
+    "StrikersVsGoalie": "soccer:StrikersVsGoalie",
 }
 """Unity's scene name -> module and class; imported only when made, since physics takes time to load."""
 
