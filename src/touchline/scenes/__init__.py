@@ -17,6 +17,7 @@ SCENES = {
     "3DBall": "ball_3d:Ball3D",
     "3DBallHard": "ball_3d:Ball3DHard",
     "Basic": "basic:Basic",
+    "Hallway": "hallway:Hallway",
     "PushBlock": "push_block:PushBlock",
     "SoccerTwos": "soccer:SoccerTwos",
     "StrikersVsGoalie": "soccer:StrikersVsGoalie",

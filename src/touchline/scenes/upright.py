@@ -434,6 +434,9 @@ def step_boxes(
     before the step, as the collision messages see it.
     """
     for i in range(bodies):
+        if boxes[i, BOX_TAG] == ABSENT:
+            velocity[i] = 0.0
+            continue
         keep = 1.0 - drag[i] * DT_S
         for k in range(3):
             velocity[i, k] *= keep
