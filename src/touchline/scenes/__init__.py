@@ -19,6 +19,7 @@ SCENES = {
     "Basic": "basic:Basic",
     "Hallway": "hallway:Hallway",
     "PushBlock": "push_block:PushBlock",
+    "WallJump": "wall_jump:WallJump",
     "SoccerTwos": "soccer:SoccerTwos",
     "StrikersVsGoalie": "soccer:StrikersVsGoalie",
 }
