@@ -37,7 +37,6 @@ from touchline.scenes.upright import (
     MAX_SPIN,
     MU,
     TOUCH_M,
-    Room,
     contact_room,
     nearest_on_box,
     press_floor,
@@ -508,7 +507,7 @@ def _drag(speed: Floats, kick: Floats) -> None:
 
 @compiled
 def _touch(
-    room: Room, field: Floats, gravity: float, body: Floats, speed: Floats, inverse: Floats, gaps: Floats, points: Floats
+    room: Floats, field: Floats, gravity: float, body: Floats, speed: Floats, inverse: Floats, gaps: Floats, points: Floats
 ) -> tuple[int, int]:
     """All contacts of one field. Returns the tag of the goal that the ball touches (0: none), and their number.
 
@@ -562,7 +561,7 @@ def _touch(
         mu = MU if abs(body[i, X]) > GOAL_FLOOR_X_M else FLOOR_MU
         alone = True
         for c in range(1, others):
-            alone = alone and room[0][c, 0] != i and room[0][c, 1] != i
+            alone = alone and room[c, 0] != i and room[c, 1] != i
         if alone:  # solved by hand: it brakes along the way
             loss = mu * press / PLAYER_KG
             now = math.sqrt(speed[i, 0] ** 2 + speed[i, 2] ** 2)
