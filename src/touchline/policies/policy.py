@@ -104,10 +104,10 @@ def _loaded(source: str, behavior: str, deterministic: bool, seed: int) -> Polic
     if path.is_dir():
         path = _newest_of_run(path, base_name(behavior))
     if path.suffix == ".safetensors":
-        from touchline.policies.checkpoints import CheckpointPolicy  # noqa: PLC0415 (torch takes a second to load)
+        from touchline.policies.checkpoints import CheckpointPolicy
 
         return CheckpointPolicy(path, deterministic=deterministic, seed=seed)
-    from touchline.policies.onnx_policy import OnnxPolicy  # noqa: PLC0415
+    from touchline.policies.onnx_policy import OnnxPolicy
 
     return OnnxPolicy(path, deterministic=deterministic, seed=seed)
 

@@ -15,8 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.slots import SlotRows, Slots
+from touchline.errors import RunError
 from touchline.policies.policy import Policy
 from touchline.specs import base_name, team_of
+
+MAX_STEPS_WITHOUT_END = 100_000
 
 
 @dataclass
@@ -75,11 +78,16 @@ def evaluate(
     rows = slots.reset(seed)
     names = list(evaluated or rows)
     watches = {name: _Watch(rows[name], episodes) for name in names}
-    agent_steps = 0
+    agent_steps, idle = 0, 0
     while not all(watch.is_full() for watch in watches.values()):
         rows = slots.step({n: policies[n].act(slots.behaviors[n], row) for n, row in rows.items()})
         for name, watch in watches.items():
             watch.see(rows[name])
+        idle = 0 if any(len(row.final_slot) for row in rows.values()) else idle + 1
+        if idle > MAX_STEPS_WITHOUT_END:
+            raise RunError(
+                f"no episode ended within {MAX_STEPS_WITHOUT_END} decisions: this policy never finishes one"
+            )
         agent_steps += sum(int(row.closed.sum()) for row in rows.values())
     speed = agent_steps / (time.perf_counter() - started)
     behaviors: dict[str, Outcomes] = {}
@@ -106,9 +114,8 @@ class _Watch:
         self._group_return = np.zeros(len(rows))
         self._length = np.zeros(len(rows), np.int64)
         groups = sorted({int(g) for g in rows.group_id if g > 0})
-        playing = int((rows.agent_id >= 0).sum())
-        self._quota = _shares(episodes, max(playing, 1), len(rows)) if not groups else np.full(len(rows), 1 << 30)
-        self._games_left = dict(zip(groups, _shares(episodes, len(groups), len(groups)).tolist(), strict=True))
+        self._quota = _shares(episodes, len(rows)) if not groups else np.full(len(rows), 1 << 30)
+        self._games_left = dict(zip(groups, _shares(episodes, len(groups)).tolist(), strict=True))
         self._is_grouped = bool(groups)
         self._group_of = rows.group_id.copy()
         self._living = rows.deciding.copy()
@@ -163,13 +170,9 @@ class _Watch:
                 setattr(self, name, np.concatenate([old, np.zeros(extra, old.dtype)]))
 
 
-def _shares(total: int, among: int, size: int) -> NDArray[np.int64]:
-    """`total` dealt out to the first `among` of `size`, as evenly as it goes."""
-    shares = np.zeros(size, np.int64)
-    if among:
-        shares[:among] = total // among
-        shares[: total % among] += 1
-    return shares
+def _shares(total: int, size: int) -> NDArray[np.int64]:
+    """`total` dealt out to `size`, as evenly as it goes."""
+    return total // max(size, 1) + (np.arange(size) < total % max(size, 1))
 
 
 def _together(parts: Sequence[Outcomes]) -> Outcomes:
