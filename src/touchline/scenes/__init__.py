@@ -17,6 +17,12 @@ SCENES = {
     "3DBall": "ball_3d:Ball3D",
     "3DBallHard": "ball_3d:Ball3DHard",
     "Basic": "basic:Basic",
+    "DungeonEscape": "dungeon_escape:DungeonEscape",
+    "Hallway": "hallway:Hallway",
+    "PushBlock": "push_block:PushBlock",
+    "WallJump": "wall_jump:WallJump",
+    "SoccerTwos": "soccer:SoccerTwos",
+    "StrikersVsGoalie": "soccer:StrikersVsGoalie",
 }
 """Unity's scene name -> module and class; imported only when made, since physics takes time to load."""
 
