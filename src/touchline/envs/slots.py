@@ -258,7 +258,7 @@ class _Table:
     def end(self, steps: TerminalSteps, now: int) -> None:
         """Lives that ended: their open actions close, their slots rest."""
         slots = self._find(steps.agent_id)
-        lived = (slots >= 0) & self._living[slots]
+        lived = self._lives_in(slots)
         if not lived.all():
             orphans = ~lived
             self.counts.orphan_ends += int(orphans.sum())
@@ -273,7 +273,7 @@ class _Table:
     def decide(self, steps: DecisionSteps) -> NDArray[np.int32]:
         """Agents that need an action; returns the ids whose lives begin here."""
         slots = self._find(steps.agent_id)
-        goes_on = (slots >= 0) & self._living[slots]
+        goes_on = self._lives_in(slots)
         beginning = steps.agent_id[:0]
         if goes_on.all():
             self._close(slots, steps.reward, steps.group_reward)
@@ -293,7 +293,7 @@ class _Table:
     def leave(self, agent_ids: NDArray[np.int32], now: int) -> None:
         """Agents that turned up under another behavior: cut the lives they had here."""
         slots = self._find(agent_ids)
-        slots = slots[(slots >= 0) & self._living[slots]]
+        slots = slots[self._lives_in(slots)]
         if len(slots):
             self.counts.moved += len(slots)
             nothing = np.zeros(len(slots), np.float32)
@@ -413,6 +413,12 @@ class _Table:
             return np.full(len(agent_ids), -1, np.intp)
         place = np.minimum(np.searchsorted(self._sorted_ids, agent_ids), len(self._sorted_ids) - 1)
         return np.where(self._sorted_ids[place] == agent_ids, self._slot_of_sorted[place], -1)
+
+    def _lives_in(self, slots: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Whether a life runs in each of these slots; -1 is no slot."""
+        known = slots >= 0
+        known[known] = self._living[slots[known]]
+        return known
 
     def _index(self) -> None:
         taken = np.flatnonzero(self._id >= 0)

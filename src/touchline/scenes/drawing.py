@@ -1,25 +1,12 @@
-"""Pictures of a scene, drawn off-screen by MuJoCo.
-
-On Linux without a display, MuJoCo needs to be told which GL library to use before it is first imported;
-`choose_gl` does so. Elsewhere the system's own GL is used.
-"""
+"""Pictures of a scene, drawn off-screen by MuJoCo."""
 
 from __future__ import annotations
-
-import os
-import sys
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
 from touchline.errors import MissingError
-
-
-def choose_gl() -> None:
-    """On Linux without a display: let MuJoCo draw through EGL, unless MUJOCO_GL says otherwise."""
-    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
-        os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 class Drawing:
