@@ -17,6 +17,7 @@ SCENES = {
     "3DBall": "ball_3d:Ball3D",
     "3DBallHard": "ball_3d:Ball3DHard",
     "Basic": "basic:Basic",
+    "GridFoodCollector": "grid_food_collector:GridFoodCollector",
     "GridWorld": "grid_world:GridWorld",
 }
 """Unity's scene name -> module and class; imported only when made, since physics takes time to load."""
