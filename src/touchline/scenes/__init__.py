@@ -19,6 +19,7 @@ SCENES = {
     "Basic": "basic:Basic",
     "GridFoodCollector": "grid_food_collector:GridFoodCollector",
     "GridWorld": "grid_world:GridWorld",
+    "PushBlock": "push_block:PushBlock",
 }
 """Unity's scene name -> module and class; imported only when made, since physics takes time to load."""
 

@@ -1,0 +1,471 @@
+"""The physics of bodies that stay upright: boxes that translate and turn about the vertical axis, and balls.
+
+It solves PhysX's own contact rule, one time step at a time (`docs/scenes.md`, "Contacts"):
+
+    v ← (v + push + g dt)(1 − drag dt)
+    shapes less than 0.02 m apart touch: sequential impulses, with removal of penetration → the poses move
+    the same without that removal → the velocity that is kept
+
+Compiled functions over the arrays of one area; a scene's kernel loops over its areas. What it leaves to the
+scenes: pushes, teleports, and what a touch means. Velocities are rows of six (x, y, z, then angular x, y, z)
+and so are inverse masses, 0 where an axis is locked; the row after the last body stands for all that is static.
+
+Source: PhysX 3 and 4 as observed: fitted to every physics step of running Unity scenes (SoccerTwos, PushBlock).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchline.scenes.compiled import compiled
+from touchline.scenes.shapes import ABSENT, BOX_TAG, COS, HALF_X, HALF_Y, HALF_Z, SIN, Floats, X, Y, Z
+
+DT_S = 0.02
+"""Fixed time step of every scene whose bodies stay upright."""
+GRAVITY = 9.81
+
+TOUCH_M = 0.02
+"""Shapes this close touch: two contact offsets of 0.01 (Unity's DynamicsManager.asset)."""
+APPROACH = 0.8
+"""Share of a gap that may close, and of a penetration that is removed, in one step."""
+BOUNCE_MPS = 2.0
+"""Slower approaches do not rebound (DynamicsManager.asset, bounce threshold)."""
+MU = 0.6
+"""Unity's default friction, static and dynamic; two materials combine by their average."""
+ANCHORS = 2.0
+"""Between flat faces friction is doubled: a patch has two anchors, and each may carry μ times the whole normal
+force. A ball touches at one point and has one."""
+ANGULAR_DRAG = 0.05
+"""Unity's default, per second."""
+MAX_SPIN = 7.0
+"""Unity's default limit of angular speed, rad/s."""
+
+_SPIN_LEVER_M = 0.7
+"""Half the diagonal of a cube agent's foot, where its two anchors are. Inferred, not measured."""
+_SWEEPS_MOVING, _SWEEPS_RUBBING, _SWEEPS_KEPT = 12, 3, 12
+"""Sweeps while poses move, the last of which know friction, and sweeps for the velocity that is kept."""
+_STILL_MPS = 1e-7
+"""A sweep that changes no contact's speed by more than this is the last one."""
+
+_MAX_CONTACTS = 32
+_NORMALS, _TANGENTS, _SPIN = 0, 2, 4
+_DIRECTIONS = 5
+_MASS, _IMPULSE, _MOVING, _KEPT = range(4)
+"""Per direction: effective mass, impulse so far, and the speeds wanted while poses move and afterwards."""
+
+Floats3 = tuple[float, float, float]
+Room = tuple[NDArray[np.int64], Floats, Floats, Floats]
+"""The contacts of one area: who [C, 4] = a, b, normals, tangents · Jacobians [C, 5, 12] · numbers per direction
+[C, 5, 4] · limits [C, 3] = static friction, dynamic friction, spin lever."""
+
+
+@compiled
+def contact_room() -> Room:
+    """Room for the contacts of one area; a kernel needs one."""
+    return (
+        np.zeros((_MAX_CONTACTS, 4), np.int64),
+        np.zeros((_MAX_CONTACTS, _DIRECTIONS, 12)),
+        np.zeros((_MAX_CONTACTS, _DIRECTIONS, 4)),
+        np.zeros((_MAX_CONTACTS, 3)),
+    )
+
+
+@compiled
+def _direct(
+    room: Room, c: int, d: int, nx: float, ny: float, nz: float, arm_a: Floats3, arm_b: Floats3, inverse: Floats
+) -> None:
+    """Let direction `d` of contact `c` act along n, at these arms from the two centres."""
+    who, jacobian, number, _ = room
+    row = jacobian[c, d]
+    ax, ay, az = arm_a
+    bx, by, bz = arm_b
+    row[0], row[1], row[2] = nx, ny, nz
+    row[3], row[4], row[5] = ay * nz - az * ny, az * nx - ax * nz, ax * ny - ay * nx
+    row[6], row[7], row[8] = -nx, -ny, -nz
+    row[9], row[10], row[11] = bz * ny - by * nz, bx * nz - bz * nx, by * nx - bx * ny
+    _weigh(room, c, d, inverse)
+
+
+@compiled
+def _weigh(room: Room, c: int, d: int, inverse: Floats) -> None:
+    who, jacobian, number, _ = room
+    row = jacobian[c, d]
+    total = 0.0
+    for k in range(6):
+        total += row[k] * row[k] * inverse[who[c, 0], k] + row[6 + k] * row[6 + k] * inverse[who[c, 1], k]
+    number[c, d, _MASS] = 1.0 / total if total > 0.0 else 0.0
+    number[c, d, _IMPULSE] = 0.0
+
+
+@compiled
+def _speed(room: Room, c: int, d: int, velocity: Floats) -> float:
+    who, jacobian, _, _ = room
+    row = jacobian[c, d]
+    a, b = velocity[who[c, 0]], velocity[who[c, 1]]
+    return (
+        row[0] * a[0] + row[1] * a[1] + row[2] * a[2] + row[3] * a[3] + row[4] * a[4] + row[5] * a[5]
+        + row[6] * b[0] + row[7] * b[1] + row[8] * b[2] + row[9] * b[3] + row[10] * b[4] + row[11] * b[5]
+    )  # fmt: skip
+
+
+@compiled
+def _want(room: Room, c: int, d: int, gap: float, bounce: float, velocity: Floats) -> None:
+    """The normal speeds that the contact rule asks for at this gap."""
+    number = room[2][c, d]
+    approach = -_speed(room, c, d, velocity)
+    if bounce > 0.0 and approach > BOUNCE_MPS and approach * DT_S > gap:
+        number[_MOVING] = number[_KEPT] = bounce * approach
+    elif gap > 0.0:
+        number[_MOVING] = number[_KEPT] = -APPROACH * gap / DT_S
+    else:
+        number[_MOVING], number[_KEPT] = -APPROACH * gap / DT_S, 0.0
+
+
+@compiled
+def _rub(
+    room: Room, c: int, nx: float, ny: float, nz: float, arm_a: Floats3, arm_b: Floats3, velocity: Floats, inverse: Floats
+) -> None:
+    """Friction along two axes with limits of their own, the first along the bodies' relative linear velocity."""
+    a, b = velocity[room[0][c, 0]], velocity[room[0][c, 1]]
+    tx, ty, tz = a[0] - b[0], a[1] - b[1], a[2] - b[2]
+    along = tx * nx + ty * ny + tz * nz
+    tx, ty, tz = tx - along * nx, ty - along * ny, tz - along * nz
+    length = math.sqrt(tx * tx + ty * ty + tz * tz)
+    if length > 1e-6:
+        tx, ty, tz = tx / length, ty / length, tz / length
+    elif abs(ny) > 0.5:
+        tx, ty, tz = 1.0, 0.0, 0.0
+    else:
+        length = math.sqrt(nx * nx + nz * nz)
+        tx, ty, tz = nz / length, 0.0, -nx / length
+    _direct(room, c, _TANGENTS, tx, ty, tz, arm_a, arm_b, inverse)
+    ux, uy, uz = ny * tz - nz * ty, nz * tx - nx * tz, nx * ty - ny * tx
+    _direct(room, c, _TANGENTS + 1, ux, uy, uz, arm_a, arm_b, inverse)
+    room[0][c, 3] = 2
+
+
+@compiled
+def touch_at(
+    room: Room,
+    n: int,
+    a: int,
+    b: int,
+    normal: Floats3,
+    gap: float,
+    arm_a: Floats3,
+    arm_b: Floats3,
+    friction: float,
+    bounce: float,
+    velocity: Floats,
+    inverse: Floats,
+) -> int:
+    """Add a contact in one point, the normal pointing from b to a. Returns the number of contacts."""
+    who, _, _, limit = room
+    who[n, 0], who[n, 1], who[n, 2] = a, b, 1
+    limit[n, 0], limit[n, 1], limit[n, 2] = friction, friction, 0.0
+    nx, ny, nz = normal
+    _direct(room, n, _NORMALS, nx, ny, nz, arm_a, arm_b, inverse)
+    _want(room, n, _NORMALS, gap, bounce, velocity)
+    _rub(room, n, nx, ny, nz, arm_a, arm_b, velocity, inverse)
+    return n + 1
+
+
+@compiled
+def press_floor(
+    room: Room,
+    n: int,
+    a: int,
+    still: int,
+    arm_m: float,
+    moving: float,
+    kept: float,
+    friction: float,
+    velocity: Floats,
+    inverse: Floats,
+) -> int:
+    """Add the friction of a floor `arm_m` below the centre of a body whose height is locked.
+
+    The normal impulses are given, in N s, while poses move and afterwards. Returns the number of contacts.
+    """
+    who, jacobian, number, limit = room
+    who[n, 0], who[n, 1], who[n, 2] = a, still, 1
+    limit[n, 0], limit[n, 1], limit[n, 2] = friction, friction, 0.0
+    jacobian[n, _NORMALS] = 0.0
+    number[n, _NORMALS, _MASS] = 0.0  # `solve` reads: the impulse is what is wanted
+    number[n, _NORMALS, _MOVING], number[n, _NORMALS, _KEPT] = moving, kept
+    _rub(room, n, 0.0, 1.0, 0.0, (0.0, -arm_m, 0.0), (0.0, 0.0, 0.0), velocity, inverse)
+    return n + 1
+
+
+@compiled
+def nearest_on_box(x: float, y: float, z: float, box: Floats) -> tuple[float, float, float, float]:
+    """From a point to a box: distance (negative inside) and the unit normal that leads away from the box."""
+    wx, ly, wz = x - box[X], y - box[Y], z - box[Z]
+    lx, lz = wx * box[COS] - wz * box[SIN], wx * box[SIN] + wz * box[COS]
+    hx, hy, hz = box[HALF_X], box[HALF_Y], box[HALF_Z]
+    gx, gy, gz = abs(lx) - hx, abs(ly) - hy, abs(lz) - hz
+    nx, ny, nz = 0.0, 0.0, 0.0
+    if gx <= 0.0 and gy <= 0.0 and gz <= 0.0:
+        distance = max(gx, gy, gz)
+        if gx == distance:
+            nx = math.copysign(1.0, lx)
+        elif gz == distance:
+            nz = math.copysign(1.0, lz)
+        else:
+            ny = math.copysign(1.0, ly)
+    else:
+        nx = math.copysign(max(gx, 0.0), lx)
+        ny = math.copysign(max(gy, 0.0), ly)
+        nz = math.copysign(max(gz, 0.0), lz)
+        distance = math.sqrt(nx * nx + ny * ny + nz * nz)
+        nx, ny, nz = nx / distance, ny / distance, nz / distance
+    return distance, nx * box[COS] + nz * box[SIN], ny, -nx * box[SIN] + nz * box[COS]
+
+
+_FACE_B_X, _FACE_B_Z, _FACE_A_X, _FACE_A_Z, _LEVEL = range(5)
+
+
+@compiled
+def box_gap(a: Floats, b: Floats) -> tuple[float, float, float, float, int]:
+    """How far two boxes are apart along the axis that parts them most (negative: they overlap by that much).
+
+    Returns the gap, the normal from b to a, and whose face it belongs to. Once an axis shows `TOUCH_M` or more
+    the rest is not looked at: such a gap means "no contact" and nothing else.
+    """
+    dx, dy, dz = a[X] - b[X], a[Y] - b[Y], a[Z] - b[Z]
+    best = abs(dy) - a[HALF_Y] - b[HALF_Y]
+    nx, ny, nz = 0.0, math.copysign(1.0, dy), 0.0
+    face = _LEVEL
+    if best >= TOUCH_M:
+        return best, nx, ny, nz, face
+    cos = abs(a[COS] * b[COS] + a[SIN] * b[SIN])
+    sin = abs(a[SIN] * b[COS] - a[COS] * b[SIN])
+    for k in range(4):
+        if k == _FACE_B_X or k == _FACE_A_X:
+            own = b if k == _FACE_B_X else a
+            ux, uz = own[COS], -own[SIN]
+        else:
+            own = b if k == _FACE_B_Z else a
+            ux, uz = own[SIN], own[COS]
+        if k == _FACE_B_X:
+            reach = b[HALF_X] + cos * a[HALF_X] + sin * a[HALF_Z]
+        elif k == _FACE_B_Z:
+            reach = b[HALF_Z] + sin * a[HALF_X] + cos * a[HALF_Z]
+        elif k == _FACE_A_X:
+            reach = a[HALF_X] + cos * b[HALF_X] + sin * b[HALF_Z]
+        else:
+            reach = a[HALF_Z] + sin * b[HALF_X] + cos * b[HALF_Z]
+        along = dx * ux + dz * uz
+        gap = abs(along) - reach
+        if gap > best:
+            side = math.copysign(1.0, along)
+            best, nx, ny, nz, face = gap, side * ux, 0.0, side * uz, k
+            if best >= TOUCH_M:
+                break
+    return best, nx, ny, nz, face
+
+
+@compiled
+def _side_points(
+    a: Floats, b: Floats, nx: float, nz: float, face: int
+) -> tuple[float, float, float, float, float, float]:
+    """Where two boxes touch sideways: two points (x, z, gap), the facing edge of one cut to the other's face."""
+    if face == _FACE_B_X or face == _FACE_B_Z:
+        own, other = b, a
+    else:
+        own, other = a, b
+        nx, nz = -nx, -nz
+    if face == _FACE_B_X or face == _FACE_A_X:
+        depth, width = own[HALF_X], own[HALF_Z]
+    else:
+        depth, width = own[HALF_Z], own[HALF_X]
+    right = nx * other[COS] - nz * other[SIN]
+    ahead = nx * other[SIN] + nz * other[COS]
+    if abs(right) > abs(ahead):
+        side = -math.copysign(other[HALF_X], right)
+        mx, mz = other[X] + side * other[COS], other[Z] - side * other[SIN]
+        ex, ez = other[HALF_Z] * other[SIN], other[HALF_Z] * other[COS]
+    else:
+        side = -math.copysign(other[HALF_Z], ahead)
+        mx, mz = other[X] + side * other[SIN], other[Z] + side * other[COS]
+        ex, ez = other[HALF_X] * other[COS], -other[HALF_X] * other[SIN]
+    tx, tz = nz, -nx
+    middle = (mx - own[X]) * tx + (mz - own[Z]) * tz
+    run = ex * tx + ez * tz
+    low, high = -1.0, 1.0
+    if abs(run) > 1e-9:
+        first, second = (-width - middle) / run, (width - middle) / run
+        low = min(max(min(first, second), -1.0), 1.0)
+        high = min(max(max(first, second), -1.0), 1.0)
+    px, pz, qx, qz = mx + low * ex, mz + low * ez, mx + high * ex, mz + high * ez
+    gap_p = (px - own[X]) * nx + (pz - own[Z]) * nz - depth
+    gap_q = (qx - own[X]) * nx + (qz - own[Z]) * nz - depth
+    return px, pz, gap_p, qx, qz, gap_q
+
+
+@compiled
+def touch_boxes(
+    room: Room,
+    n: int,
+    a: int,
+    box_a: Floats,
+    b: int,
+    box_b: Floats,
+    friction_static: float,
+    friction_dynamic: float,
+    velocity: Floats,
+    inverse: Floats,
+) -> tuple[int, float]:
+    """Add the contact of two boxes, if they touch. Returns the number of contacts, and the gap."""
+    gap, nx, ny, nz, face = box_gap(box_a, box_b)
+    if gap >= TOUCH_M:
+        return n, gap
+    who, jacobian, number, limit = room
+    who[n, 0], who[n, 1], who[n, 2] = a, b, 1
+    limit[n, 0], limit[n, 1], limit[n, 2] = ANCHORS * friction_static, ANCHORS * friction_dynamic, _SPIN_LEVER_M
+    none = (0.0, 0.0, 0.0)
+    turns = inverse[a, 4] > 0.0 or inverse[b, 4] > 0.0
+    if face == _LEVEL or not turns:
+        _direct(room, n, _NORMALS, nx, ny, nz, none, none, inverse)
+        _want(room, n, _NORMALS, gap, 0.0, velocity)
+        _rub(room, n, nx, ny, nz, none, none, velocity, inverse)
+        if face == _LEVEL and turns:
+            jacobian[n, _SPIN] = 0.0
+            jacobian[n, _SPIN, 4], jacobian[n, _SPIN, 10] = 1.0, -1.0
+            _weigh(room, n, _SPIN, inverse)
+            who[n, 3] = 3
+        return n + 1, gap
+    px, pz, gap_p, qx, qz, gap_q = _side_points(box_a, box_b, nx, nz, face)
+    if gap_q < gap_p:
+        px, pz, gap_p, qx, qz, gap_q = qx, qz, gap_q, px, pz, gap_p
+    arm_a, arm_b = (px - box_a[X], 0.0, pz - box_a[Z]), (px - box_b[X], 0.0, pz - box_b[Z])
+    _direct(room, n, _NORMALS, nx, ny, nz, arm_a, arm_b, inverse)
+    _want(room, n, _NORMALS, gap_p, 0.0, velocity)
+    if gap_q < TOUCH_M and abs(px - qx) + abs(pz - qz) > 1e-6:
+        arm_a, arm_b = (qx - box_a[X], 0.0, qz - box_a[Z]), (qx - box_b[X], 0.0, qz - box_b[Z])
+        _direct(room, n, _NORMALS + 1, nx, ny, nz, arm_a, arm_b, inverse)
+        _want(room, n, _NORMALS + 1, gap_q, 0.0, velocity)
+        who[n, 2] = 2
+        px, pz = 0.5 * (px + qx), 0.5 * (pz + qz)
+    arm_a, arm_b = (px - box_a[X], 0.0, pz - box_a[Z]), (px - box_b[X], 0.0, pz - box_b[Z])
+    _rub(room, n, nx, ny, nz, arm_a, arm_b, velocity, inverse)
+    return n + 1, gap
+
+
+@compiled
+def solve(room: Room, n: int, velocity: Floats, inverse: Floats, moving: Floats) -> None:
+    """Solve n contacts: `velocity` becomes the one that is kept, `moving` the one that poses move with."""
+    _sweep(room, n, _MOVING, _SWEEPS_MOVING - _SWEEPS_RUBBING, False, velocity, inverse)
+    _sweep(room, n, _MOVING, _SWEEPS_RUBBING, True, velocity, inverse)
+    moving[:] = velocity
+    _sweep(room, n, _KEPT, _SWEEPS_KEPT, True, velocity, inverse)
+
+
+@compiled
+def _push(room: Room, c: int, d: int, impulse: float, velocity: Floats, inverse: Floats) -> None:
+    who, jacobian, number, _ = room
+    change = impulse - number[c, d, _IMPULSE]
+    number[c, d, _IMPULSE] = impulse
+    if change != 0.0:
+        row = jacobian[c, d]
+        a, b = who[c, 0], who[c, 1]
+        for k in range(6):
+            velocity[a, k] += inverse[a, k] * row[k] * change
+            velocity[b, k] += inverse[b, k] * row[6 + k] * change
+
+
+@compiled
+def _sweep(
+    room: Room, n: int, wanted: int, sweeps: int, rubbing: bool, velocity: Floats, inverse: Floats
+) -> None:
+    who, _, number, limit = room
+    for _ in range(sweeps):
+        change = 0.0
+        for c in range(n):
+            normal = 0.0
+            for d in range(who[c, 2]):
+                mass = number[c, d, _MASS]
+                if mass == 0.0:
+                    number[c, d, _IMPULSE] = number[c, d, wanted]
+                else:
+                    lack = number[c, d, wanted] - _speed(room, c, d, velocity)
+                    before = number[c, d, _IMPULSE]
+                    after = max(before + mass * lack, 0.0)
+                    _push(room, c, d, after, velocity, inverse)
+                    change = max(change, abs(after - before) / mass)
+                normal += number[c, d, _IMPULSE]
+            for d in range(_TANGENTS, _TANGENTS + (who[c, 3] if rubbing else 0)):
+                mass = number[c, d, _MASS]
+                if mass == 0.0:
+                    continue
+                lever = limit[c, 2] if d == _SPIN else 1.0
+                before = number[c, d, _IMPULSE]
+                after = before - mass * _speed(room, c, d, velocity)
+                if abs(after) > limit[c, 0] * normal * lever:
+                    after = math.copysign(limit[c, 1] * normal * lever, after)
+                _push(room, c, d, after, velocity, inverse)
+                change = max(change, abs(after - before) / mass)
+        if change < _STILL_MPS:
+            return
+
+
+@compiled
+def step_boxes(
+    room: Room,
+    fixed: Floats,
+    boxes: Floats,
+    bodies: int,
+    yaw: Floats,
+    velocity: Floats,
+    inverse: Floats,
+    drag: Floats,
+    gravity: float,
+    friction: Floats,
+    moving: Floats,
+    gaps: Floats,
+) -> None:
+    """One time step of an area's boxes, of which the first `bodies` move and the rest are where the scene put them.
+
+    `friction` [bodies, fixed + boxes, 2] holds the combined coefficients (static, dynamic), negative between
+    shapes that never touch (triggers). `gaps`, of the same two axes, gets each pair's distance at the poses
+    before the step, as the collision messages see it.
+    """
+    for i in range(bodies):
+        keep = 1.0 - drag[i] * DT_S
+        for k in range(3):
+            velocity[i, k] *= keep
+        if inverse[i, 1] > 0.0:
+            velocity[i, 1] -= gravity * DT_S * keep
+        spin = velocity[i, 4] * (1.0 - ANGULAR_DRAG * DT_S)
+        velocity[i, 4] = min(max(spin, -MAX_SPIN), MAX_SPIN)
+    n = 0
+    for i in range(bodies):
+        for j in range(len(fixed) + len(boxes)):
+            gaps[i, j] = np.inf
+            k = j - len(fixed)
+            if 0 <= k < bodies or friction[i, j, 1] < 0.0 or boxes[i, BOX_TAG] == ABSENT:
+                continue
+            other = fixed[j] if k < 0 else boxes[k]
+            if other[BOX_TAG] != ABSENT:
+                n, gaps[i, j] = touch_boxes(
+                    room, n, i, boxes[i], bodies, other, friction[i, j, 0], friction[i, j, 1], velocity, inverse
+                )
+    # The floor comes first: a body that rests on it has no weight left to hang on its neighbour.
+    for i in range(bodies):
+        for k in range(i + 1, bodies):
+            j = len(fixed) + k
+            if friction[i, j, 1] >= 0.0 and boxes[i, BOX_TAG] != ABSENT and boxes[k, BOX_TAG] != ABSENT:
+                n, gaps[i, j] = touch_boxes(
+                    room, n, i, boxes[i], k, boxes[k], friction[i, j, 0], friction[i, j, 1], velocity, inverse
+                )
+    solve(room, n, velocity, inverse, moving)
+    for i in range(bodies):
+        boxes[i, X] += moving[i, 0] * DT_S
+        boxes[i, Y] += moving[i, 1] * DT_S
+        boxes[i, Z] += moving[i, 2] * DT_S
+        if moving[i, 4] != 0.0:
+            yaw[i] += moving[i, 4] * DT_S
+            boxes[i, COS], boxes[i, SIN] = math.cos(yaw[i]), math.sin(yaw[i])
