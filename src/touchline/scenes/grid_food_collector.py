@@ -23,7 +23,8 @@ from touchline.scenes.academy import Academy, Agents
 from touchline.scenes.compiled import Threads, compiled
 from touchline.scenes.drawing import Drawing
 from touchline.scenes.grids import GridSensor, bounds_of
-from touchline.scenes.random import Streams, philox
+from touchline.scenes.random import Streams
+from touchline.scenes.random_compiled import StreamArrays, draw, stream_arrays
 from touchline.scenes.rays import sweep_box, sweep_round
 from touchline.scenes.scene import ParameterReader
 from touchline.scenes.shapes import (
@@ -209,7 +210,6 @@ food, frozen agent; row 0 far right, column 39 far ahead |
 
     def step_physics(self) -> None:
         """Move everything; food that an agent touches pays at once and goes elsewhere."""
-        streams = self.streams
         self._threads.run(
             _step,
             len(self._agent),
@@ -220,10 +220,7 @@ food, frozen agent; row 0 far right, column 39 far ahead |
             self._push,
             self._inverse,
             self.academy.reward,
-            streams.episode,
-            streams.drawn,
-            streams.seed & 0xFFFFFFFF,
-            streams.seed >> 32,
+            stream_arrays(self.streams),
         )
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -384,10 +381,7 @@ def _step(
     push: Floats,
     inverse: Floats,
     reward: NDArray[np.float32],
-    episode: NDArray[np.uint32],
-    drawn: NDArray[np.uint32],
-    key_0: int,
-    key_1: int,
+    streams: StreamArrays,
 ) -> None:
     room: Room = (
         np.zeros((_MAX_CONTACTS, 4), np.int64),
@@ -421,10 +415,9 @@ def _step(
         for meal in range(meals):
             g, k = eaten[meal]
             reward[a, g] += 1.0 if food[a, k, ROUND_TAG] == TAG_FOOD else -1.0
-            words = philox(drawn[a], episode[a], a, 0, key_0, key_1)
-            drawn[a] += np.uint32(1)
-            food[a, k, X] = START_SPREAD_M * (words[0] * 2.0**-31 - 1.0)
-            food[a, k, Z] = START_SPREAD_M * (words[1] * 2.0**-31 - 1.0)
+            right, ahead, _, _ = draw(streams, a)
+            food[a, k, X] = START_SPREAD_M * (2.0 * right - 1.0)
+            food[a, k, Z] = START_SPREAD_M * (2.0 * ahead - 1.0)
             food[a, k, Y] = FOOD_BACK_Y
 
 
@@ -626,7 +619,7 @@ def _picture_xml() -> str:
     )
     return f"""
     <mujoco>
-      <visual><global offwidth="3840" offheight="2160" fovy="40"/><map zfar="10"/>
+      <visual><global offwidth="3840" offheight="2160" fovy="44"/><map zfar="10"/>
         <headlight ambient=".4 .4 .4" diffuse=".45 .45 .45"/><quality shadowsize="4096"/></visual>
       <asset>
         <texture name="sky" type="skybox" builtin="gradient" rgb1=".8 .88 .96" rgb2="1 1 1" width="64" height="64"/>
@@ -638,7 +631,7 @@ def _picture_xml() -> str:
       </asset>
       <worldbody>
         <light pos="-30 -40 80" dir=".3 .45 -1" directional="true" diffuse=".5 .5 .5"/>
-        <camera name="show" pos="0 -104 88" xyaxes="1 0 0 0 .66 .75"/>
+        <camera name="show" pos="0 -96 88" xyaxes="1 0 0 0 .68 .735"/>
         <geom type="plane" size="50 50 1" pos="0 0 {FLOOR_Y}" material="floor"/>
         {walls}{agents}{food}
       </worldbody>
