@@ -20,6 +20,8 @@ SCENES = {
     "GridFoodCollector": "grid_food_collector:GridFoodCollector",
     "GridWorld": "grid_world:GridWorld",
     "PushBlock": "push_block:PushBlock",
+    "SoccerTwos": "soccer:SoccerTwos",
+    "StrikersVsGoalie": "soccer:StrikersVsGoalie",
 }
 """Unity's scene name -> module and class; imported only when made, since physics takes time to load."""
 
