@@ -19,6 +19,7 @@ SCENES = {
     "Basic": "basic:Basic",
     "GridFoodCollector": "grid_food_collector:GridFoodCollector",
     "GridWorld": "grid_world:GridWorld",
+    "Pyramids": "pyramids:Pyramids",
     "PushBlock": "push_block:PushBlock",
     "SoccerTwos": "soccer:SoccerTwos",
     "StrikersVsGoalie": "soccer:StrikersVsGoalie",
