@@ -582,7 +582,12 @@ def _see_bricks(
 
 
 def _xml() -> str:
-    """One area in MuJoCo's frame: bricks tumble, the agent slides, all else is set by hand."""
+    """One area in MuJoCo's frame: bricks tumble, the agent slides, all else is set by hand.
+
+    Chosen by trial on 24 pyramids rammed at 19 m/s, against steps of 5 ms: contacts are overdamped, or bricks
+    that one 20 ms step pushed into each other leap apart. Bricks do not rub on the agent, because a sliding
+    contact with friction lifts it in MuJoCo (to 1.7 m on average, 2.6 m in one of ten rams; 0.9 m at 5 ms).
+    """
     stone = "".join(
         f'<geom class="held" type="box" size=".5 .5 .5" pos="{x} {z} {y}" material="stone"/>' for x, y, z in STONES
     )
@@ -594,12 +599,12 @@ def _xml() -> str:
     brick = f'<freejoint/><geom class="brick" size=".5 .5 .5" mass="{BRICK_KG}" material="brick"/>'
     return f"""
     <mujoco model="Pyramids">
-      <option timestep="{DT_S}" gravity="0 0 {-GRAVITY}"/>
+      <option timestep="{DT_S}" gravity="0 0 {-GRAVITY}" solver="CG" iterations="15" tolerance="1e-5"/>
       <size memory="16M"/>
       <visual><global offwidth="3840" offheight="2160" fovy="44"/><map zfar="20"/>
         <headlight ambient=".4 .4 .4" diffuse=".45 .45 .45"/><quality shadowsize="4096"/></visual>
       <default>
-        <geom friction="{ANCHORS * MU} .005 .0001"/>
+        <geom friction="{ANCHORS * MU} .005 .0001" solref=".04 2" solimp=".9 .95 .001"/>
         <default class="held"><geom contype="0" conaffinity="1"/></default>
         <default class="brick"><geom type="box" contype="1" conaffinity="3"/></default>
       </default>
@@ -624,7 +629,8 @@ def _xml() -> str:
         <body gravcomp="1">
           <joint type="slide" axis="1 0 0"/><joint type="slide" axis="0 1 0"/><joint type="slide" axis="0 0 1"/>
           <joint type="hinge" axis="0 0 1" armature="1e6"/>
-          <geom type="box" size=".5 .5 .5" mass="{AGENT_KG}" contype="2" conaffinity="0" material="agent"/>
+          <geom type="box" size=".5 .5 .5" mass="{AGENT_KG}" condim="1" priority="1" contype="2" conaffinity="0"
+            material="agent"/>
           <geom type="sphere" size=".14" pos="-.2 .45 .2" mass="0" contype="0" conaffinity="0" material="eye"/>
           <geom type="sphere" size=".14" pos=".2 .45 .2" mass="0" contype="0" conaffinity="0" material="eye"/>
         </body>
