@@ -20,7 +20,10 @@ SCENES = {
     "GridFoodCollector": "grid_food_collector:GridFoodCollector",
     "GridWorld": "grid_world:GridWorld",
     "Pyramids": "pyramids:Pyramids",
+    "DungeonEscape": "dungeon_escape:DungeonEscape",
+    "Hallway": "hallway:Hallway",
     "PushBlock": "push_block:PushBlock",
+    "WallJump": "wall_jump:WallJump",
     "SoccerTwos": "soccer:SoccerTwos",
     "StrikersVsGoalie": "soccer:StrikersVsGoalie",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +20,23 @@ class Drawing:
         self._renderer: mujoco.Renderer | None = None
 
     def picture(
-        self, data: mujoco.MjData, width: int, height: int, model: mujoco.MjModel | None = None
+        self,
+        data: mujoco.MjData,
+        width: int,
+        height: int,
+        model: mujoco.MjModel | None = None,
+        add: Callable[[mujoco.MjvScene], None] | None = None,
     ) -> NDArray[np.uint8]:
-        """What the camera sees, uint8 [height, width, 3]. `data` needs only its state to be current."""
+        """What the camera sees, uint8 [height, width, 3]. `data` needs only its state to be current.
+
+        `add` may put more shapes into the picture.
+        """
         model = model or self.model
         mujoco.mj_forward(model, data)
         renderer = self._sized(width, height)
         renderer.update_scene(data, camera=self._camera)
+        if add is not None:
+            add(renderer.scene)
         return np.array(renderer.render())
 
     def close(self) -> None:

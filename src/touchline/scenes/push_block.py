@@ -23,15 +23,18 @@ from numpy.typing import NDArray
 
 from touchline.parameters import Parameter, ParameterValue
 from touchline.scenes.academy import Academy, Agents
+from touchline.scenes.box_world import Body, BoxWorld
 from touchline.scenes.compiled import Threads, compiled
 from touchline.scenes.cube_agents import CHOICES, move_cube, turn_to
 from touchline.scenes.random import Streams
 from touchline.scenes.random_compiled import StreamArrays, draw, stream_arrays
 from touchline.scenes.rays import RaySensor
 from touchline.scenes.scene import ParameterReader
+from touchline.scenes.shape_drawing import BLUE, GLASS, GREEN, ORANGE, ShapeDrawing
+from touchline.scenes.shape_drawing import FLOOR as FLOOR_COLOUR
 from touchline.scenes.shapes import COS, HALF_X, HALF_Y, HALF_Z, Floats, X, Y, Z, box, boxes, rounds
 from touchline.scenes.stacking import Stack
-from touchline.scenes.upright import DT_S, GRAVITY, MU, TOUCH_M, box_gap, contact_room, step_boxes
+from touchline.scenes.upright import DT_S, GRAVITY, MU, TOUCH_M, box_gap
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 BEHAVIOR = "PushBlock?team=0"
@@ -50,6 +53,8 @@ GRAVITY_MULTIPLIER = 2.5
 SPAWN_M = 6.25
 """Half the 25 m floor times the spawn margin of 0.5."""
 SPAWN_HEIGHT_M = 1.0
+NOWHERE_M = -100.0
+"""Before the first placing, nobody's old place is in the way."""
 CLEAR_M = (2.5, 0.01, 2.5)
 """Half extents of the box around a new place that must be free."""
 
@@ -102,63 +107,57 @@ class PushBlock:
         self._areas = np.arange(num_areas)
         self._stacks = [Stack(num_areas, FRAMES, s.size) for s in self._sensors]
 
-        self.boxes = np.tile(
-            boxes(
-                box((0.0, SPAWN_HEIGHT_M, 0.0), (1.0, 1.0, 1.0)),
-                box((0.0, SPAWN_HEIGHT_M, 0.0), (2.0, BLOCK_HEIGHT_M, 2.0), TAGS.index("block")),
-            ),
-            (num_areas, 1, 1),
+        self.world = BoxWorld(
+            num_areas,
+            FIXED,
+            [
+                Body(box((0.0, SPAWN_HEIGHT_M, 0.0), (1.0, 1.0, 1.0)), MASS_KG, AGENT_DRAG),
+                Body(box((0.0, SPAWN_HEIGHT_M, 0.0), (2.0, BLOCK_HEIGHT_M, 2.0), TAGS.index("block")), MASS_KG, 0.5),
+            ],
+            [],
+            GRAVITY * GRAVITY_MULTIPLIER,
         )
-        self.yaw = np.zeros((num_areas, 2))
-        self.velocity = np.zeros((num_areas, 3, 6))
-        self.drag = np.zeros((num_areas, 2))
-        self.gravity = np.zeros(num_areas)
-        self.friction = np.full((num_areas, 2, len(FIXED) + 2, 2), MU)
-        self._inverse = np.zeros((3, 6))
-        self._inverse[:2, :3] = 1.0 / MASS_KG
         self._eyes = np.zeros((num_areas, 4))
         self._no_rounds = np.tile(rounds(), (num_areas, 1, 1))
-        self._gaps = np.zeros((num_areas, 2, len(FIXED) + 2))
+        self._drawing: ShapeDrawing | None = None
         self.restart()
 
     def capacity(self, behavior: str) -> int:
-        return len(self.boxes)
+        return len(self._areas)
 
     def set_parameter(self, name: str, value: ParameterValue) -> None:
         self._reader.set(name, value)
         if name == "gravity" and isinstance(value, float | int):
-            self.gravity[:] = value
+            self.world.gravity[:] = value
 
     # reset
 
     def restart(self) -> None:
-        self.boxes[:, :, [X, Z]] = 0.0
-        self.boxes[:, :, Y] = -100.0  # nobody's old place is in the way
-        self.yaw[:] = math.pi  # towards the goal
-        self.velocity[:] = 0.0
-        for stack in self._stacks:
-            stack.clear(self._areas)
+        world = self.world
+        world.boxes[:, :, [X, Z]] = 0.0
+        world.boxes[:, :, Y] = NOWHERE_M
+        world.yaw[:, AGENT] = math.pi  # towards the goal
+        world.velocity[:] = 0.0
 
     def begin_episodes(self, agents: Agents) -> None:
-        areas = agents
+        areas, world = agents, self.world
         self.streams.next_episode(areas)
-        self.boxes[areas, BLOCK, HALF_X] = 0.5 * self._reader.read("block_scale", areas)
-        self.boxes[areas, BLOCK, HALF_Z] = self.boxes[areas, BLOCK, HALF_X]
-        self.friction[areas, :, FLOOR, 0] = 0.5 * (MU + self._reader.read("static_friction", areas))[:, None]
-        self.friction[areas, :, FLOOR, 1] = 0.5 * (MU + self._reader.read("dynamic_friction", areas))[:, None]
-        self.drag[areas, AGENT] = AGENT_DRAG
-        self.drag[areas, BLOCK] = self._reader.read("block_drag", areas)
-        self.gravity[areas] = self._reader.read("gravity", areas)
-        _place(areas, stream_arrays(self.streams), FIXED, self.boxes, self.yaw, self.velocity)
+        half = 0.5 * self._reader.read("block_scale", areas)
+        world.boxes[areas, BLOCK, HALF_X] = world.boxes[areas, BLOCK, HALF_Z] = half
+        world.friction[areas, :, FLOOR, 0] = 0.5 * (MU + self._reader.read("static_friction", areas))[:, None]
+        world.friction[areas, :, FLOOR, 1] = 0.5 * (MU + self._reader.read("dynamic_friction", areas))[:, None]
+        world.drag[areas, BLOCK] = self._reader.read("block_drag", areas)
+        world.gravity[areas] = self._reader.read("gravity", areas)
+        _place(areas, stream_arrays(self.streams), FIXED, world.boxes, world.yaw, world.velocity)
         for stack in self._stacks:
             stack.clear(areas)
 
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        self._eyes[:, :3] = self.boxes[:, AGENT, :3]
-        self._eyes[:, 3] = self.yaw[:, AGENT]
-        where = (self._areas, self._eyes, FIXED, self.boxes, self._no_rounds)
+        self._eyes[:, :3] = self.world.boxes[:, AGENT, :3]
+        self._eyes[:, 3] = self.world.yaw[:, AGENT]
+        where = (self._areas, self._eyes, FIXED, self.world.boxes, self._no_rounds)
         return [
             stack.push(agents, sensor.read(self._threads, agents, *where))
             for stack, sensor in zip(self._stacks, self._sensors, strict=True)
@@ -173,26 +172,14 @@ class PushBlock:
         pass
 
     def act(self) -> None:
-        _move(self.academy.discrete, self.boxes, self.yaw, self.velocity)
+        _move(self.academy.discrete, self.world.boxes, self.world.yaw, self.world.velocity)
         self.academy.reward += STEP_REWARD
 
     # reward and end
 
     def step_physics(self) -> None:
-        self._threads.run(
-            _step,
-            len(self.boxes),
-            self.boxes,
-            self.yaw,
-            self.velocity,
-            self._inverse,
-            self.drag,
-            self.gravity,
-            FIXED,
-            self.friction,
-            self._gaps,
-        )
-        scored = np.flatnonzero(self._gaps[:, BLOCK, GOAL] < TOUCH_M)
+        self.world.step(self._threads)
+        scored = np.flatnonzero(self.world.gaps[:, BLOCK, GOAL] < TOUCH_M)
         if len(scored):
             self.academy.reward[scored] += GOAL_REWARD
             self.academy.end(self, scored)
@@ -207,54 +194,29 @@ class PushBlock:
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         stacks = {f"stack_{i}": stack.frames for i, stack in enumerate(self._stacks)}
-        return stacks | {
-            name: getattr(self, name) for name in ("boxes", "yaw", "velocity", "drag", "gravity", "friction")
-        }
+        return stacks | self.world.kept()
 
     def render(self, area: int, width: int, height: int) -> NDArray[np.uint8]:
-        raise NotImplementedError
+        agent, block = self.world.boxes[area]
+        colours = [FLOOR_COLOUR, GREEN, GLASS, GLASS, GLASS, GLASS]
+        self._drawing = self._drawing or ShapeDrawing(eye=(0.0, 27.0, -27.0), target=(0.0, 0.0, -1.5))
+        return self._drawing.picture(
+            width,
+            height,
+            [*zip(FIXED, colours, strict=True), (agent, BLUE), (block, ORANGE)],
+            faces=[(agent, self.world.yaw[area, AGENT], 0.5)],
+        )
 
     def close(self) -> None:
         self._threads.close()
+        if self._drawing is not None:
+            self._drawing.close()
 
 
 @compiled
 def _move(discrete: NDArray[np.int32], shapes: Floats, yaw: Floats, velocity: Floats) -> None:
     for area in range(len(shapes)):
         move_cube(discrete[area, 0, 0], AGENT, RUN_SPEED_MPS, TURN_RAD, shapes[area], yaw[area], velocity[area])
-
-
-@compiled
-def _step(
-    first: int,
-    last: int,
-    shapes: Floats,
-    yaw: Floats,
-    velocity: Floats,
-    inverse: Floats,
-    drag: Floats,
-    gravity: Floats,
-    fixed: Floats,
-    friction: Floats,
-    gaps: Floats,
-) -> None:
-    room = contact_room()
-    moving = np.zeros_like(inverse)
-    for area in range(first, last):
-        step_boxes(
-            room,
-            fixed,
-            shapes[area],
-            2,
-            yaw[area],
-            velocity[area],
-            inverse,
-            drag[area],
-            gravity[area],
-            friction[area],
-            moving,
-            gaps[area],
-        )
 
 
 @compiled

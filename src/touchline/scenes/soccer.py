@@ -24,6 +24,10 @@ from touchline.scenes.random import Streams
 from touchline.scenes.random_compiled import StreamArrays, draw, stream_arrays
 from touchline.scenes.rays import RaySensor, sweep_box
 from touchline.scenes.scene import ParameterReader
+from touchline.scenes.shape_drawing import BLUE as BLUE_COLOUR
+from touchline.scenes.shape_drawing import FLOOR as FLOOR_COLOUR
+from touchline.scenes.shape_drawing import GLASS, WHITE, ShapeDrawing
+from touchline.scenes.shape_drawing import PURPLE as PURPLE_COLOUR
 from touchline.scenes.shapes import BOX_TAG, COS, HALF_X, HALF_Y, HALF_Z, SIN, Floats, X, Y, Z, ball, box, boxes, rounds
 from touchline.scenes.stacking import Stack
 from touchline.scenes.upright import (
@@ -33,7 +37,6 @@ from touchline.scenes.upright import (
     MAX_SPIN,
     MU,
     TOUCH_M,
-    Room,
     contact_room,
     nearest_on_box,
     press_floor,
@@ -86,6 +89,8 @@ FIELD = boxes(
     box((-17.436, 1.92, 0.0), (0.127, 3.84, 8.3), BLUE_GOAL),
     box((17.406, 1.92, 0.0), (0.1, 3.84, 8.3), PURPLE_GOAL),
 )
+FLOOR = boxes(box((0.0, -0.5, 0.0), (31.0, 1.0, 15.0)))[0]
+"""Only drawn: it lies under everything for ever, and level rays that start above it never meet it."""
 BLUE_GOAL_BLOCK = box((-15.51, 1.55, 0.0), (1.0, 3.96, 7.915), WALL)
 """StrikersVsGoalie has no way into the blue goal."""
 OPEN_X_M, OPEN_Z_M = 11.5, 6.6
@@ -173,6 +178,7 @@ class _Soccer:
         self._goal = np.zeros(num_areas, np.int8)
         self._no_boxes = np.tile(NO_BOXES, (num_areas, 1, 1))
         self._eyes = np.zeros((everyone, 4))
+        self._drawing: ShapeDrawing | None = None
         self.restart()
 
     def _make_sensors(self) -> dict[str, dict[str, RaySensor]]:
@@ -301,10 +307,21 @@ class _Soccer:
         return stacks | {name: getattr(self, name) for name in names}
 
     def render(self, area: int, width: int, height: int) -> NDArray[np.uint8]:
-        raise NotImplementedError
+        colours = {WALL: GLASS, BLUE_GOAL: BLUE_COLOUR, PURPLE_GOAL: PURPLE_COLOUR}
+        self._drawing = self._drawing or ShapeDrawing(eye=(0.0, 25.0, -24.0), target=(0.0, 0.0, -1.0))
+        teams = [BLUE_COLOUR if p.team == BLUE else PURPLE_COLOUR for p in self.players]
+        return self._drawing.picture(
+            width,
+            height,
+            [(FLOOR, FLOOR_COLOUR), *((row, colours[int(row[BOX_TAG])]) for row in self.field)],
+            zip(self.rounds[area], [*teams, WHITE], strict=True),
+            [(self.rounds[area, i], self.yaw[area, i], PLAYER_RADIUS_M) for i in range(len(self.players))],
+        )
 
     def close(self) -> None:
         self._threads.close()
+        if self._drawing is not None:
+            self._drawing.close()
 
 
 class SoccerTwos(_Soccer):
@@ -490,7 +507,7 @@ def _drag(speed: Floats, kick: Floats) -> None:
 
 @compiled
 def _touch(
-    room: Room, field: Floats, gravity: float, body: Floats, speed: Floats, inverse: Floats, gaps: Floats, points: Floats
+    room: Floats, field: Floats, gravity: float, body: Floats, speed: Floats, inverse: Floats, gaps: Floats, points: Floats
 ) -> tuple[int, int]:
     """All contacts of one field. Returns the tag of the goal that the ball touches (0: none), and their number.
 
@@ -544,7 +561,7 @@ def _touch(
         mu = MU if abs(body[i, X]) > GOAL_FLOOR_X_M else FLOOR_MU
         alone = True
         for c in range(1, others):
-            alone = alone and room[0][c, 0] != i and room[0][c, 1] != i
+            alone = alone and room[c, 0] != i and room[c, 1] != i
         if alone:  # solved by hand: it brakes along the way
             loss = mu * press / PLAYER_KG
             now = math.sqrt(speed[i, 0] ** 2 + speed[i, 2] ** 2)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from touchline.scenes.compiled import compiled
 from touchline.scenes.shapes import ABSENT, BOX_TAG, COS, HALF_X, HALF_Y, HALF_Z, SIN, Floats, X, Y, Z
@@ -51,86 +50,86 @@ _STILL_MPS = 1e-7
 """A sweep that changes no contact's speed by more than this is the last one."""
 
 _MAX_CONTACTS = 32
-_NORMALS, _TANGENTS, _SPIN = 0, 2, 4
-_DIRECTIONS = 5
-_MASS, _IMPULSE, _MOVING, _KEPT = range(4)
-"""Per direction: effective mass, impulse so far, and the speeds wanted while poses move and afterwards."""
+_A, _B, _NUM_NORMALS, _NUM_TANGENTS, _KIND, _STATIC, _DYNAMIC, _LEVER = range(8)
+"""A contact's row opens with: the two bodies, how many directions act, what kind it is, and friction's limits."""
+_STRAIGHT, _ROUND, _FLAT, _LEVERED = range(4)
+"""Kinds: nothing turns · arms along the normal, or turning about it: the directions do not disturb each other ·
+arms across the normal: they do."""
+_NORMAL, _TANGENT, _SPIN = 8, 40, 72
+"""Then come five directions of 16 numbers, two normals, two tangents, and the spin about the normal: each a
+Jacobian of twelve, the effective mass, the impulse so far, the speeds wanted while poses move and afterwards."""
+_NEXT, _MASS, _IMPULSE, _MOVING, _KEPT = 16, 12, 13, 14, 15
+_COLUMNS = 88
 
 Floats3 = tuple[float, float, float]
-Room = tuple[NDArray[np.int64], Floats, Floats, Floats]
-"""The contacts of one area: who [C, 4] = a, b, normals, tangents · Jacobians [C, 5, 12] · numbers per direction
-[C, 5, 4] · limits [C, 3] = static friction, dynamic friction, spin lever."""
 
 
 @compiled
-def contact_room() -> Room:
-    """Room for the contacts of one area; a kernel needs one."""
-    return (
-        np.zeros((_MAX_CONTACTS, 4), np.int64),
-        np.zeros((_MAX_CONTACTS, _DIRECTIONS, 12)),
-        np.zeros((_MAX_CONTACTS, _DIRECTIONS, 4)),
-        np.zeros((_MAX_CONTACTS, 3)),
-    )
+def contact_room() -> Floats:
+    """Room for the contacts of one area, in one array: calls are cheap that way. A kernel needs one."""
+    return np.zeros((_MAX_CONTACTS, _COLUMNS))
+
+
+@compiled
+def _open(room: Floats, c: int, a: int, b: int, kind: int, static: float, dynamic: float, lever: float) -> None:
+    room[c, _A], room[c, _B], room[c, _NUM_NORMALS], room[c, _NUM_TANGENTS] = a, b, 1, 2
+    room[c, _KIND], room[c, _STATIC], room[c, _DYNAMIC], room[c, _LEVER] = kind, static, dynamic, lever
 
 
 @compiled
 def _direct(
-    room: Room, c: int, d: int, nx: float, ny: float, nz: float, arm_a: Floats3, arm_b: Floats3, inverse: Floats
+    room: Floats, c: int, d: int, nx: float, ny: float, nz: float, arm_a: Floats3, arm_b: Floats3, inverse: Floats
 ) -> None:
-    """Let direction `d` of contact `c` act along n, at these arms from the two centres."""
-    who, jacobian, number, _ = room
-    row = jacobian[c, d]
-    ax, ay, az = arm_a
-    bx, by, bz = arm_b
-    row[0], row[1], row[2] = nx, ny, nz
-    row[3], row[4], row[5] = ay * nz - az * ny, az * nx - ax * nz, ax * ny - ay * nx
-    row[6], row[7], row[8] = -nx, -ny, -nz
-    row[9], row[10], row[11] = bz * ny - by * nz, bx * nz - bz * nx, by * nx - bx * ny
-    _weigh(room, c, d, inverse)
+    """Let the direction at column `d` of contact `c` act along n, at these arms from the two centres."""
+    room[c, d], room[c, d + 1], room[c, d + 2] = nx, ny, nz
+    room[c, d + 6], room[c, d + 7], room[c, d + 8] = -nx, -ny, -nz
+    a, b = int(room[c, _A]), int(room[c, _B])
+    total = nx * nx * (inverse[a, 0] + inverse[b, 0])
+    total += ny * ny * (inverse[a, 1] + inverse[b, 1])
+    total += nz * nz * (inverse[a, 2] + inverse[b, 2])
+    if room[c, _KIND] != _STRAIGHT:
+        ax, ay, az = arm_a
+        bx, by, bz = arm_b
+        room[c, d + 3], room[c, d + 9] = ay * nz - az * ny, bz * ny - by * nz
+        room[c, d + 4], room[c, d + 10] = az * nx - ax * nz, bx * nz - bz * nx
+        room[c, d + 5], room[c, d + 11] = ax * ny - ay * nx, by * nx - bx * ny
+        for k in range(3, 6):
+            total += room[c, d + k] ** 2 * inverse[a, k] + room[c, d + 6 + k] ** 2 * inverse[b, k]
+    room[c, d + _MASS] = 1.0 / total if total > 0.0 else 0.0
+    room[c, d + _IMPULSE] = 0.0
 
 
 @compiled
-def _weigh(room: Room, c: int, d: int, inverse: Floats) -> None:
-    who, jacobian, number, _ = room
-    row = jacobian[c, d]
-    total = 0.0
-    for k in range(6):
-        total += row[k] * row[k] * inverse[who[c, 0], k] + row[6 + k] * row[6 + k] * inverse[who[c, 1], k]
-    number[c, d, _MASS] = 1.0 / total if total > 0.0 else 0.0
-    number[c, d, _IMPULSE] = 0.0
+def _speed(room: Floats, c: int, d: int, velocity: Floats) -> float:
+    a, b = int(room[c, _A]), int(room[c, _B])
+    speed = room[c, d] * (velocity[a, 0] - velocity[b, 0])
+    speed += room[c, d + 1] * (velocity[a, 1] - velocity[b, 1])
+    speed += room[c, d + 2] * (velocity[a, 2] - velocity[b, 2])
+    if room[c, _KIND] != _STRAIGHT:
+        for k in range(3, 6):
+            speed += room[c, d + k] * velocity[a, k] + room[c, d + 6 + k] * velocity[b, k]
+    return speed
 
 
 @compiled
-def _speed(room: Room, c: int, d: int, velocity: Floats) -> float:
-    who, jacobian, _, _ = room
-    row = jacobian[c, d]
-    a, b = velocity[who[c, 0]], velocity[who[c, 1]]
-    return (
-        row[0] * a[0] + row[1] * a[1] + row[2] * a[2] + row[3] * a[3] + row[4] * a[4] + row[5] * a[5]
-        + row[6] * b[0] + row[7] * b[1] + row[8] * b[2] + row[9] * b[3] + row[10] * b[4] + row[11] * b[5]
-    )  # fmt: skip
-
-
-@compiled
-def _want(room: Room, c: int, d: int, gap: float, bounce: float, velocity: Floats) -> None:
+def _want(room: Floats, c: int, d: int, gap: float, bounce: float, velocity: Floats) -> None:
     """The normal speeds that the contact rule asks for at this gap."""
-    number = room[2][c, d]
     approach = -_speed(room, c, d, velocity)
     if bounce > 0.0 and approach > BOUNCE_MPS and approach * DT_S > gap:
-        number[_MOVING] = number[_KEPT] = bounce * approach
-    elif gap > 0.0:
-        number[_MOVING] = number[_KEPT] = -APPROACH * gap / DT_S
+        moving = kept = bounce * approach
     else:
-        number[_MOVING], number[_KEPT] = -APPROACH * gap / DT_S, 0.0
+        moving = -APPROACH * gap / DT_S
+        kept = min(moving, 0.0)
+    room[c, d + _MOVING], room[c, d + _KEPT] = moving, kept
 
 
 @compiled
 def _rub(
-    room: Room, c: int, nx: float, ny: float, nz: float, arm_a: Floats3, arm_b: Floats3, velocity: Floats, inverse: Floats
+    room: Floats, c: int, nx: float, ny: float, nz: float, arm_a: Floats3, arm_b: Floats3, velocity: Floats, inverse: Floats
 ) -> None:
     """Friction along two axes with limits of their own, the first along the bodies' relative linear velocity."""
-    a, b = velocity[room[0][c, 0]], velocity[room[0][c, 1]]
-    tx, ty, tz = a[0] - b[0], a[1] - b[1], a[2] - b[2]
+    a, b = int(room[c, _A]), int(room[c, _B])
+    tx, ty, tz = velocity[a, 0] - velocity[b, 0], velocity[a, 1] - velocity[b, 1], velocity[a, 2] - velocity[b, 2]
     along = tx * nx + ty * ny + tz * nz
     tx, ty, tz = tx - along * nx, ty - along * ny, tz - along * nz
     length = math.sqrt(tx * tx + ty * ty + tz * tz)
@@ -141,15 +140,14 @@ def _rub(
     else:
         length = math.sqrt(nx * nx + nz * nz)
         tx, ty, tz = nz / length, 0.0, -nx / length
-    _direct(room, c, _TANGENTS, tx, ty, tz, arm_a, arm_b, inverse)
+    _direct(room, c, _TANGENT, tx, ty, tz, arm_a, arm_b, inverse)
     ux, uy, uz = ny * tz - nz * ty, nz * tx - nx * tz, nx * ty - ny * tx
-    _direct(room, c, _TANGENTS + 1, ux, uy, uz, arm_a, arm_b, inverse)
-    room[0][c, 3] = 2
+    _direct(room, c, _TANGENT + _NEXT, ux, uy, uz, arm_a, arm_b, inverse)
 
 
 @compiled
 def touch_at(
-    room: Room,
+    room: Floats,
     n: int,
     a: int,
     b: int,
@@ -163,19 +161,17 @@ def touch_at(
     inverse: Floats,
 ) -> int:
     """Add a contact in one point, the normal pointing from b to a. Returns the number of contacts."""
-    who, _, _, limit = room
-    who[n, 0], who[n, 1], who[n, 2] = a, b, 1
-    limit[n, 0], limit[n, 1], limit[n, 2] = friction, friction, 0.0
+    _open(room, n, a, b, _ROUND, friction, friction, 0.0)
     nx, ny, nz = normal
-    _direct(room, n, _NORMALS, nx, ny, nz, arm_a, arm_b, inverse)
-    _want(room, n, _NORMALS, gap, bounce, velocity)
+    _direct(room, n, _NORMAL, nx, ny, nz, arm_a, arm_b, inverse)
+    _want(room, n, _NORMAL, gap, bounce, velocity)
     _rub(room, n, nx, ny, nz, arm_a, arm_b, velocity, inverse)
     return n + 1
 
 
 @compiled
 def press_floor(
-    room: Room,
+    room: Floats,
     n: int,
     a: int,
     still: int,
@@ -190,12 +186,9 @@ def press_floor(
 
     The normal impulses are given, in N s, while poses move and afterwards. Returns the number of contacts.
     """
-    who, jacobian, number, limit = room
-    who[n, 0], who[n, 1], who[n, 2] = a, still, 1
-    limit[n, 0], limit[n, 1], limit[n, 2] = friction, friction, 0.0
-    jacobian[n, _NORMALS] = 0.0
-    number[n, _NORMALS, _MASS] = 0.0  # `solve` reads: the impulse is what is wanted
-    number[n, _NORMALS, _MOVING], number[n, _NORMALS, _KEPT] = moving, kept
+    _open(room, n, a, still, _ROUND, friction, friction, 0.0)
+    room[n, _NORMAL + _MASS] = 0.0  # `_sweep` reads: the impulse is what is wanted
+    room[n, _NORMAL + _MOVING], room[n, _NORMAL + _KEPT] = moving, kept
     _rub(room, n, 0.0, 1.0, 0.0, (0.0, -arm_m, 0.0), (0.0, 0.0, 0.0), velocity, inverse)
     return n + 1
 
@@ -308,7 +301,7 @@ def _side_points(
 
 @compiled
 def touch_boxes(
-    room: Room,
+    room: Floats,
     n: int,
     a: int,
     box_a: Floats,
@@ -323,32 +316,33 @@ def touch_boxes(
     gap, nx, ny, nz, face = box_gap(box_a, box_b)
     if gap >= TOUCH_M:
         return n, gap
-    who, jacobian, number, limit = room
-    who[n, 0], who[n, 1], who[n, 2] = a, b, 1
-    limit[n, 0], limit[n, 1], limit[n, 2] = ANCHORS * friction_static, ANCHORS * friction_dynamic, _SPIN_LEVER_M
-    none = (0.0, 0.0, 0.0)
     turns = inverse[a, 4] > 0.0 or inverse[b, 4] > 0.0
-    if face == _LEVEL or not turns:
-        _direct(room, n, _NORMALS, nx, ny, nz, none, none, inverse)
-        _want(room, n, _NORMALS, gap, 0.0, velocity)
+    kind = _STRAIGHT
+    if turns:
+        kind = _FLAT if face == _LEVEL else _LEVERED
+    _open(room, n, a, b, kind, ANCHORS * friction_static, ANCHORS * friction_dynamic, _SPIN_LEVER_M)
+    none = (0.0, 0.0, 0.0)
+    if kind != _LEVERED:
+        _direct(room, n, _NORMAL, nx, ny, nz, none, none, inverse)
+        _want(room, n, _NORMAL, gap, 0.0, velocity)
         _rub(room, n, nx, ny, nz, none, none, velocity, inverse)
-        if face == _LEVEL and turns:
-            jacobian[n, _SPIN] = 0.0
-            jacobian[n, _SPIN, 4], jacobian[n, _SPIN, 10] = 1.0, -1.0
-            _weigh(room, n, _SPIN, inverse)
-            who[n, 3] = 3
+        if turns:
+            room[n, _SPIN : _SPIN + _NEXT] = 0.0
+            room[n, _SPIN + 4], room[n, _SPIN + 10] = 1.0, -1.0
+            room[n, _SPIN + _MASS] = 1.0 / (inverse[a, 4] + inverse[b, 4])
+            room[n, _NUM_TANGENTS] = 3
         return n + 1, gap
     px, pz, gap_p, qx, qz, gap_q = _side_points(box_a, box_b, nx, nz, face)
     if gap_q < gap_p:
         px, pz, gap_p, qx, qz, gap_q = qx, qz, gap_q, px, pz, gap_p
     arm_a, arm_b = (px - box_a[X], 0.0, pz - box_a[Z]), (px - box_b[X], 0.0, pz - box_b[Z])
-    _direct(room, n, _NORMALS, nx, ny, nz, arm_a, arm_b, inverse)
-    _want(room, n, _NORMALS, gap_p, 0.0, velocity)
+    _direct(room, n, _NORMAL, nx, ny, nz, arm_a, arm_b, inverse)
+    _want(room, n, _NORMAL, gap_p, 0.0, velocity)
     if gap_q < TOUCH_M and abs(px - qx) + abs(pz - qz) > 1e-6:
         arm_a, arm_b = (qx - box_a[X], 0.0, qz - box_a[Z]), (qx - box_b[X], 0.0, qz - box_b[Z])
-        _direct(room, n, _NORMALS + 1, nx, ny, nz, arm_a, arm_b, inverse)
-        _want(room, n, _NORMALS + 1, gap_q, 0.0, velocity)
-        who[n, 2] = 2
+        _direct(room, n, _NORMAL + _NEXT, nx, ny, nz, arm_a, arm_b, inverse)
+        _want(room, n, _NORMAL + _NEXT, gap_q, 0.0, velocity)
+        room[n, _NUM_NORMALS] = 2
         px, pz = 0.5 * (px + qx), 0.5 * (pz + qz)
     arm_a, arm_b = (px - box_a[X], 0.0, pz - box_a[Z]), (px - box_b[X], 0.0, pz - box_b[Z])
     _rub(room, n, nx, ny, nz, arm_a, arm_b, velocity, inverse)
@@ -356,8 +350,14 @@ def touch_boxes(
 
 
 @compiled
-def solve(room: Room, n: int, velocity: Floats, inverse: Floats, moving: Floats) -> None:
+def solve(room: Floats, n: int, velocity: Floats, inverse: Floats, moving: Floats) -> None:
     """Solve n contacts: `velocity` becomes the one that is kept, `moving` the one that poses move with."""
+    if _is_loose(room, n, len(velocity) - 1):
+        _sweep(room, n, _MOVING, 1, True, velocity, inverse)
+        moving[:] = velocity
+        if _differs(room, n):
+            _sweep(room, n, _KEPT, 1, True, velocity, inverse)
+        return
     _sweep(room, n, _MOVING, _SWEEPS_MOVING - _SWEEPS_RUBBING, False, velocity, inverse)
     _sweep(room, n, _MOVING, _SWEEPS_RUBBING, True, velocity, inverse)
     moving[:] = velocity
@@ -365,56 +365,96 @@ def solve(room: Room, n: int, velocity: Floats, inverse: Floats, moving: Floats)
 
 
 @compiled
-def _push(room: Room, c: int, d: int, impulse: float, velocity: Floats, inverse: Floats) -> None:
-    who, jacobian, number, _ = room
-    change = impulse - number[c, d, _IMPULSE]
-    number[c, d, _IMPULSE] = impulse
-    if change != 0.0:
-        row = jacobian[c, d]
-        a, b = who[c, 0], who[c, 1]
-        for k in range(6):
-            velocity[a, k] += inverse[a, k] * row[k] * change
-            velocity[b, k] += inverse[b, k] * row[6 + k] * change
+def _is_loose(room: Floats, n: int, still: int) -> bool:
+    """Whether no contact disturbs another, so that one sweep is exact: the common case, of bodies on their own."""
+    seen = 0
+    for c in range(n):
+        a, b = int(room[c, _A]), int(room[c, _B])
+        both = 1 << a
+        if b < still:
+            both |= 1 << b
+        if room[c, _KIND] == _LEVERED or seen & both:
+            return False
+        seen |= both
+    return True
+
+
+@compiled
+def _differs(room: Floats, n: int) -> bool:
+    for c in range(n):
+        for k in range(int(room[c, _NUM_NORMALS])):
+            d = _NORMAL + k * _NEXT
+            if room[c, d + _MOVING] != room[c, d + _KEPT]:
+                return True
+    return False
+
+
+@compiled
+def _push(room: Floats, c: int, d: int, impulse: float, velocity: Floats, inverse: Floats) -> float:
+    """Give a direction another impulse; returns by how much its speed changes."""
+    change = impulse - room[c, d + _IMPULSE]
+    if change == 0.0:
+        return 0.0
+    room[c, d + _IMPULSE] = impulse
+    a, b = int(room[c, _A]), int(room[c, _B])
+    last = 3 if room[c, _KIND] == _STRAIGHT else 6
+    for k in range(last):
+        velocity[a, k] += inverse[a, k] * room[c, d + k] * change
+    if b < len(velocity) - 1:
+        for k in range(last):
+            velocity[b, k] += inverse[b, k] * room[c, d + 6 + k] * change
+    return abs(change) / room[c, d + _MASS]
 
 
 @compiled
 def _sweep(
-    room: Room, n: int, wanted: int, sweeps: int, rubbing: bool, velocity: Floats, inverse: Floats
+    room: Floats, n: int, wanted: int, sweeps: int, rubbing: bool, velocity: Floats, inverse: Floats
 ) -> None:
-    who, _, number, limit = room
     for _ in range(sweeps):
         change = 0.0
         for c in range(n):
             normal = 0.0
-            for d in range(who[c, 2]):
-                mass = number[c, d, _MASS]
+            for k in range(int(room[c, _NUM_NORMALS])):
+                d = _NORMAL + k * _NEXT
+                mass = room[c, d + _MASS]
                 if mass == 0.0:
-                    number[c, d, _IMPULSE] = number[c, d, wanted]
+                    room[c, d + _IMPULSE] = room[c, d + wanted]
                 else:
-                    lack = number[c, d, wanted] - _speed(room, c, d, velocity)
-                    before = number[c, d, _IMPULSE]
-                    after = max(before + mass * lack, 0.0)
-                    _push(room, c, d, after, velocity, inverse)
-                    change = max(change, abs(after - before) / mass)
-                normal += number[c, d, _IMPULSE]
-            for d in range(_TANGENTS, _TANGENTS + (who[c, 3] if rubbing else 0)):
-                mass = number[c, d, _MASS]
-                if mass == 0.0:
-                    continue
-                lever = limit[c, 2] if d == _SPIN else 1.0
-                before = number[c, d, _IMPULSE]
-                after = before - mass * _speed(room, c, d, velocity)
-                if abs(after) > limit[c, 0] * normal * lever:
-                    after = math.copysign(limit[c, 1] * normal * lever, after)
-                _push(room, c, d, after, velocity, inverse)
-                change = max(change, abs(after - before) / mass)
+                    lack = room[c, d + wanted] - _speed(room, c, d, velocity)
+                    impulse = max(room[c, d + _IMPULSE] + mass * lack, 0.0)
+                    change = max(change, _push(room, c, d, impulse, velocity, inverse))
+                normal += room[c, d + _IMPULSE]
+            if not rubbing:
+                continue
+            for k in range(int(room[c, _NUM_TANGENTS])):
+                d = _TANGENT + k * _NEXT
+                mass = room[c, d + _MASS]
+                if mass > 0.0:
+                    force = normal * room[c, _LEVER] if d == _SPIN else normal
+                    impulse = room[c, d + _IMPULSE] - mass * _speed(room, c, d, velocity)
+                    if abs(impulse) > room[c, _STATIC] * force:
+                        impulse = math.copysign(room[c, _DYNAMIC] * force, impulse)
+                    change = max(change, _push(room, c, d, impulse, velocity, inverse))
         if change < _STILL_MPS:
             return
 
 
 @compiled
+def _is_near(a: Floats, i: int, b: Floats, j: int) -> bool:
+    """Whether box a[i] might touch box b[j], told from a circle around the one and the other's own frame."""
+    if b[j, BOX_TAG] == ABSENT or abs(a[i, Y] - b[j, Y]) >= a[i, HALF_Y] + b[j, HALF_Y] + TOUCH_M:
+        return False
+    dx, dz = a[i, X] - b[j, X], a[i, Z] - b[j, Z]
+    reach = a[i, HALF_X] + a[i, HALF_Z] + TOUCH_M
+    return (
+        abs(dx * b[j, COS] - dz * b[j, SIN]) < b[j, HALF_X] + reach
+        and abs(dx * b[j, SIN] + dz * b[j, COS]) < b[j, HALF_Z] + reach
+    )
+
+
+@compiled
 def step_boxes(
-    room: Room,
+    room: Floats,
     fixed: Floats,
     boxes: Floats,
     bodies: int,
@@ -434,6 +474,9 @@ def step_boxes(
     before the step, as the collision messages see it.
     """
     for i in range(bodies):
+        if boxes[i, BOX_TAG] == ABSENT:
+            velocity[i] = 0.0
+            continue
         keep = 1.0 - drag[i] * DT_S
         for k in range(3):
             velocity[i, k] *= keep
@@ -443,21 +486,25 @@ def step_boxes(
         velocity[i, 4] = min(max(spin, -MAX_SPIN), MAX_SPIN)
     n = 0
     for i in range(bodies):
-        for j in range(len(fixed) + len(boxes)):
-            gaps[i, j] = np.inf
-            k = j - len(fixed)
-            if 0 <= k < bodies or friction[i, j, 1] < 0.0 or boxes[i, BOX_TAG] == ABSENT:
-                continue
-            other = fixed[j] if k < 0 else boxes[k]
-            if other[BOX_TAG] != ABSENT:
+        gaps[i] = np.inf
+        if boxes[i, BOX_TAG] == ABSENT:
+            continue
+        for j in range(len(fixed)):
+            if friction[i, j, 1] >= 0.0 and _is_near(boxes, i, fixed, j):
                 n, gaps[i, j] = touch_boxes(
-                    room, n, i, boxes[i], bodies, other, friction[i, j, 0], friction[i, j, 1], velocity, inverse
+                    room, n, i, boxes[i], bodies, fixed[j], friction[i, j, 0], friction[i, j, 1], velocity, inverse
+                )
+        for k in range(bodies, len(boxes)):
+            j = len(fixed) + k
+            if friction[i, j, 1] >= 0.0 and _is_near(boxes, i, boxes, k):
+                n, gaps[i, j] = touch_boxes(
+                    room, n, i, boxes[i], bodies, boxes[k], friction[i, j, 0], friction[i, j, 1], velocity, inverse
                 )
     # The floor comes first: a body that rests on it has no weight left to hang on its neighbour.
     for i in range(bodies):
         for k in range(i + 1, bodies):
             j = len(fixed) + k
-            if friction[i, j, 1] >= 0.0 and boxes[i, BOX_TAG] != ABSENT and boxes[k, BOX_TAG] != ABSENT:
+            if friction[i, j, 1] >= 0.0 and boxes[i, BOX_TAG] != ABSENT and _is_near(boxes, i, boxes, k):
                 n, gaps[i, j] = touch_boxes(
                     room, n, i, boxes[i], k, boxes[k], friction[i, j, 0], friction[i, j, 1], velocity, inverse
                 )
