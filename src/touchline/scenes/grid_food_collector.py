@@ -53,7 +53,7 @@ from touchline.scenes.upright import (
     MAX_SPIN,
     MU,
     TOUCH_M,
-    Room,
+    contact_room,
     nearest_on_box,
     solve,
     touch_at,
@@ -383,12 +383,7 @@ def _step(
     reward: NDArray[np.float32],
     streams: StreamArrays,
 ) -> None:
-    room: Room = (
-        np.zeros((_MAX_CONTACTS, 4), np.int64),
-        np.zeros((_MAX_CONTACTS, 5, 12)),
-        np.zeros((_MAX_CONTACTS, 5, 4)),
-        np.zeros((_MAX_CONTACTS, 3)),
-    )
+    room = contact_room(_MAX_CONTACTS)
     moving = np.zeros((_STATIC + 1, 6))
     touches = np.zeros(_STATIC, np.bool_)  # something other than the floor
     eaten = np.zeros((_MAX_CONTACTS, 2), np.int64)
@@ -442,7 +437,7 @@ def _accelerate(v: Floats, push: Floats) -> None:
 
 @compiled
 def _touch_agents(
-    room: Room, n: int, walls: Floats, agent: Floats, v: Floats, inverse: Floats, touches: NDArray[np.bool_]
+    room: Floats, n: int, walls: Floats, agent: Floats, v: Floats, inverse: Floats, touches: NDArray[np.bool_]
 ) -> int:
     """Contacts of agents with each other and with walls."""
     for g in range(AGENTS):
@@ -466,7 +461,7 @@ def _touch_agents(
 
 @compiled
 def _eat(
-    room: Room,
+    room: Floats,
     n: int,
     agent: Floats,
     food: Floats,
@@ -494,7 +489,7 @@ def _eat(
 
 
 @compiled
-def _touch_food(room: Room, n: int, food: Floats, v: Floats, inverse: Floats, touches: NDArray[np.bool_]) -> int:
+def _touch_food(room: Floats, n: int, food: Floats, v: Floats, inverse: Floats, touches: NDArray[np.bool_]) -> int:
     """Contacts of items with each other and with walls."""
     wide = 2.0 * FOOD_RADIUS_M + TOUCH_M
     edge = COURT_M - FOOD_RADIUS_M
@@ -527,7 +522,7 @@ def _touch_food(room: Room, n: int, food: Floats, v: Floats, inverse: Floats, to
 
 @compiled
 def _touch_floor(
-    room: Room, n: int, agent: Floats, food: Floats, v: Floats, inverse: Floats, touches: NDArray[np.bool_]
+    room: Floats, n: int, agent: Floats, food: Floats, v: Floats, inverse: Floats, touches: NDArray[np.bool_]
 ) -> int:
     """The floor under the bodies that touch something else as well."""
     if n == 0:
