@@ -356,44 +356,12 @@ def _step(
     room = contact_room()
     drag = np.array([AGENT_DRAG, 0.0])
     poses = np.zeros((_BODIES + 1, 6))
-    walls, things = np.empty_like(fixed), np.empty((shapes.shape[1], shapes.shape[2]))
     gaps = np.empty(friction.shape[:2])
     for a in range(first, last):
         before[a] = shapes[a, AGENT, :3]
-        # Only what is near the agent: far stones cost more to ask than all the rest. Row 0 is the floor.
-        walls[0] = fixed[0]
-        w = _near(fixed, 1, shapes[a, AGENT], walls)
-        things[:_BODIES] = shapes[a, :_BODIES]
-        n = _near(shapes[a], _BODIES, shapes[a, AGENT], things)
-        step_boxes(
-            room,
-            walls[:w],
-            things[:n],
-            _BODIES,
-            yaw[a],
-            velocity[a],
-            inverse,
-            drag,
-            GRAVITY,
-            friction[:, : w + n],
-            poses,
-            gaps[:, : w + n],
-        )
-        shapes[a, :_BODIES] = things[:_BODIES]
+        step_boxes(room, fixed, shapes[a], _BODIES, yaw[a], velocity[a], inverse, drag, GRAVITY, friction, poses, gaps)
         moving[a] = poses[AGENT, :3]
-        pressed[a] = gaps[AGENT, w + SWITCH] < TOUCH_M
-
-
-@compiled
-def _near(shapes: Floats, skipped: int, agent: Floats, out: Floats) -> int:
-    """Copy to `out` the shapes that the agent may touch, after the first `skipped` rows; how many rows it then has."""
-    n = skipped
-    for k in range(skipped, len(shapes)):
-        shape = shapes[k]
-        if abs(shape[X] - agent[X]) < shape[HALF_X] + 1.0 and abs(shape[Z] - agent[Z]) < shape[HALF_Z] + 1.0:
-            out[n] = shape
-            n += 1
-    return n
+        pressed[a] = gaps[AGENT, len(fixed) + SWITCH] < TOUCH_M
 
 
 @compiled
