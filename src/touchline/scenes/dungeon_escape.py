@@ -256,16 +256,16 @@ class DungeonEscape:
         at_door = touches[:, :, DOOR]
         opens = at_door & ~self.at_door & self.has_key
         self.at_door[:] = at_door
-        if at_dragon.any():
+        if np.count_nonzero(at_dragon):
             self._die_with_dragon(at_dragon)
-        if self._at_key.any():
+        if np.count_nonzero(self._at_key):
             self._take_key(self._at_key & self.academy.enabled)
         over = opens.any(axis=1)
         self.academy.group_reward[over] += ESCAPE_REWARD
-        if at_portal.any():
+        if np.count_nonzero(at_portal):
             over |= self._enter_portal(at_portal & self.academy.enabled & ~over[:, None])
         over |= self._escaped & (world.boxes[:, DRAGON, BOX_TAG] != ABSENT)
-        if over.any():
+        if np.count_nonzero(over):
             self._end(np.flatnonzero(over))
 
     def _die_with_dragon(self, touching: NDArray[np.bool_]) -> None:

@@ -177,7 +177,7 @@ class Hallway:
     def step_physics(self) -> None:
         self.world.step(self._threads)
         touched = self.world.gaps[:, AGENT, len(FIXED) + PLATE_O :] < TOUCH_M  # plate and board of O, then of X
-        if touched.any():
+        if np.count_nonzero(touched):
             touched_o, touched_x = touched[:, :2].any(axis=1), touched[:, 2:].any(axis=1)
             areas = np.flatnonzero(touched_o | touched_x)
             right = np.where(self.shows_x, touched_x, touched_o)[areas]

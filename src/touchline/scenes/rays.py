@@ -184,29 +184,82 @@ def sweep_round(
 
 
 @compiled
-def _seen_boxes(
-    shapes: Floats, x: float, y: float, z: float, r: float, reach: float, low: float, high: float, near: Floats, n: int
-) -> int:
-    """Add to `near` the boxes that rays from here may hit: rows px, py, pz, half sizes, cos, sin, tag, bound."""
+def sweep_level(px: float, pz: float, dx: float, dz: float, hx: float, hz: float, r: float) -> float:
+    """As `sweep_box` in a plane: a level ray against a rectangle with corners rounded by r.
+
+    Whoever enters the rectangle grown by r beside a corner meets that corner's circle or nothing.
+    """
+    t, leave = 0.0, np.inf
+    if abs(dx) > 1e-12:
+        inverse = 1.0 / dx
+        first, second = (-hx - r - px) * inverse, (hx + r - px) * inverse
+        t, leave = max(t, min(first, second)), max(first, second)
+    elif abs(px) > hx + r:
+        return np.inf
+    if abs(dz) > 1e-12:
+        inverse = 1.0 / dz
+        first, second = (-hz - r - pz) * inverse, (hz + r - pz) * inverse
+        t, leave = max(t, min(first, second)), min(leave, max(first, second))
+    elif abs(pz) > hz + r:
+        return np.inf
+    if t > leave:
+        return np.inf
+    x, z = px + t * dx, pz + t * dz
+    if abs(x) <= hx or abs(z) <= hz:
+        return t
+    x, z = px - math.copysign(hx, x), pz - math.copysign(hz, z)
+    along = x * dx + z * dz
+    root = along * along - (x * x + z * z - r * r)
+    return -along - math.sqrt(root) if along < 0.0 and root >= 0.0 else np.inf
+
+
+_PX, _PY, _PZ, _HX, _HY, _HZ, _COS, _SIN, _TAG, _AT_LEAST, _WX, _WZ, _BOUND, _LEVEL_R = range(14)
+"""What `_read` notes of a shape near an agent: the eye in the shape's frame, the shape, how far it is at least, its
+centre from the eye, a circle around it, and the sphere's radius where a level ray passes it."""
+
+
+@compiled
+def _note_boxes(shapes: Floats, x: float, y: float, z: float, r: float, rise: float, reach: float, near: Floats, n: int) -> int:
+    """Add to `near` the boxes that rays from here may hit."""
+    low, high = min(y, y + rise) - r, max(y, y + rise) + r
     for k in range(len(shapes)):
-        shape = shapes[k]
-        if shape[BOX_TAG] == ABSENT or abs(y - shape[Y]) > 1e6:
+        hy = shapes[k, HALF_Y]
+        if shapes[k, BOX_TAG] == ABSENT or shapes[k, Y] - hy > high or shapes[k, Y] + hy < low:
             continue
-        hx, hy, hz = shape[HALF_X], shape[HALF_Y], shape[HALF_Z]
-        if shape[Y] - hy - r > high or shape[Y] + hy + r < low:
-            continue
-        wx, wy, wz = x - shape[X], y - shape[Y], z - shape[Z]
-        lx = wx * shape[COS] - wz * shape[SIN]
-        lz = wx * shape[SIN] + wz * shape[COS]
+        hx, hz = shapes[k, HALF_X], shapes[k, HALF_Z]
+        cos, sin = shapes[k, COS], shapes[k, SIN]
+        wx, wy, wz = x - shapes[k, X], y - shapes[k, Y], z - shapes[k, Z]
+        lx, lz = wx * cos - wz * sin, wx * sin + wz * cos
         gx, gy, gz = max(abs(lx) - hx, 0.0), max(abs(wy) - hy, 0.0), max(abs(lz) - hz, 0.0)
         distance = math.sqrt(gx * gx + gy * gy + gz * gz)
         if distance <= r + _TIE_M or distance > reach + r:
             continue
-        row = near[n]
-        row[0], row[1], row[2] = lx, wy, lz
-        row[3], row[4], row[5] = hx, hy, hz
-        row[6], row[7], row[8] = shape[COS], shape[SIN], shape[BOX_TAG]
-        row[9] = distance - r
+        near[n, _PX], near[n, _PY], near[n, _PZ] = lx, wy, lz
+        near[n, _HX], near[n, _HY], near[n, _HZ] = hx, hy, hz
+        near[n, _COS], near[n, _SIN], near[n, _TAG] = cos, sin, shapes[k, BOX_TAG]
+        near[n, _AT_LEAST] = distance - r
+        near[n, _WX], near[n, _WZ] = -wx, -wz
+        near[n, _BOUND] = math.sqrt(hx * hx + hz * hz) + r
+        near[n, _LEVEL_R] = math.sqrt(max(r * r - gy * gy, 0.0))
+        n += 1
+    return n
+
+
+@compiled
+def _note_rounds(shapes: Floats, x: float, y: float, z: float, r: float, reach: float, near: Floats) -> int:
+    """Fill `near` with the round shapes that rays from here may hit."""
+    n = 0
+    for k in range(len(shapes)):
+        if shapes[k, ROUND_TAG] == ABSENT:
+            continue
+        wx, wy, wz = x - shapes[k, X], y - shapes[k, Y], z - shapes[k, Z]
+        gy = max(abs(wy) - shapes[k, HALF_HEIGHT], 0.0)
+        distance = math.sqrt(wx * wx + gy * gy + wz * wz) - shapes[k, RADIUS]
+        if distance <= r + _TIE_M or distance > reach + r:
+            continue
+        near[n, _PX], near[n, _PY], near[n, _PZ] = wx, wy, wz
+        near[n, _HX], near[n, _HY] = shapes[k, RADIUS] + r, shapes[k, HALF_HEIGHT]
+        near[n, _TAG], near[n, _AT_LEAST] = shapes[k, ROUND_TAG], distance - r
         n += 1
     return n
 
@@ -229,49 +282,58 @@ def _read(
     num_tags: int,
     frame: NDArray[np.float32],
 ) -> None:
-    near = np.empty((len(fixed) + boxes.shape[1], 10))
-    near_round = np.empty((rounds.shape[1], 6))
-    rise = directions[0, 1] * reach
+    near = np.empty((len(fixed) + boxes.shape[1], 14))
+    near_round = np.empty((rounds.shape[1], 14))
+    dy = directions[0, 1]
     for row in range(first, last):
         agent = agents[row]
         area = areas[agent]
         x, y, z = eyes[agent, 0], eyes[agent, 1] + start, eyes[agent, 2]
         cos, sin = math.cos(eyes[agent, 3]), math.sin(eyes[agent, 3])
-        low, high = min(y, y + rise), max(y, y + rise)
-        n = _seen_boxes(fixed, x, y, z, radius, reach, low, high, near, 0)
-        n = _seen_boxes(boxes[area], x, y, z, radius, reach, low, high, near, n)
-        m = 0
-        for k in range(rounds.shape[1]):
-            shape = rounds[area, k]
-            if shape[ROUND_TAG] == ABSENT:
-                continue
-            wx, wy, wz = x - shape[X], y - shape[Y], z - shape[Z]
-            gy = max(abs(wy) - shape[HALF_HEIGHT], 0.0)
-            distance = math.sqrt(wx * wx + gy * gy + wz * wz) - shape[RADIUS]
-            if distance <= radius + _TIE_M or distance > reach + radius:
-                continue
-            near_round[m, 0], near_round[m, 1], near_round[m, 2] = wx, wy, wz
-            near_round[m, 3], near_round[m, 4] = shape[RADIUS] + radius, shape[HALF_HEIGHT]
-            near_round[m, 5] = shape[ROUND_TAG]
-            m += 1
+        n = _note_boxes(fixed, x, y, z, radius, dy * reach, reach, near, 0)
+        n = _note_boxes(boxes[area], x, y, z, radius, dy * reach, reach, near, n)
+        m = _note_rounds(rounds[area], x, y, z, radius, reach, near_round)
         for ray in range(len(directions)):
-            lx, dy, lz = directions[ray, 0], directions[ray, 1], directions[ray, 2]
+            lx, lz = directions[ray, 0], directions[ray, 2]
             dx, dz = lx * cos + lz * sin, -lx * sin + lz * cos
             best, tag = reach, ABSENT
-            for k in range(n):
-                s = near[k]
-                if s[9] >= best:
-                    continue
-                t = sweep_box(
-                    s[0], s[1], s[2], dx * s[6] - dz * s[7], dy, dx * s[7] + dz * s[6], s[3], s[4], s[5], radius
-                )
-                if t < best:
-                    best, tag = t, int(s[8])
             for k in range(m):
-                s = near_round[k]
-                t = sweep_round(s[0], s[1], s[2], dx, dy, dz, s[3], s[4])
+                if near_round[k, _AT_LEAST] < best:
+                    t = sweep_round(
+                        near_round[k, _PX],
+                        near_round[k, _PY],
+                        near_round[k, _PZ],
+                        dx,
+                        dy,
+                        dz,
+                        near_round[k, _HX],
+                        near_round[k, _HY],
+                    )
+                    if t < best:
+                        best, tag = t, int(near_round[k, _TAG])
+            for k in range(n):
+                if near[k, _AT_LEAST] >= best or abs(near[k, _WX] * dz - near[k, _WZ] * dx) > near[k, _BOUND]:
+                    continue
+                qx, qz = dx * near[k, _COS] - dz * near[k, _SIN], dx * near[k, _SIN] + dz * near[k, _COS]
+                if dy == 0.0:
+                    t = sweep_level(
+                        near[k, _PX], near[k, _PZ], qx, qz, near[k, _HX], near[k, _HZ], near[k, _LEVEL_R]
+                    )
+                else:
+                    t = sweep_box(
+                        near[k, _PX],
+                        near[k, _PY],
+                        near[k, _PZ],
+                        qx,
+                        dy,
+                        qz,
+                        near[k, _HX],
+                        near[k, _HY],
+                        near[k, _HZ],
+                        radius,
+                    )
                 if t < best:
-                    best, tag = t, int(s[5])
+                    best, tag = t, int(near[k, _TAG])
             at = ray * (num_tags + 2)
             if tag == ABSENT:
                 frame[row, at + num_tags] = 1.0

@@ -152,6 +152,7 @@ class _Soccer:
         self._area_of = np.repeat(np.arange(num_areas), players)
         self._teams = np.array([p.team for p in self.players])
         self._step_rewards = np.array([p.step_reward for p in self.players], np.float32)
+        self._pays_by_the_step = bool(self._step_rewards.any())
         self._player_numbers = np.array(
             [[p.team, p.start_x_m, p.start_z_m, p.ahead_mps, p.sideways_mps, p.always_kicks] for p in self.players]
         )
@@ -252,7 +253,7 @@ class _Soccer:
 
     def act(self) -> None:
         _move(self.academy.discrete, self._player_numbers, self.yaw, self.velocity)
-        if self._step_rewards.any():
+        if self._pays_by_the_step:
             self.academy.reward += self._step_rewards
 
     def step_physics(self) -> None:
@@ -278,14 +279,14 @@ class _Soccer:
     # reward and end
 
     def _pay_touches(self) -> None:
-        if self.touch_reward.any():
+        if np.count_nonzero(self.touch_reward):
             self.academy.reward += self._touched * self.touch_reward[:, None]
 
     def _score(self) -> None:
         """A goal: the faster, the more the scoring group earns; the other loses 1; both episodes end."""
-        areas = np.flatnonzero(self._goal)
-        if not len(areas):
+        if not np.count_nonzero(self._goal):
             return
+        areas = np.flatnonzero(self._goal)
         scorer = np.where(self._goal[areas] == PURPLE_GOAL, BLUE, PURPLE)
         earned = 1.0 - self.timer[areas] / MAX_FIELD_STEPS
         self.academy.group_reward[areas] += np.where(self._teams == scorer[:, None], earned[:, None], -1.0)

@@ -250,7 +250,7 @@ class WallJump:
             self._fallen,
         )
         self.academy.reward += STEP_REWARD
-        if self._fallen.any():
+        if np.count_nonzero(self._fallen):
             areas = np.flatnonzero(self._fallen)
             self.academy.reward[areas, 0] = FALL_REWARD
             self.academy.end(self, areas)
@@ -261,7 +261,7 @@ class WallJump:
     def step_physics(self) -> None:
         self.world.step(self._threads)
         _reach(FIXED, self.world.boxes, self._inside)
-        if self._inside.any():
+        if np.count_nonzero(self._inside):
             areas = np.flatnonzero(self._inside)
             self.academy.reward[areas, 0] = GOAL_REWARD
             self.academy.end(self, areas)
