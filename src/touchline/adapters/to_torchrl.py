@@ -29,7 +29,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from tensordict import TensorDict, TensorDictBase
-from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.data import Binary, Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
@@ -165,17 +164,14 @@ class TouchlineTorchRLEnv(EnvBase):
         return TensorDict(parts, batch_size=self.batch_size, device=self.device)
 
 
-class RandomPolicy(TensorDictModuleBase):
+class RandomPolicy:
     """Uniform over the actions that the masks in a tensordict allow, in either layout; for collectors.
 
     TorchRL's own `RandomPolicy` looks at the specs, which cannot hold masks that change at every step.
     """
 
     def __init__(self, env: EnvBase) -> None:
-        super().__init__()
         self._leaves = [(_as_tuple(key), spec) for key, spec in env.full_action_spec.items(True, True)]
-        self.in_keys = sorted({self._guide(key, spec) for key, spec in self._leaves})
-        self.out_keys = [key for key, _ in self._leaves]
 
     @staticmethod
     def _guide(key: tuple[str, ...], spec: Any) -> tuple[str, ...]:
@@ -184,7 +180,7 @@ class RandomPolicy(TensorDictModuleBase):
             return tuple("action_mask" if part == "action" else part for part in key)
         return (*key[: key.index("action")], "mask")
 
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+    def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
         for key, spec in self._leaves:
             guide = tensordict.get(self._guide(key, spec))
             if isinstance(spec, Categorical):
@@ -215,7 +211,7 @@ def one_row_per_action(batch: TensorDictBase, group: str | None = None) -> Tenso
     closing = torch.where(after.get("mask") | ended, time, length)
     closed_at = closing.flip(-1).cummin(-1).values.flip(-1)
     valid = deciding & (closed_at < length)
-    order = (~valid).to(torch.uint8).argsort(-1, stable=True)[..., : max(1, int(valid.sum(-1).max()))]
+    order = (~valid).to(torch.uint8).argsort(dim=-1, stable=True)[..., : max(1, int(valid.sum(-1).max()))]
     until = closed_at.clamp(max=length - 1).gather(-1, order)
     packed = rows.exclude("next").gather(-1, order)
     outcome = after.gather(-1, until)
