@@ -8,6 +8,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from scene_params import SCENE_PARAMS
 
 import touchline
 import touchline.adapters.to_gymnasium
@@ -35,7 +36,7 @@ class OneAgent(ScriptedWorld):
 
 
 @pytest.mark.parametrize("flat", [False, True])
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("scene", SCENE_PARAMS)
 def test_gymnasiums_checker_finds_nothing(scene, flat):
     options = {"join_vectors": flat, "flatten_branches": flat, "uint8_images": True}
     _single(scene).close()
@@ -111,7 +112,7 @@ def test_reset_after_an_end_restarts_nothing_and_in_mid_episode_restarts_the_wor
     assert ledger.resets == 2
 
 
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("scene", SCENE_PARAMS)
 def test_500_steps_are_the_same_for_the_same_seed(scene):
     def path(env):
         obs, info = env.reset(seed=3)

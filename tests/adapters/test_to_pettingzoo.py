@@ -5,11 +5,11 @@ import warnings
 import numpy as np
 import pytest
 from pettingzoo.test import api_test, parallel_api_test, render_test
+from scene_params import SCENE_PARAMS
 
 import touchline
 from touchline.envs.env import EnvRecipe
 from touchline.errors import RunError, UsageError
-from touchline.scenes import SCENES
 from touchline.testing import Ledger, ScriptedWorld
 
 MODES = ("one_life", "respawn", "slots")
@@ -29,10 +29,13 @@ def _sampled(env, observations):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("scene", SCENE_PARAMS)
 def test_parallel_checker_finds_nothing_on_a_scene(scene, mode):
     env = touchline.make_pettingzoo(scene, mode=mode, num_areas=2)
-    parallel_api_test(env, num_cycles=150)
+    with warnings.catch_warnings():
+        if len(env.reset()[0]) < len(env.possible_agents):  # agents may be born or move to another behavior later
+            warnings.filterwarnings("ignore", "No agents present but not all possible_agents")
+        parallel_api_test(env, num_cycles=150)
     env.close()
     env.close()
 
@@ -51,7 +54,7 @@ def test_parallel_checker_finds_nothing_through_births_deaths_and_moves(mode, fl
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("scene", SCENE_PARAMS)
 def test_aec_checker_finds_nothing_on_a_scene(scene, mode):
     with warnings.catch_warnings():
         # It wants arrays, while masks make dicts; PettingZoo's own board games are on its list of exceptions.
@@ -86,7 +89,7 @@ def test_render_checker_finds_nothing():
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("scene", [*SCENES, "scripted"])
+@pytest.mark.parametrize("scene", [*SCENE_PARAMS, "scripted"])
 def test_500_steps_are_the_same_for_the_same_seed(scene, mode):
     def path():
         env = touchline.make_pettingzoo(_steady() if scene == "scripted" else EnvRecipe("scene", scene, 2), mode=mode)

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from scene_params import SCENE_PARAMS
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torchrl.collectors import Collector
@@ -18,7 +19,6 @@ import touchline
 from touchline.adapters.to_torchrl import RandomPolicy, one_row_per_action
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
-from touchline.scenes import SCENES
 from touchline.testing import Ledger, ScriptedWorld
 
 LAYOUTS = ("batch", "groups")
@@ -148,7 +148,7 @@ def collect(env_fn, how, rows):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("simple", [False, True])
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("scene", SCENE_PARAMS)
 def test_torchrls_checker_finds_nothing_on_a_scene(scene, layout, simple):
     env = _make(scene, layout, group_by="base", join_vectors=simple, flatten_branches=simple)
     check_env_specs(env, break_when_any_done="both")
@@ -179,7 +179,7 @@ def test_rows_are_linked_and_advantages_right_on_a_scripted_world(world, layout,
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("scene", SCENE_PARAMS)
 def test_rows_are_linked_and_advantages_right_on_a_scene(scene, layout):
     batch = collect(partial(_make, scene, layout, group_by="base", join_vectors=True), "collector", 60)
     for rows in _groups(batch).values():
@@ -221,7 +221,7 @@ def test_rewards_and_actions_are_conserved_through_a_collector(world, layout):
     assert ledger.resets == 1, "nothing is reset because something else ended"
 
 
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("scene", SCENE_PARAMS)
 def test_a_scene_is_never_restarted_and_keeps_its_rewards(scene):
     from touchline.envs.env import make
 
@@ -353,7 +353,7 @@ class _Strict(ScriptedWorld):
             assert not forbidden[np.arange(len(actions)), actions.discrete[:, branch]].any()
 
 
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("scene", SCENE_PARAMS)
 def test_500_steps_are_the_same_for_the_same_seed(scene):
     def path(seed):
         env = touchline.make_torchrl(scene, num_areas=2, layout="groups")
