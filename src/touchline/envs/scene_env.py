@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from touchline.envs.actions import check_actions
 from touchline.envs.env import EnvRecipe
-from touchline.errors import UsageError
+from touchline.errors import NonFiniteError, UsageError
 from touchline.parameters import ParameterValue
 from touchline.scenes import scene_class
 from touchline.scenes.scene import Scene
@@ -25,7 +25,7 @@ def open_scene(recipe: EnvRecipe) -> SceneEnv:
     if unknown:
         raise UsageError(f"scene {recipe.target}: unknown option {sorted(unknown)[0]!r}; it knows: num_threads")
     cls = scene_class(recipe.target)
-    scene = cls(recipe.num_areas or cls.unity_areas, num_threads=int(recipe.options.get("num_threads", 0)))  # type: ignore[call-arg]
+    scene = cls(recipe.num_areas or cls.unity_areas, int(recipe.options.get("num_threads", 0)))
     return SceneEnv(scene, recipe.seed, recipe.parameters)
 
 
@@ -136,9 +136,22 @@ class SceneEnv:
 
     def _receive(self, exchange: Exchange | None) -> None:
         assert exchange is not None, "after a reset every agent decides"
-        self._exchange = exchange
         self._exchanges += 1
+        _refuse_non_finite(self.scene.name, exchange, self._exchanges)
+        self._exchange = exchange
         self._pending = {name for name, (decisions, _) in exchange.items() if len(decisions)}
+
+
+def _refuse_non_finite(scene: str, exchange: Exchange, number: int) -> None:
+    for behavior, pair in exchange.items():
+        for steps in pair:
+            for what, array in [("reward", steps.reward), *((f"observation {i}", o) for i, o in enumerate(steps.obs))]:
+                if not np.isfinite(array).all():
+                    row = int(np.argwhere(~np.isfinite(array))[0, 0])
+                    raise NonFiniteError(
+                        f"{scene}: {behavior}: agent {steps.agent_id[row]} sent {what} with a NaN or an infinity "
+                        f"at exchange {number}"
+                    )
 
 
 def _flattened(exchange: Exchange) -> dict[str, NDArray[Any]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,8 @@ def scene_class(name: str) -> type[Scene]:
         near = difflib.get_close_matches(name, SCENES, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise UsageError(f"unknown scene {name!r}; {hint}scenes: {', '.join(SCENES)}")
+    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        os.environ.setdefault("MUJOCO_GL", "egl")  # MuJoCo reads it once, when it is first imported
     module, _, cls = SCENES[name].partition(":")
     found: type[Scene] = getattr(import_module(f"touchline.scenes.{module}"), cls)
     return found

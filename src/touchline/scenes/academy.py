@@ -233,9 +233,8 @@ class Academy:
         split = [(name, agents[kind == k]) for k, name in enumerate(self.names)]
         return [(name, chosen) for name, chosen in split if len(chosen)]
 
-    @staticmethod
-    def _flat_actions(actions: NDArray[Any]) -> NDArray[Any]:
-        return actions.reshape(-1, actions.shape[-1])
+    def _flat_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
+        return actions.reshape(self.agent_id.size, actions.shape[-1])
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         kept = vars(self)

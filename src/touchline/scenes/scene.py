@@ -33,6 +33,9 @@ class Scene(Life, Protocol):
     academy: Academy
     streams: Streams
 
+    def __init__(self, num_areas: int, num_threads: int = 0) -> None:
+        """Build the areas; 0 threads: the scene's own choice. `restart` is called before anything else."""
+
     def capacity(self, behavior: str) -> int:
         """The most agents of this behavior that can live at one time, all areas together."""
 

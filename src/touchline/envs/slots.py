@@ -1,0 +1,445 @@
+"""Agents that come and go, as rows that stay: the one model behind every learner and adapter.
+
+A world's agents end, vanish, are born and move between behaviors whenever they like. `Slots` gives each
+behavior a table whose rows (slots) learners can hold on to. One `step` sends the actions of the slots that
+decide, then advances the world until somebody decides again, merging all that was seen on the way.
+
+The life of a slot:
+
+    free ──first decision──> living ──end──> resting (reserved for its id) ──next decision──> living
+                                                └── a new id may take it when no slot is free
+
+What holds, always (`touchline.testing.check_slots` proves it on any world):
+
+- actions sent = rows that were deciding;
+- rewards in rows + counted unattributed + still open = rewards the world sent;
+- no observation is followed by one from another life;
+- nothing is reset because something else ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchline.envs.env import Env
+from touchline.errors import RunError, UsageError
+from touchline.specs import ActionTuple, BehaviorSpec, DimensionProperty, ObservationSpec
+from touchline.steps import DecisionSteps, TerminalSteps
+
+MAX_EXCHANGES_WITHOUT_DECISION = 100_000
+"""A world that sends only ends for this long will not ask for a decision any more."""
+
+
+@dataclass(frozen=True, eq=False)
+class SlotRows:
+    """One behavior's N slots after a step; arrays are fresh, nothing writes to them later.
+
+    A row can tell two things at once: how its last action turned out (`closed`, `reward`, `terminated`,
+    `truncated`), and what to act on now (`deciding`, `obs`, `action_mask`, `begins`).
+    """
+
+    obs: tuple[NDArray[Any], ...]
+    """What to act on now, [N, *shape] per sensor, images CHW; after an end, the first of the new life."""
+    action_mask: NDArray[np.bool_] | None
+    """[N, choices of all branches], True = allowed; None without discrete branches."""
+    deciding: NDArray[np.bool_]
+    """[N] this slot needs an action."""
+    begins: NDArray[np.bool_]
+    """[N] a new life: clear memory."""
+    closed: NDArray[np.bool_]
+    """[N] an action got its result in this row."""
+    terminated: NDArray[np.bool_]
+    """[N] the closed action was its life's last, and the episode finished."""
+    truncated: NDArray[np.bool_]
+    """[N] the closed action was its life's last, and the episode was cut short."""
+    reward: NDArray[np.float32]
+    """[N] of the closed action; 0 elsewhere."""
+    group_reward: NDArray[np.float32]
+    """[N] likewise, the group's part; never summed for you."""
+    agent_id: NDArray[np.int32]
+    """[N] whose row this is, -1 where empty."""
+    group_id: NDArray[np.int32]
+    """[N] its group, 0 = none, -1 where empty."""
+    env_index: NDArray[np.int32]
+    """[N] which world it lives in, -1 where empty."""
+    final_slot: NDArray[np.int32]
+    """[K] the slots in which a life ended, in order of the ends."""
+    final_obs: tuple[NDArray[Any], ...]
+    """[K, *shape] per sensor: the true last observations of those lives."""
+
+    def __len__(self) -> int:
+        return len(self.deciding)
+
+
+@dataclass
+class SlotCounts:
+    """What no row tells, per behavior since construction; rewards in float64."""
+
+    unattributed_reward: float = 0.0
+    """Own rewards that belong to no action: on a life's first decision, or with an orphan end."""
+    unattributed_group_reward: float = 0.0
+    orphan_ends: int = 0
+    """Ends of lives that never decided."""
+    ends: int = 0
+    """Lives that ended in a row, truncated ones included."""
+    moved: int = 0
+    """Lives closed because their agent turned up under another behavior."""
+
+
+class Slots:
+    """The slot tables of one world. The caller keeps and closes the world.
+
+    With `grow` (what a trainer wants) a table grows when it is full. Otherwise it holds what the world says
+    it can hold, or for a world that cannot say, the first number of agents plus `spare_slots`; one agent
+    more is a RunError at that exchange.
+    """
+
+    def __init__(self, env: Env, *, grow: bool = True, spare_slots: int = 0, env_index: int = 0) -> None:
+        self.env = env
+        self.env_index = env_index
+        self._grow = grow
+        self._spare_slots = spare_slots
+        self._tables: dict[str, _Table] = {}
+        self._exchanges = 0
+
+    @property
+    def behaviors(self) -> Mapping[str, BehaviorSpec]:
+        """Full behavior name -> spec as learners see it: images are CHW. Grows with the world."""
+        return {name: table.spec for name, table in self._tables.items()}
+
+    @property
+    def counts(self) -> Mapping[str, SlotCounts]:
+        """What no row tells, per behavior."""
+        return {name: table.counts for name, table in self._tables.items()}
+
+    def reset(self, seed: int | None = None) -> dict[str, SlotRows]:
+        """Restart the whole world. Actions that were open get no result; running lives are forgotten."""
+        self.env.reset(seed)
+        for table in self._tables.values():
+            table.forget()
+        self._start_rows()
+        if not self._receive():
+            self._advance()
+        return self._rows()
+
+    def step(self, actions: Mapping[str, ActionTuple]) -> dict[str, SlotRows]:
+        """Send the actions [N, ...] of the deciding slots (other rows are ignored), and see what comes of it."""
+        for name, table in self._tables.items():
+            if len(table.asking):
+                if name not in actions:
+                    raise UsageError(f"no actions for {name}, of which {len(table.asking)} agents are waiting for one")
+                self.env.set_actions(name, table.send(name, actions[name]))
+        self._start_rows()
+        self._advance()
+        return self._rows()
+
+    def _advance(self) -> None:
+        for _ in range(MAX_EXCHANGES_WITHOUT_DECISION):
+            self.env.step()
+            if self._receive():
+                return
+        raise RunError(f"nobody asked for a decision within {MAX_EXCHANGES_WITHOUT_DECISION} exchanges")
+
+    def _receive(self) -> bool:
+        """Merge one exchange, ends before decisions; whether somebody decides now."""
+        self._exchanges += 1
+        arrived = [(self._table(name), *self.env.steps(name)) for name in self.env.behaviors]
+        for table, _, terminals in arrived:
+            if len(terminals):
+                table.end(terminals, self._exchanges)
+        anybody = False
+        for table, decisions, _ in arrived:
+            if len(decisions):
+                anybody = True
+                beginning = table.decide(decisions)
+                if len(beginning) and len(self._tables) > 1:
+                    for other in self._tables.values():
+                        if other is not table:
+                            other.leave(beginning, self._exchanges)
+        return anybody
+
+    def _table(self, name: str) -> _Table:
+        if name not in self._tables:
+            spec = self.env.behaviors[name]
+            size = self.env.capacity(name)
+            if size is None:
+                size = len(self.env.steps(name)[0]) + self._spare_slots
+            limit = "" if self._grow else f"{name}: {size} slots; make the adapter with more spare_slots"
+            self._tables[name] = _Table(spec, size, limit)
+            self._tables[name].start_rows()
+        return self._tables[name]
+
+    def _start_rows(self) -> None:
+        for table in self._tables.values():
+            table.start_rows()
+
+    def _rows(self) -> dict[str, SlotRows]:
+        return {name: table.rows(self.env_index) for name, table in self._tables.items()}
+
+
+@dataclass
+class _Row:
+    """What one step's rows will say about the actions that closed in it."""
+
+    begins: NDArray[np.bool_]
+    closed: NDArray[np.bool_]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    reward: NDArray[np.float32]
+    group_reward: NDArray[np.float32]
+    ended_id: NDArray[np.int32]
+    ended_group: NDArray[np.int32]
+    final_slot: list[NDArray[np.intp]] = field(default_factory=list)
+    final_obs: list[list[NDArray[Any]]] = field(default_factory=list)
+
+    @staticmethod
+    def empty(num_slots: int) -> _Row:
+        flags = np.zeros((4, num_slots), np.bool_)
+        rewards = np.zeros((2, num_slots), np.float32)
+        nobody = np.full((2, num_slots), -1, np.int32)
+        return _Row(*flags, *rewards, *nobody)
+
+    def widened(self, extra: int) -> _Row:
+        more = _Row.empty(extra)
+        arrays: dict[str, Any] = {
+            name: np.concatenate([array, getattr(more, name)])
+            for name, array in vars(self).items()
+            if isinstance(array, np.ndarray)
+        }
+        return replace(self, **arrays)
+
+
+class _Table:
+    """The slots of one behavior."""
+
+    def __init__(self, spec: BehaviorSpec, size: int, limit: str) -> None:
+        self._channels_last = [_is_channels_last(o) for o in spec.observation_specs]
+        sensors = [_channels_first(o) for o in spec.observation_specs]
+        self.spec = replace(spec, observation_specs=tuple(sensors))
+        self.counts = SlotCounts()
+        self.asking: NDArray[np.intp] = np.zeros(0, np.intp)
+        """Slots that need an action, in the order in which the world asked."""
+        self._limit = limit
+        self._id = np.full(size, -1, np.int64)
+        self._group = np.full(size, -1, np.int32)
+        self._living = np.zeros(size, np.bool_)
+        self._rests_since = np.zeros(size, np.int64)
+        self._obs = [np.zeros((size, *o.shape), np.float32) for o in sensors]
+        branches = spec.action_spec.mask_size
+        self._mask = np.ones((size, branches), np.bool_) if branches else None
+        self._index()
+
+    def start_rows(self) -> None:
+        self._row = _Row.empty(len(self._id))
+        self._obs_is_shared = True
+
+    def forget(self) -> None:
+        """The world starts anew: all slots are free."""
+        self._id[:] = -1
+        self._group[:] = -1
+        self._living[:] = False
+        self._blank(np.arange(len(self._id)))
+        self.asking = self.asking[:0]
+        self._index()
+
+    def send(self, name: str, actions: ActionTuple) -> ActionTuple:
+        """The actions [N, ...] of the asking slots, in the world's order."""
+        if len(actions) != len(self._id):
+            raise UsageError(f"{name}: expected actions for {len(self._id)} slots, got {len(actions)}")
+        chosen = ActionTuple(actions.continuous[self.asking], actions.discrete[self.asking])
+        self.asking = self.asking[:0]
+        return chosen
+
+    def end(self, steps: TerminalSteps, now: int) -> None:
+        """Lives that ended: their open actions close, their slots rest."""
+        slots = self._find(steps.agent_id)
+        lived = self._lives_in(slots)
+        if not lived.all():
+            orphans = ~lived
+            self.counts.orphan_ends += int(orphans.sum())
+            self._unattributed(steps.reward[orphans], steps.group_reward[orphans])
+            slots = slots[lived]
+        chosen: Any = slice(None) if lived.all() else lived
+        self._close(slots, steps.reward[chosen], steps.group_reward[chosen])
+        self._row.truncated[slots] = steps.interrupted[chosen]
+        self._row.terminated[slots] = ~steps.interrupted[chosen]
+        self._rest(slots, [o[chosen] for o in self._seen(steps.obs)], now)
+
+    def decide(self, steps: DecisionSteps) -> NDArray[np.int32]:
+        """Agents that need an action; returns the ids whose lives begin here."""
+        slots = self._find(steps.agent_id)
+        goes_on = self._lives_in(slots)
+        beginning = steps.agent_id[:0]
+        if goes_on.all():
+            self._close(slots, steps.reward, steps.group_reward)
+        else:
+            begins = ~goes_on
+            beginning = steps.agent_id[begins]
+            self._close(slots[goes_on], steps.reward[goes_on], steps.group_reward[goes_on])
+            self._unattributed(steps.reward[begins], steps.group_reward[begins])
+            slots = self._place(steps.agent_id, slots)
+            self._living[slots] = True
+            self._row.begins[slots[begins]] = True
+        self._group[slots] = steps.group_id
+        self._show(slots, steps)
+        self.asking = slots
+        return beginning
+
+    def leave(self, agent_ids: NDArray[np.int32], now: int) -> None:
+        """Agents that turned up under another behavior: cut the lives they had here."""
+        slots = self._find(agent_ids)
+        slots = slots[self._lives_in(slots)]
+        if len(slots):
+            self.counts.moved += len(slots)
+            nothing = np.zeros(len(slots), np.float32)
+            self._close(slots, nothing, nothing)
+            self._row.truncated[slots] = True
+            self._rest(slots, [o[slots] for o in self._obs], now)
+
+    def rows(self, env_index: int) -> SlotRows:
+        row, size = self._row, len(self._id)
+        deciding = np.zeros(size, np.bool_)
+        deciding[self.asking] = True
+        present = self._living | row.closed
+        final = row.final_slot
+        final_obs = zip(*row.final_obs, strict=True) if final else ([o[:0]] for o in self._obs)
+        return SlotRows(
+            obs=tuple(self._obs),
+            action_mask=None if self._mask is None else self._mask.copy(),
+            deciding=deciding,
+            begins=row.begins,
+            closed=row.closed,
+            terminated=row.terminated,
+            truncated=row.truncated,
+            reward=row.reward,
+            group_reward=row.group_reward,
+            agent_id=np.where(self._living, self._id, row.ended_id).astype(np.int32),
+            group_id=np.where(self._living, self._group, row.ended_group),
+            env_index=np.where(present, env_index, -1).astype(np.int32),
+            final_slot=np.concatenate(final).astype(np.int32) if final else np.zeros(0, np.int32),
+            final_obs=tuple(np.concatenate(parts) for parts in final_obs),
+        )
+
+    def _close(self, slots: NDArray[np.intp], reward: NDArray[np.float32], group: NDArray[np.float32]) -> None:
+        self._row.closed[slots] = True
+        self._row.reward[slots] = reward
+        self._row.group_reward[slots] = group
+
+    def _rest(self, slots: NDArray[np.intp], final_obs: list[NDArray[Any]], now: int) -> None:
+        self.counts.ends += len(slots)
+        self._rests_since[slots] = now
+        self._row.final_slot.append(slots)
+        self._row.final_obs.append(final_obs)
+        self._row.ended_id[slots] = self._id[slots]
+        self._row.ended_group[slots] = self._group[slots]
+        self._living[slots] = False
+        self._blank(slots)
+
+    def _unattributed(self, reward: NDArray[np.float32], group_reward: NDArray[np.float32]) -> None:
+        self.counts.unattributed_reward += float(reward.sum(dtype=np.float64))
+        self.counts.unattributed_group_reward += float(group_reward.sum(dtype=np.float64))
+
+    def _place(self, agent_ids: NDArray[np.int32], slots: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The slots of these agents, with new ids given one each: free ones first, then the longest-resting."""
+        new = slots < 0
+        if not new.any():
+            return slots
+        wanted = int(new.sum())
+        available = np.flatnonzero(self._id < 0)
+        if len(available) < wanted:
+            resting = np.flatnonzero(~self._living & (self._id >= 0) & ~np.isin(self._id, agent_ids))
+            resting = resting[np.argsort(self._rests_since[resting], kind="stable")]
+            available = np.concatenate([available, resting])
+        if len(available) < wanted:
+            available = np.concatenate([available, self._more(wanted - len(available))])
+        slots = slots.copy()
+        slots[new] = available[:wanted]
+        self._id[slots[new]] = agent_ids[new]
+        self._index()
+        return slots
+
+    def _more(self, extra: int) -> NDArray[np.intp]:
+        """Grow the table by `extra` slots, or say that it is full."""
+        if self._limit:
+            raise RunError(f"{extra} agents more than fit into {self._limit}")
+        size = len(self._id)
+        self._id = np.concatenate([self._id, np.full(extra, -1, np.int64)])
+        self._group = np.concatenate([self._group, np.full(extra, -1, np.int32)])
+        self._living = np.concatenate([self._living, np.zeros(extra, np.bool_)])
+        self._rests_since = np.concatenate([self._rests_since, np.zeros(extra, np.int64)])
+        self._obs = [np.concatenate([o, np.zeros((extra, *o.shape[1:]), o.dtype)]) for o in self._obs]
+        self._obs_is_shared = False
+        if self._mask is not None:
+            self._mask = np.concatenate([self._mask, np.ones((extra, self._mask.shape[1]), np.bool_)])
+        self._row = self._row.widened(extra)
+        return np.arange(size, size + extra)
+
+    def _show(self, slots: NDArray[np.intp], steps: DecisionSteps) -> None:
+        """Put what these agents see into their rows."""
+        seen = self._seen(steps.obs)
+        if len(slots) == len(self._id) and bool((slots[:-1] < slots[1:]).all()):  # everybody, in order: no copy
+            self._obs, self._obs_is_shared = seen, True
+        else:
+            self._own_obs()
+            for mine, theirs in zip(self._obs, seen, strict=True):
+                mine[slots] = theirs
+        if self._mask is not None:
+            masks = steps.action_mask
+            self._mask[slots] = ~np.concatenate(masks, axis=1) if masks else True
+
+    def _blank(self, slots: NDArray[np.intp]) -> None:
+        self._own_obs()
+        for mine in self._obs:
+            mine[slots] = 0.0
+        if self._mask is not None:
+            self._mask[slots] = True
+
+    def _own_obs(self) -> None:
+        """Before writing: rows handed out earlier keep their arrays."""
+        if self._obs_is_shared:
+            self._obs, self._obs_is_shared = [o.copy() for o in self._obs], False
+
+    def _seen(self, obs: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
+        return [np.moveaxis(o, -1, 1) if last else o for o, last in zip(obs, self._channels_last, strict=True)]
+
+    def _find(self, agent_ids: NDArray[np.int32]) -> NDArray[np.intp]:
+        """The slot of each id, -1 where it has none."""
+        if not len(self._sorted_ids):
+            return np.full(len(agent_ids), -1, np.intp)
+        place = np.minimum(np.searchsorted(self._sorted_ids, agent_ids), len(self._sorted_ids) - 1)
+        return np.where(self._sorted_ids[place] == agent_ids, self._slot_of_sorted[place], -1)
+
+    def _lives_in(self, slots: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Whether a life runs in each of these slots; -1 is no slot."""
+        known = slots >= 0
+        known[known] = self._living[slots[known]]
+        return known
+
+    def _index(self) -> None:
+        taken = np.flatnonzero(self._id >= 0)
+        order = np.argsort(self._id[taken], kind="stable")
+        self._slot_of_sorted = taken[order]
+        self._sorted_ids = self._id[self._slot_of_sorted]
+
+
+def _is_channels_last(spec: ObservationSpec) -> bool:
+    """Whether an image is HWC: the axis marked NONE holds the channels.
+
+    Packages before 1.8 mark nothing, and they all send HWC (`docs/protocol.md`, images).
+    """
+    return len(spec.shape) == 3 and not (
+        spec.dimension_property[0] == DimensionProperty.NONE and spec.dimension_property[2] != DimensionProperty.NONE
+    )
+
+
+def _channels_first(spec: ObservationSpec) -> ObservationSpec:
+    if not _is_channels_last(spec):
+        return spec
+    height, width, channels = spec.shape
+    properties = (spec.dimension_property[2], *spec.dimension_property[:2])
+    return replace(spec, shape=(channels, height, width), dimension_property=properties)

@@ -1,0 +1,231 @@
+"""3DBall and 3DBallHard: tilt a cube so that the ball on it stays there.
+
+Each area is a cube of 5 m, turned by its agent, and a ball of 1 m across. An agent earns 0.1 per decision
+while its ball is up, and -1 when the ball falls, which ends the episode; after 1000 decisions it is
+interrupted, so the best return is 100.
+
+Source: ML-Agents Release 22, `Ball3DAgent.cs`, `Ball3DHardAgent.cs` and their prefabs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import mujoco
+import mujoco.batch
+import numpy as np
+from numpy.typing import NDArray
+
+from touchline.parameters import Parameter, ParameterValue
+from touchline.scenes.academy import Academy, Agents
+from touchline.scenes.drawing import Drawing
+from touchline.scenes.frames import swap_axes, to_mujoco_quaternion, turned
+from touchline.scenes.random import Streams
+from touchline.scenes.scene import ParameterReader
+from touchline.scenes.stacking import Stack
+from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+MAX_STEP = 5000
+TILT_RAD_PER_STEP = np.deg2rad(2.0)
+"""Full deflection turns the cube by 2 degrees per physics step, so by up to 10 per decision."""
+TILT_LIMIT = 0.25
+"""The cube tilts no further once this component of its quaternion (sine of half the angle: 29 degrees) is passed."""
+START_TILT_RAD = np.deg2rad(10.0)
+START_SPREAD_M = 1.5
+START_HEIGHT_M = 4.0
+FALLEN_BELOW_M = -2.0
+FALLEN_ASIDE_M = 3.0
+BALL_RADIUS_M = 0.5
+STACKED_FRAMES = 9
+
+
+class Ball3D:
+    """3DBall: 8 numbers seen, 2 continuous actions.
+
+    Observation `VectorSensor_size8`, in Unity's frame:
+
+    | index | meaning | range |
+    | --- | --- | --- |
+    | 0, 1 | z and x of the cube's quaternion (x, y, z, w) | about ±0.25 |
+    | 2-4 | ball minus cube, x, y, z | m; ±3, 2.5 to 4, ±3 |
+    | 5-7 | the ball's velocity x, y, z | m/s |
+
+    Action 0 turns the cube about its own z axis, action 1 about its own x axis.
+    """
+
+    name: ClassVar[str] = "3DBall"
+    unity_areas: ClassVar[int] = 12
+    seconds_per_step: ClassVar[float] = 0.02
+    parameters: ClassVar[Mapping[str, Parameter]] = {
+        "mass": Parameter(1.0, 1e-3, 1e3, "the ball's mass, kg"),
+        "scale": Parameter(1.0, 0.05, 4.0, "the ball's diameter, m"),
+        "gravity": Parameter(9.81, 0.0, 100.0, "downward acceleration, m/s²"),
+    }
+    rereads_ball = True
+    """Whether mass and scale are read at each episode's begin, or only at start-up."""
+
+    def __init__(self, num_areas: int, num_threads: int = 0) -> None:
+        self.academy = Academy({f"{self.name}?team=0": self._spec()}, num_areas, 1, max_step=MAX_STEP)
+        self.streams = Streams(num_areas)
+        self._parameters = ParameterReader(self.name, self.parameters, self.streams)
+        self._model = mujoco.MjModel.from_xml_path(str(Path(__file__).with_name("ball_3d.xml")))
+        # Threads cost more than they bring below about a hundred simulations a thread.
+        threads = num_threads or max(1, num_areas // 128)
+        self._batch = mujoco.batch.Batch(self._model, num_areas, threads)
+        self._qpos, self._qvel = self._batch.bind("qpos"), self._batch.bind("qvel")
+        self._mocap_quat = self._batch.bind("mocap_quat")
+        self._quaternion = np.zeros((num_areas, 4))  # the cube's, Unity's (x, y, z, w)
+        self._mass, self._scale = np.ones(num_areas), np.ones(num_areas)
+        self._gravity = np.full(num_areas, self.parameters["gravity"].default)
+        self._drawing = Drawing(self._model)
+
+    @staticmethod
+    def _spec() -> BehaviorSpec:
+        return BehaviorSpec((ObservationSpec((8,), name="VectorSensor_size8"),), ActionSpec.create_continuous(2))
+
+    def capacity(self, behavior: str) -> int:
+        return self.academy.agent_id.size
+
+    def set_parameter(self, name: str, value: ParameterValue) -> None:
+        self._parameters.set(name, value)
+        if name == "gravity":  # acts at once, as in Unity
+            self._gravity[:] = self._parameters.read(name, np.arange(len(self._gravity)))
+            self._apply_physical_parameters()
+
+    def restart(self) -> None:
+        self._batch.reset(stage=mujoco.mjtStage.mjSTAGE_NONE)
+        self._read_ball(np.arange(len(self._mass)))
+
+    def begin_episodes(self, agents: Agents) -> None:
+        """Level the cube up to 10 degrees and drop the ball from above; its spin goes on, as in Unity."""
+        self.streams.next_episode(agents)
+        draws = self.streams.uniform(agents, 4, -1.0, 1.0)
+        level = np.zeros((len(agents), 4))
+        level[:, 3] = 1.0
+        tilted = turned(level, 0, draws[:, 0] * START_TILT_RAD)
+        self._quaternion[agents] = turned(tilted, 2, draws[:, 1] * START_TILT_RAD)
+        self._qpos[agents, 0:2] = draws[:, 2:4] * START_SPREAD_M
+        self._qpos[agents, 2] = START_HEIGHT_M
+        self._qvel[agents, 0:3] = 0.0
+        if self.rereads_ball:
+            self._read_ball(agents)
+
+    def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
+        seen = np.empty((len(agents), 8), np.float32)
+        seen[:, 0] = self._quaternion[agents, 2]
+        seen[:, 1] = self._quaternion[agents, 0]
+        seen[:, 2:5] = swap_axes(self._qpos[agents, :3])
+        seen[:, 5:8] = swap_axes(self._qvel[agents, :3])
+        return [seen]
+
+    def action_mask(self, behavior: str, agents: Agents) -> None:
+        return None
+
+    def fixed_update(self) -> None:
+        """There are no timers here."""
+
+    def act(self) -> None:
+        tilt = np.clip(self.academy.continuous[:, 0], -1.0, 1.0) * TILT_RAD_PER_STEP  # [A, (about z, about x)]
+        q = _tilted(_tilted(self._quaternion, 2, tilt[:, 0]), 0, tilt[:, 1])
+        self._quaternion[:] = q
+        x, y, height = self._qpos[:, 0], self._qpos[:, 1], self._qpos[:, 2]
+        fallen = (height < FALLEN_BELOW_M) | (np.maximum(np.abs(x), np.abs(y)) > FALLEN_ASIDE_M)
+        self.academy.reward[:, 0] = np.where(fallen, -1.0, 0.1)  # set, not added: one step's worth per decision
+        if fallen.any():
+            agents = np.flatnonzero(fallen)
+            self.academy.end(self, agents)
+            self.begin_episodes(agents)
+
+    def step_physics(self) -> None:
+        self._mocap_quat[:, 0] = to_mujoco_quaternion(self._quaternion)
+        self._batch.step()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        return {name: array.copy() for name, array in self._kept().items()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        for name, array in self._kept().items():
+            array[...] = state[name]
+        self._apply_physical_parameters()
+
+    def render(self, area: int, width: int, height: int) -> NDArray[np.uint8]:
+        self._mocap_quat[:, 0] = to_mujoco_quaternion(self._quaternion)
+        return self._drawing.picture(self._batch.get_data(area), width, height, self._batch.get_model(area))
+
+    def close(self) -> None:
+        self._drawing.close()
+
+    def _kept(self) -> dict[str, NDArray[Any]]:
+        return {
+            "qpos": self._qpos,
+            "qvel": self._qvel,
+            "warmstart": self._batch.bind("qacc_warmstart"),
+            "quaternion": self._quaternion,
+            "mass": self._mass,
+            "scale": self._scale,
+            "gravity": self._gravity,
+        }
+
+    def _read_ball(self, areas: Agents) -> None:
+        old = self._mass[areas], self._scale[areas]
+        self._mass[areas] = self._parameters.read("mass", areas)
+        self._scale[areas] = self._parameters.read("scale", areas)
+        if np.any(old[0] != self._mass[areas]) or np.any(old[1] != self._scale[areas]):
+            self._apply_physical_parameters()
+
+    def _apply_physical_parameters(self) -> None:
+        """Give every area its own ball and gravity; areas share the model's until one of them differs."""
+        ball, geom = self._model.body("ball").id, self._model.geom("ball").id
+        radius = BALL_RADIUS_M * self._scale
+        self._batch.expand("opt.gravity")[:, 2] = -self._gravity
+        self._batch.expand("geom_size")[:, geom, 0] = radius
+        self._batch.expand("geom_rbound")[:, geom] = radius
+        self._batch.expand("body_mass")[:, ball] = self._mass
+        self._batch.expand("body_inertia")[:, ball] = (0.4 * self._mass * radius**2)[:, None]
+        self._batch.set_const()
+
+
+class Ball3DHard(Ball3D):
+    """3DBallHard: the same without velocities, which an agent must tell from the last nine frames.
+
+    Observation `StackingSensor_size9_ObservableAttribute:Ball3DHardAgent.PositionDelta`: 9 x (ball minus cube,
+    m); then `...Ball3DHardAgent.Rotation`: 9 x (z, x of the cube's quaternion). Oldest frame first.
+    """
+
+    name = "3DBallHard"
+    rereads_ball = False
+
+    def __init__(self, num_areas: int, num_threads: int = 0) -> None:
+        super().__init__(num_areas, num_threads)
+        self._position = Stack(num_areas, STACKED_FRAMES, 3)
+        self._rotation = Stack(num_areas, STACKED_FRAMES, 2)
+
+    @staticmethod
+    def _spec() -> BehaviorSpec:
+        prefix = f"StackingSensor_size{STACKED_FRAMES}_ObservableAttribute:Ball3DHardAgent"
+        sensors = (
+            ObservationSpec((STACKED_FRAMES * 3,), name=f"{prefix}.PositionDelta"),
+            ObservationSpec((STACKED_FRAMES * 2,), name=f"{prefix}.Rotation"),
+        )
+        return BehaviorSpec(sensors, ActionSpec.create_continuous(2))
+
+    def begin_episodes(self, agents: Agents) -> None:
+        super().begin_episodes(agents)
+        self._position.clear(agents)
+        self._rotation.clear(agents)
+
+    def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
+        (seen,) = super().observe(behavior, agents)
+        return [self._position.push(agents, seen[:, 2:5]), self._rotation.push(agents, seen[:, 0:2])]
+
+    def _kept(self) -> dict[str, NDArray[Any]]:
+        return super()._kept() | {"position": self._position.frames, "rotation": self._rotation.frames}
+
+
+def _tilted(quaternion: NDArray[np.float64], axis: int, angle_rad: NDArray[Any]) -> NDArray[np.float64]:
+    """The cubes' quaternions after a turn, left out where it would go past the limit."""
+    component = quaternion[:, axis]
+    free = ((component < TILT_LIMIT) & (angle_rad > 0)) | ((component > -TILT_LIMIT) & (angle_rad < 0))
+    return turned(quaternion, axis, np.where(free, angle_rad, 0.0))

@@ -1,0 +1,17 @@
+"""Fixtures that every test may use."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of truth recorded from Unity; it is not part of the project, so its tests skip without it."""
+    folder = Path(os.environ.get("TOUCHLINE_SHARED", ROOT.parent / "shared"))
+    if not folder.is_dir():
+        pytest.skip("the recordings from Unity are not here (set TOUCHLINE_SHARED to their folder)")
+    return folder
