@@ -27,11 +27,12 @@ def to_mujoco_quaternion(quaternion: NDArray[np.float64]) -> NDArray[np.float64]
 
 def turned(quaternion: NDArray[np.float64], axis: int, angle_rad: NDArray[np.float64]) -> NDArray[np.float64]:
     """Unity quaternions [K, 4] after a turn about their own x, y or z axis, as `Transform.Rotate` does it."""
-    turn = np.zeros_like(quaternion)
-    turn[:, axis] = np.sin(angle_rad / 2)
-    w, c = quaternion[:, 3], np.cos(angle_rad / 2)
-    v, u = quaternion[:, :3], turn[:, :3]
-    out = np.empty_like(quaternion)
-    out[:, :3] = w[:, None] * u + c[:, None] * v + np.cross(v, u)
-    out[:, 3] = w * c - np.einsum("ij,ij->i", v, u)
+    s, c = np.sin(angle_rad / 2), np.cos(angle_rad / 2)
+    i, j, k = axis, (axis + 1) % 3, (axis + 2) % 3
+    q = quaternion
+    out = np.empty_like(q)
+    out[:, i] = q[:, i] * c + q[:, 3] * s
+    out[:, j] = q[:, j] * c + q[:, k] * s
+    out[:, k] = q[:, k] * c - q[:, j] * s
+    out[:, 3] = q[:, 3] * c - q[:, i] * s
     return out

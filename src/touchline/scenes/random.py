@@ -10,27 +10,46 @@ its Random123 library.
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
-_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
-_LOW_32 = np.uint64(0xFFFFFFFF)
 _ROUNDS = 10
+_UINT32 = 0xFFFFFFFF
 
 
-def philox(counter: NDArray[np.uint32], key: tuple[int, int]) -> NDArray[np.uint32]:
-    """Four random words [..., 4] for each counter [..., 4] under a key of two 32-bit words."""
-    c0, c1, c2, c3 = (counter[..., i].astype(np.uint64) for i in range(4))
-    k0, k1 = key
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def philox(c0: int, c1: int, c2: int, c3: int, k0: int, k1: int) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+    """Four random 32-bit words for a counter of four words, under a key of two. Also for compiled callers."""
+    a, b, c, d = np.uint64(c0), np.uint64(c1), np.uint64(c2), np.uint64(c3)
+    key_0, key_1 = np.uint64(k0), np.uint64(k1)
+    low = np.uint64(_UINT32)
     for _ in range(_ROUNDS):
-        product_0, product_1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
-        c0, c2 = (
-            (product_1 >> np.uint64(32)) ^ c1 ^ np.uint64(k0),
-            (product_0 >> np.uint64(32)) ^ c3 ^ np.uint64(k1),
-        )
-        c1, c3 = product_1 & _LOW_32, product_0 & _LOW_32
-        k0, k1 = (k0 + _KEY_STEPS[0]) & 0xFFFFFFFF, (k1 + _KEY_STEPS[1]) & 0xFFFFFFFF
-    return np.stack([c0, c1, c2, c3], axis=-1).astype(np.uint32)
+        product_0, product_1 = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
+        a, b = (product_1 >> np.uint64(32)) ^ b ^ key_0, product_1 & low
+        c, d = (product_0 >> np.uint64(32)) ^ d ^ key_1, product_0 & low
+        key_0, key_1 = (key_0 + np.uint64(0x9E3779B9)) & low, (key_1 + np.uint64(0xBB67AE85)) & low
+    return a, b, c, d
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _fill_uniform(
+    out: NDArray[np.float64],
+    areas: NDArray[np.intp],
+    drawn: NDArray[np.uint32],
+    episode: NDArray[np.uint32],
+    key_0: int,
+    key_1: int,
+) -> None:
+    """Fill `out` [K, count] with numbers in [0, 1), and count the blocks of four drawn from each area."""
+    count = out.shape[1]
+    blocks = -(-count // 4)
+    for k in range(len(areas)):
+        area = areas[k]
+        for block in range(blocks):
+            words = philox(drawn[area] + block, episode[area], area, 0, key_0, key_1)
+            for i in range(min(4, count - 4 * block)):
+                out[k, 4 * block + i] = words[i] * 2.0**-32
+        drawn[area] += np.uint32(blocks)
 
 
 class Streams:
@@ -54,16 +73,9 @@ class Streams:
 
     def uniform(self, areas: NDArray[np.intp], count: int, low: float = 0.0, high: float = 1.0) -> NDArray[np.float64]:
         """The next `count` numbers in [low, high) of each of K areas: [K, count]."""
-        blocks = -(-count // 4)
-        counter = np.empty((len(areas), blocks, 4), np.uint32)
-        counter[..., 0] = self.drawn[areas, None] + np.arange(blocks, dtype=np.uint32)
-        counter[..., 1] = self.episode[areas, None]
-        counter[..., 2] = areas[:, None]
-        counter[..., 3] = 0
-        words = philox(counter, (self.seed & 0xFFFFFFFF, self.seed >> 32))
-        self.drawn[areas] += np.uint32(blocks)
-        unit = words.reshape(len(areas), 4 * blocks)[:, :count] * 2.0**-32
-        return np.asarray(low + (high - low) * unit)
+        unit = np.empty((len(areas), count))
+        _fill_uniform(unit, areas, self.drawn, self.episode, self.seed & _UINT32, self.seed >> 32)
+        return low + (high - low) * unit
 
     def integers(self, areas: NDArray[np.intp], count: int, low: int, high: int) -> NDArray[np.int64]:
         """The next `count` integers from low up to, but not including, high: [K, count]."""
