@@ -85,13 +85,28 @@ class EnvRecipe:
 
     @staticmethod
     def parse(env: str | EnvRecipe, **changes: Any) -> EnvRecipe:
-        """A recipe from an ENV as people type it: a scene's name so far."""
-        recipe = env if isinstance(env, EnvRecipe) else EnvRecipe("scene", env)
-        return replace(recipe, **changes)
+        """A recipe from an ENV as people type it: a scene's name, or microrts:TASK_OR_MAP?option=value&...."""
+        if isinstance(env, EnvRecipe):
+            return replace(env, **changes)
+        if env.startswith("microrts:"):
+            target, _, query = env.removeprefix("microrts:").partition("?")
+            return replace(EnvRecipe("microrts", target, options=_options(env, query)), **changes)
+        return replace(EnvRecipe("scene", env), **changes)
 
 
-WORLDS = {"scene": "scene_env:open_scene"}
+WORLDS = {"scene": "scene_env:open_scene", "microrts": "microrts.microrts_env:open_microrts"}
 """World -> module and function(recipe) -> Env; imported only when made."""
+
+
+def _options(env: str, query: str) -> dict[str, str]:
+    """The options behind the question mark: name=value, joined by &."""
+    options = {}
+    for part in query.split("&") if query else ():
+        name, equals, value = part.partition("=")
+        if not (name and equals and value):
+            raise UsageError(f"{env}: expected option=value&option=value after the question mark, got {part!r}")
+        options[name] = value
+    return options
 
 
 def make(recipe: EnvRecipe | str) -> Env:

@@ -148,8 +148,7 @@ def fetch(folder: Path | None = None, *, bots: bool = False) -> Engine:
     name = f"{PACKAGE}-{VERSION}.tar.gz"
     with tempfile.TemporaryDirectory(prefix="touchline-microrts-") as temporary:
         sdist = Path(temporary) / name
-        _download(PipSettings.read(), name, sdist)
-        check_hash(sdist, SDIST_SHA256)
+        download(name, SDIST_SHA256, sdist)
         unpack(sdist, folder, bots=bots)
     check_hash(engine.jar, JAR_SHA256)
     return engine
@@ -213,8 +212,9 @@ class PipSettings:
         )
 
 
-def _download(settings: PipSettings, name: str, to: Path) -> None:
-    """Write the file called `name` from the first place that has it."""
+def download(name: str, sha256: str, to: Path) -> None:
+    """Write the package's file `name` from the first place that has it; another hash than expected is refused."""
+    settings = PipSettings.read()
     tried: list[str] = []
     for place, source in _places(settings, name, tried):
         try:
@@ -223,6 +223,7 @@ def _download(settings: PipSettings, name: str, to: Path) -> None:
         except OSError as error:
             tried.append(f"{_without_password(place)}: {error}")
             continue
+        check_hash(to, sha256)
         return
     raise RunError(
         f"could not download {name}: {'; '.join(tried) or 'pip is set to use no index'}. Set pip's index-url (or "

@@ -46,7 +46,7 @@ _CLASS_OF_REWARD = {
     "evaluation": "SimpleEvaluation",
 }
 _OVER = _JAVA_REWARDS.index("win_loss")
-_WIN, _CLOSER = REWARDS.index("win_loss"), REWARDS.index("closer_to_enemy_base")
+_WIN, _EVALUATION = REWARDS.index("win_loss"), REWARDS.index("evaluation")
 _ORDER = np.array([_JAVA_REWARDS.index(name) for name in REWARDS])
 """Public reward -> place in what Java returns."""
 _NEVER = 2**31 - 1
@@ -86,6 +86,8 @@ class Games:
         self.orders, orders = _shared(self.num_rows, cells, len(PARTS))
         self.clock = np.zeros(self.num_games, np.int64)
         """Ticks played in each game."""
+        self.winner = np.full(self.num_games, -1, np.int32)
+        """Who won the games that are over: player 0 or 1, or -1 for nobody."""
         self.faults: dict[int, str] = {}
         """Game -> what its opponent did wrong; such a game cannot go on."""
         self._load(engine, bots, rules, (board, allowed, orders))
@@ -109,7 +111,7 @@ class Games:
         self._stepper = java_class("tests.JNIGridnetClient")(
             self._clients[0].rfs, root, file, self._idle_bot, types, False
         )
-        # A trial must not move what "evaluation" remembers of the real game.
+        # A trial must not touch what "evaluation" remembers of the real game.
         self._trial_rewards = kinds(_reward_functions())
         ndbuffer, shape = java_class("util.NDBuffer"), jpype.JArray(jpype.JInt)
         self._board_buffer = ndbuffer(buffers[0], shape(list(self.board.shape)))
@@ -154,43 +156,44 @@ class Games:
                 client.getMasks(player)
             earned = np.array(responses.reward)[:, _ORDER]
             over = np.array(responses.done)[:, _OVER]
-            return self._mended(earned, over), over
+            return self._all_mended(earned, over), over
         earned, over = np.zeros((self.num_rows, len(REWARDS))), np.zeros(self.num_games, np.bool_)
         for game in range(self.num_games) if games is None else games:
             over[game] = self._tick_one(game, earned)
-        return self._mended(earned, over), over
+        return self._all_mended(earned, over), over
 
     def play(self, row: int, orders: NDArray[np.int32]) -> tuple[NDArray[np.float64], bool]:
         """Play a list of orders [K, 8] (cell, then PARTS) in its order, for one tick: rewards [K], over."""
         import jpype
 
-        earned, over = np.zeros((self.num_rows, len(REWARDS))), np.zeros(self.num_games, np.bool_)
         client, player = self._clients[row], int(self.player[row])
+        earned = np.zeros((self.num_rows, len(REWARDS)))
         try:
             if self._composed:
-                mine = client.ai1.getAction(player, self._view(row), orders)
-                over[row] = self._compose(row, {row: mine}, earned)
+                mine = client.ai1.getAction(player, self._view(row), _rows(orders))
+                over = self._compose(row, {row: mine}, earned)
             else:
                 stepper = self._stepper
                 stepper.gs, stepper.ai2, stepper.rfs = client.gs, client.ai2, client.rfs
-                response = stepper.gameStep(orders, player)
+                response = stepper.gameStep(_rows(orders), player)
                 earned[row] = np.array(response.reward)[_ORDER]
-                over[row] = response.done[_OVER]
+                over = bool(response.done[_OVER])
         except jpype.JException as error:
-            over[row] = self._fault(row, f"crashed: {error}")
+            over = self._fault(row, f"crashed: {error}")
         self.clock[row] += 1
         self.observe(row)
         self.ask(row)
-        return self._mended(earned, over)[row], bool(over[row])
+        return self._mended(row, earned[row], over), over
 
-    def try_out(self, row: int, orders: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Play a list of orders on a copy of the game while the opponent idles: rewards [K], `board` is the copy's."""
+    def try_out(self, row: int, orders: NDArray[np.int32]) -> tuple[NDArray[np.float64], bool]:
+        """Play a list of orders on a copy of the game while the opponent idles; `board` is the copy's then."""
         client, player, stepper = self._clients[row], int(self.player[row]), self._stepper
         stepper.gs, stepper.ai2, stepper.rfs = client.gs.clone(), self._idle_bot, self._trial_rewards
-        response = stepper.gameStep(orders, player)
+        response = stepper.gameStep(_rows(orders), player)
         self.observe(row, stepper.gs)
-        over = np.array([response.done[_OVER]])
-        return self._mended(np.array(response.reward)[None, _ORDER], over, [stepper.gs])[0]
+        earned, over = np.array(response.reward)[_ORDER], bool(response.done[_OVER])
+        earned[_EVALUATION] = 0.0  # paid when the tick is really played
+        return self._mended(row, earned, over, stepper.gs), over
 
     def observe(self, row: int, state: Any = None) -> None:
         """Write `board` of one row, as its player sees the game or the given state of it now."""
@@ -202,10 +205,6 @@ class Games:
     def ask(self, row: int) -> None:
         """Write `allowed` of one row."""
         self._clients[row].getMasks(int(self.player[row]))
-
-    def winner(self, game: int) -> int:
-        """0 or 1, or -1 for nobody."""
-        return int(self._clients[game * self.sides].gs.winner())
 
     def stock(self, game: int) -> tuple[int, int]:
         """Resources that player 0 and player 1 have in store."""
@@ -305,22 +304,25 @@ class Games:
                 self.ask(game)
             else:
                 over[game] = self._tick_one(game, earned)
-        return self._mended(earned, over), over
+        return self._all_mended(earned, over), over
 
     def _fault(self, game: int, what: str) -> bool:
         self.faults[game] = f"{self.opponents[game]} {what}"
         return True
 
-    def _mended(
-        self, earned: NDArray[np.float64], over: NDArray[np.bool_], states: Sequence[Any] | None = None
-    ) -> NDArray[np.float64]:
-        """Rewards as they should be: D7, nobody won is 0 and not a defeat; one step's approach is at most 1."""
-        earned[:, _CLOSER] = earned[:, _CLOSER].clip(-1.0, 1.0)
-        if not self._compat:
-            for game in np.flatnonzero(over):
-                state = self._clients[int(game) * self.sides].gs if states is None else states[int(game)]
-                if int(state.winner()) == -1:
-                    earned[int(game) * self.sides : (int(game) + 1) * self.sides, _WIN] = 0.0
+    def _all_mended(self, earned: NDArray[np.float64], over: NDArray[np.bool_]) -> NDArray[np.float64]:
+        for game in np.flatnonzero(over).tolist():
+            rows = slice(game * self.sides, (game + 1) * self.sides)
+            earned[rows] = self._mended(game, earned[rows], over=True)
+        return earned
+
+    def _mended(self, game: int, earned: NDArray[np.float64], over: bool, state: Any = None) -> NDArray[np.float64]:
+        """One game's rewards [..., K] as they should be: D7, when nobody won it is no defeat."""
+        if over:
+            state = self._clients[game * self.sides].gs if state is None else state
+            self.winner[game] = int(state.winner())
+            if self.winner[game] == -1 and not self._compat:
+                earned[..., _WIN] = 0.0
         return earned
 
 
@@ -371,10 +373,17 @@ def _reward_functions() -> list[Any]:
     return [java_class(f"ai.rewardfunction.{_CLASS_OF_REWARD[name]}RewardFunction")() for name in _JAVA_REWARDS]
 
 
+def _rows(orders: NDArray[np.int32]) -> Any:
+    """A list of orders as Java takes it; an array without rows would not tell Java its type."""
+    import jpype
+
+    return orders if len(orders) else jpype.JArray(jpype.JInt, 2)(0)
+
+
 def _shared(*shape: int) -> tuple[NDArray[np.int32], Any]:
     """Zeros that NumPy and Java both see: the array, and Java's IntBuffer over the same memory."""
     import jpype
 
     array = np.zeros(shape, np.int32)
-    buffer = jpype.nio.convertToDirectBuffer(memoryview(array).cast("B"))
+    buffer = jpype.nio.convertToDirectBuffer(array.reshape(-1).view(np.uint8).data)
     return array, buffer.order(java_class("java.nio.ByteOrder").nativeOrder()).asIntBuffer()
