@@ -25,13 +25,14 @@ class BranchMasks(Sequence[NDArray[np.bool_]]):
     the game.
     """
 
-    def __init__(self, flat: NDArray[np.bool_], branches: Sequence[int]) -> None:
+    def __init__(self, flat: NDArray[np.bool_], ends: Sequence[int]) -> None:
+        """`ends`: for each branch, how many columns it and the branches before it take."""
         self.flat = flat
         """[N, choices of all branches], True = forbidden."""
-        self._ends = np.cumsum((0, *branches))
+        self._ends = ends
 
     def __len__(self) -> int:
-        return len(self._ends) - 1
+        return len(self._ends)
 
     @overload
     def __getitem__(self, branch: int) -> NDArray[np.bool_]: ...
@@ -45,7 +46,7 @@ class BranchMasks(Sequence[NDArray[np.bool_]]):
         if not -len(self) <= branch < len(self):
             raise IndexError(branch)
         branch %= len(self)
-        return self.flat[:, self._ends[branch] : self._ends[branch + 1]]
+        return self.flat[:, self._ends[branch - 1] if branch else 0 : self._ends[branch]]
 
 
 def flat_mask(masks: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:

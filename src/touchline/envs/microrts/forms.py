@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.microrts.games import Games
+from touchline.envs.microrts.kernels import count_orders, fill_planes, forbid
 from touchline.envs.microrts.rules import (
     CHOICES,
     FIRST_CHOICE,
@@ -29,7 +30,6 @@ from touchline.envs.microrts.rules import (
     SIGHT_RADIUS,
 )
 from touchline.specs import ActionSpec
-from touchline.steps import BranchMasks
 
 _NOTHING = np.ones(CHOICES, np.bool_)
 _NOTHING[FIRST_CHOICE] = False  # of a cell that takes no orders: only the first choice of each part is not forbidden
@@ -65,8 +65,8 @@ class Form(Protocol):
     def mark(self, planes: NDArray[np.float32]) -> None:
         """Write into the planes [R, planes, h, w] what this form adds to them."""
 
-    def masks(self) -> tuple[BranchMasks, NDArray[np.bool_] | None]:
-        """What may not be chosen, and the second stage of it where the form has one."""
+    def masks(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_] | None]:
+        """What may not be chosen [R, choices], and the second stage of it where the form has one."""
 
 
 class GridForm:
@@ -83,7 +83,7 @@ class GridForm:
         """Nothing is remembered."""
 
     def invalid(self, actions: NDArray[np.int32]) -> NDArray[np.bool_]:
-        return self._count(actions)[1] > 0
+        return np.asarray(self._count(actions)[1] > 0)
 
     def play(self, actions: NDArray[np.int32]) -> Played:
         games = self._games
@@ -94,16 +94,16 @@ class GridForm:
     def mark(self, planes: NDArray[np.float32]) -> None:
         """The board says it all."""
 
-    def masks(self) -> tuple[BranchMasks, None]:
+    def masks(self) -> tuple[NDArray[np.bool_], None]:
         allowed = self._games.allowed
-        table = forbidden_orders(allowed, allowed[:, :, 0] > 0)
-        return BranchMasks(table.reshape(len(table), -1), self.action_spec.discrete_branches), None
+        table = forbidden_orders(allowed, allowed[:, :, 0])
+        return table.reshape(len(table), -1), None
 
-    def _count(self, actions: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        allowed = self._games.allowed
-        rows, cells = np.nonzero(allowed[:, :, 0])
-        bad = ~are_valid(actions.reshape(self._games.orders.shape)[rows, cells], allowed[rows, cells])
-        return np.bincount(rows, minlength=len(actions)), np.bincount(rows[bad], minlength=len(actions))
+    def _count(self, actions: NDArray[np.int32]) -> NDArray[np.int64]:
+        """[2, R]: orders given to idle units, and invalid ones."""
+        counts = np.zeros((2, len(actions)), np.int64)
+        count_orders(self._games.allowed, actions.reshape(self._games.orders.shape), counts)
+        return counts
 
 
 class UnitForm:
@@ -167,13 +167,12 @@ class UnitForm:
     def mark(self, planes: NDArray[np.float32]) -> None:
         """The board is that of the trial."""
 
-    def masks(self) -> tuple[BranchMasks, NDArray[np.bool_]]:
+    def masks(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         table = forbidden_orders(self._games.allowed, self._waiting)
         later = np.where(self._waiting[:, :, None], table, _NOTHING).all(axis=1)
         first = ~self._waiting
         first[~self._somebody_waits(), 0] = False  # nobody waits: one harmless choice
-        flat = np.concatenate([first, later], axis=1)
-        return BranchMasks(flat, self.action_spec.discrete_branches), table
+        return np.concatenate([first, later], axis=1), table
 
 
 class AskerForm:
@@ -235,21 +234,18 @@ class AskerForm:
                 flat[row, _ACTION : _ACTION + PLANE_GROUPS["action"], cell] = 0.0
                 flat[row, _ACTION + order, cell] = 1.0
 
-    def masks(self) -> tuple[BranchMasks, None]:
+    def masks(self) -> tuple[NDArray[np.bool_], None]:
         rows = np.arange(len(self._cell))
         chosen = self._games.allowed[rows, self._cell][:, None]
         table = forbidden_orders(chosen, chosen[:, :, 0] > 0)
-        return BranchMasks(table[:, 0], PARTS), None
+        return table[:, 0], None
 
 
-def forbidden_orders(allowed: NDArray[np.int32], cells: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def forbidden_orders(allowed: NDArray[np.int32], cells: NDArray[np.bool_ | np.int32]) -> NDArray[np.bool_]:
     """[R, cells, CHOICES] True = forbidden; a part without any allowed choice, which nobody reads, keeps its first."""
     table = np.empty(allowed.shape, np.bool_)
     table[:] = _NOTHING
-    rows, where = np.nonzero(cells)
-    orders = allowed[rows, where] > 0
-    orders[:, FIRST_CHOICE] |= ~np.logical_or.reduceat(orders, FIRST_CHOICE, axis=1)
-    table[rows, where] = ~orders
+    forbid(allowed, cells, table)
     return table
 
 
@@ -259,16 +255,16 @@ def are_valid(orders: NDArray[np.int32], allowed: NDArray[np.int32]) -> NDArray[
     return np.asarray((chosen | ~READ_PARTS[orders[:, 0]]).all(axis=1))
 
 
-def board_planes(board: NDArray[np.int32], player: NDArray[np.int32], *, compat: bool = False) -> NDArray[np.float32]:
-    """[R, PLANES, h, w] from the engine's [R, h, w, PLANES]: every group one-hot in every cell.
+def board_planes(
+    board: NDArray[np.int32], player: NDArray[np.int32], num_planes: int = PLANES, *, compat: bool = False
+) -> NDArray[np.float32]:
+    """[R, num_planes, h, w] from the engine's [R, h, w, PLANES]: every group one-hot in every cell, then zeros.
 
     The engine leaves the groups of a cell without a unit all zero (D6); here they say "none".
     """
-    planes = np.empty((len(board), PLANES, *board.shape[1:3]), np.float32)
-    planes[...] = board.transpose(0, 3, 1, 2)
-    empty = 1.0 - planes[:, _OWNER : _OWNER + 3].sum(axis=1)
-    for first in FIRST_PLANE.values():
-        planes[:, first] += empty
+    num_rows, height, width = board.shape[:3]
+    planes = np.zeros((num_rows, num_planes, height, width), np.float32)
+    fill_planes(board.reshape(num_rows, -1, PLANES), planes.reshape(num_rows, num_planes, -1))
     if compat:  # D2: gym-microrts gives the neutral resources to player 1
         second = np.flatnonzero(player)
         resource = planes[second, _RESOURCE]

@@ -12,7 +12,7 @@ Engine defects mended here are marked D1 to D8, as numbered in `docs/microrts.md
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,19 +23,9 @@ from touchline.envs.microrts.java import java_class, start_java
 from touchline.envs.microrts.rules import BOTS, CHOICES, PARTS, PLANES, REWARDS, SELF, Bot, choose
 from touchline.errors import MissingError, UsageError
 
-_JAVA_REWARDS = (
+_JAVA_REWARDS = {
     # The vector client restarts a game inside the step when the first function says "done", which loses the
     # last observation (D4); this one never says so. The second one tells when a game is over.
-    "produce_worker",
-    "win_loss",
-    "gather",
-    "produce_building",
-    "attack",
-    "produce_combat_unit",
-    "closer_to_enemy_base",
-    "evaluation",
-)
-_CLASS_OF_REWARD = {
     "produce_worker": "ProduceWorker",
     "win_loss": "WinLoss",
     "gather": "ResourceGather",
@@ -45,10 +35,8 @@ _CLASS_OF_REWARD = {
     "closer_to_enemy_base": "CloserToEnemyBase",
     "evaluation": "SimpleEvaluation",
 }
-_OVER = _JAVA_REWARDS.index("win_loss")
+_OVER = list(_JAVA_REWARDS).index("win_loss")
 _WIN, _EVALUATION = REWARDS.index("win_loss"), REWARDS.index("evaluation")
-_ORDER = np.array([_JAVA_REWARDS.index(name) for name in REWARDS])
-"""Public reward -> place in what Java returns."""
 _NEVER = 2**31 - 1
 
 
@@ -61,6 +49,7 @@ class Games:
         game_map: GameMap,
         opponents: Sequence[str],
         *,
+        rewards: Collection[str] = REWARDS,
         partial: bool = False,
         rules: tuple[int, int] = (1, 1),
         bot_time_ms: float = 2000.0,
@@ -68,6 +57,9 @@ class Games:
         java: str | None = None,
     ) -> None:
         start_java(engine, java)
+        costly = {"closer_to_enemy_base", "evaluation"}  # left out when nobody asks: they look at every unit
+        self._rewards = [name for name in _JAVA_REWARDS if name in rewards or name not in costly]
+        self._column = np.array([REWARDS.index(name) for name in self._rewards])
         self.map = game_map
         self.opponents = list(opponents)
         self.self_play = SELF in opponents
@@ -101,18 +93,18 @@ class Games:
         players = [make_bot(name, bot, types) for name, bot in zip(self.opponents, bots, strict=True)]
         ais = jpype.JArray(java_class("ai.core.AI"))([player for player in players for _ in range(self.sides)])
         self._vector = java_class("tests.JNIGridnetSharedMemVecClient")(
-            0, self.num_rows, _NEVER, kinds(_reward_functions()), root, file, ais, types, False, *buffers, 0
+            0, self.num_rows, _NEVER, kinds(self._reward_functions()), root, file, ais, types, False, *buffers, 0
         )
         self._clients = list(self._vector.clients)
         for client in self._clients:
-            client.rfs = kinds(_reward_functions())  # "evaluation" remembers its game, so each has its own
+            client.rfs = kinds(self._reward_functions())  # "evaluation" remembers its game, so each has its own
         self._idle_bot = make_bot("passive", BOTS["passive"], types)
         # Plays orders given as a list, for whichever game is put into it.
         self._stepper = java_class("tests.JNIGridnetClient")(
             self._clients[0].rfs, root, file, self._idle_bot, types, False
         )
         # A trial must not touch what "evaluation" remembers of the real game.
-        self._trial_rewards = kinds(_reward_functions())
+        self._trial_rewards = kinds(self._reward_functions())
         ndbuffer, shape = java_class("util.NDBuffer"), jpype.JArray(jpype.JInt)
         self._board_buffer = ndbuffer(buffers[0], shape(list(self.board.shape)))
         self._order_buffer = ndbuffer(buffers[2], shape(list(self.orders.shape)))
@@ -126,13 +118,13 @@ class Games:
             self.player[row] = player
         first = self._clients[rows[0]]
         first.reset(int(first_player))
-        first.rfs[_JAVA_REWARDS.index("evaluation")] = _reward_functions()[-1]
         for row in rows[1:]:
             self._clients[row].gs, self._clients[row].pgs = first.gs, first.pgs
-            self._clients[row].rfs[_JAVA_REWARDS.index("evaluation")] = _reward_functions()[-1]
         if not self.self_play:
             seed_bot(first.ai2, bot_seed)
         for row in rows:
+            if "evaluation" in self._rewards:  # it remembers the last game
+                self._clients[row].rfs[self._rewards.index("evaluation")] = self._reward_functions()[-1]
             self.observe(row)
             self.ask(row)
 
@@ -152,9 +144,10 @@ class Games:
             except jpype.JException:
                 return self._finish_tick()
             self.clock += 1
-            for client, player in zip(self._clients, self.player.tolist(), strict=True):
-                client.getMasks(player)
-            earned = np.array(responses.reward)[:, _ORDER]
+            self._vector.getMasks(0)  # of all games in one call, as if we were player 0 in each
+            for row in np.flatnonzero(self.player).tolist():
+                self.ask(row)
+            earned = self._earned(np.array(responses.reward))
             over = np.array(responses.done)[:, _OVER]
             return self._all_mended(earned, over), over
         earned, over = np.zeros((self.num_rows, len(REWARDS))), np.zeros(self.num_games, np.bool_)
@@ -176,7 +169,7 @@ class Games:
                 stepper = self._stepper
                 stepper.gs, stepper.ai2, stepper.rfs = client.gs, client.ai2, client.rfs
                 response = stepper.gameStep(_rows(orders), player)
-                earned[row] = np.array(response.reward)[_ORDER]
+                earned[row] = self._earned(np.array(response.reward))
                 over = bool(response.done[_OVER])
         except jpype.JException as error:
             over = self._fault(row, f"crashed: {error}")
@@ -191,7 +184,7 @@ class Games:
         stepper.gs, stepper.ai2, stepper.rfs = client.gs.clone(), self._idle_bot, self._trial_rewards
         response = stepper.gameStep(_rows(orders), player)
         self.observe(row, stepper.gs)
-        earned, over = np.array(response.reward)[_ORDER], bool(response.done[_OVER])
+        earned, over = self._earned(np.array(response.reward)), bool(response.done[_OVER])
         earned[_EVALUATION] = 0.0  # paid when the tick is really played
         return self._mended(row, earned, over, stepper.gs), over
 
@@ -225,7 +218,7 @@ class Games:
                 over = self._compose(game, moves, earned)
             else:
                 response = self._clients[rows[0]].gameStep(int(self.player[rows[0]]))
-                earned[rows[0]] = np.array(response.reward)[_ORDER]
+                earned[rows[0]] = self._earned(np.array(response.reward))
                 over = bool(response.done[_OVER])
         except jpype.JException as error:
             over = self._fault(game, f"crashed: {error}")
@@ -271,7 +264,7 @@ class Games:
             functions = self._clients[row].rfs
             for function in functions:
                 function.computeReward(player, 1 - player, trace, state)
-            earned[row] = np.array([function.getReward() for function in functions])[_ORDER]
+            earned[row] = self._earned([function.getReward() for function in functions])
         if over and not self.self_play:
             self._clients[rows[0]].ai2.gameOver(state.winner())
         return over
@@ -299,12 +292,22 @@ class Games:
         for game, client in enumerate(self._clients):
             if int(client.gs.getTime()) > self.clock[game]:
                 self.clock[game] += 1
-                earned[game] = np.array([function.getReward() for function in client.rfs])[_ORDER]
+                earned[game] = self._earned([function.getReward() for function in client.rfs])
                 over[game] = client.gs.gameover()
                 self.ask(game)
             else:
                 over[game] = self._tick_one(game, earned)
         return self._all_mended(earned, over), over
+
+    def _reward_functions(self) -> list[Any]:
+        return [java_class(f"ai.rewardfunction.{_JAVA_REWARDS[name]}RewardFunction")() for name in self._rewards]
+
+    def _earned(self, paid: Any) -> NDArray[np.float64]:
+        """[..., K] by REWARDS, from what Java returned for the functions that it was given."""
+        paid = np.asarray(paid)
+        earned = np.zeros((*paid.shape[:-1], len(REWARDS)))
+        earned[..., self._column] = paid
+        return earned
 
     def _fault(self, game: int, what: str) -> bool:
         self.faults[game] = f"{self.opponents[game]} {what}"
@@ -367,10 +370,6 @@ def seed_engine(seed: int) -> None:
         field = java_class(owner).class_.getDeclaredField(name)
         field.setAccessible(True)
         field.set(None, java_class("java.util.Random")(seed))
-
-
-def _reward_functions() -> list[Any]:
-    return [java_class(f"ai.rewardfunction.{_CLASS_OF_REWARD[name]}RewardFunction")() for name in _JAVA_REWARDS]
 
 
 def _rows(orders: NDArray[np.int32]) -> Any:

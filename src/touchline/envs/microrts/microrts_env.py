@@ -101,7 +101,7 @@ class GameRecord:
     steps: int
     ticks: int
     rewards: dict[str, float]
-    """The engine's reward functions, unweighted."""
+    """The engine's reward functions, unweighted; the last two are 0 unless they have a weight."""
     orders: int
     invalid_orders: int
     fault: str = ""
@@ -158,6 +158,7 @@ class MicrortsEnv:
             engine,
             self.map,
             opponents,
+            rewards=[name for name, weight in zip(REWARDS, self.weights, strict=True) if weight],
             partial=options.partial,
             rules=(
                 1 + UNIT_RULES.index(choose("unit rules", options.units, UNIT_RULES)),
@@ -171,7 +172,8 @@ class MicrortsEnv:
         self._shows_walls = bool(self.map.walls.any()) if options.walls is None else options.walls
         self._teams = [f"{BEHAVIOR}?team={team}" for team in range(self.games.sides)]
         self._spec = BehaviorSpec(self._observation_specs(), self.form.action_spec)
-        self._branches = np.array(self.form.action_spec.discrete_branches)
+        self._branches = np.array(self.form.action_spec.discrete_branches, np.uint32)
+        self._ends = np.cumsum(self._branches).tolist()
         self._seed: int | None = seed
         self._streams = Streams(num_areas)
         self._episodes = np.zeros(num_areas, np.int64)
@@ -213,7 +215,7 @@ class MicrortsEnv:
                 f"{self.name}: {behavior}: expected discrete actions {(len(decisions), spec.discrete_size)} "
                 f"[agents, branches], got {actions.discrete.shape}"
             )
-        if ((actions.discrete < 0) | (actions.discrete >= self._branches)).any():
+        if (np.ascontiguousarray(actions.discrete).view(np.uint32) >= self._branches).any():  # below 0 is huge
             check_ranges(self.name, behavior, spec, actions, decisions)
         self._actions[self._rows(behavior)] = actions.discrete
         if self.options.strict:
@@ -228,8 +230,8 @@ class MicrortsEnv:
         played.earned[:, _CLOSER] = played.earned[:, _CLOSER].clip(-1.0, 1.0)  # as the wrapper of 0.3.2
         self._raw += played.earned
         self._given += played.given, played.invalid
-        faulty = np.isin(np.arange(self.num_areas), list(games.faults))
-        over = played.over & ~faulty
+        over = played.over.copy()
+        over[list(games.faults)] = False
         ended = played.over | (self._steps >= self._max_steps) | (games.clock >= self._max_ticks)
         reward = (played.earned @ self.weights).astype(np.float32)
         planes = self._observe()
@@ -306,8 +308,9 @@ class MicrortsEnv:
     def _observe(self, rows: NDArray[np.bool_] | None = None) -> list[NDArray[np.float32]]:
         """Fresh observations [R, ...] of all rows, or of those chosen."""
         games = self.games
-        planes = np.zeros((games.num_rows, *self._spec.observation_specs[0].shape), np.float32)
-        planes[:, :PLANES] = board_planes(games.board, games.player, compat=bool(self.options.compat))
+        planes = board_planes(
+            games.board, games.player, self._spec.observation_specs[0].shape[0], compat=bool(self.options.compat)
+        )
         used = PLANES
         if self.options.partial:
             seen = visible_cells(planes)
@@ -346,7 +349,7 @@ class MicrortsEnv:
                 obs=[part[mine] for part in obs],
                 reward=np.where(ended, 0.0, reward)[mine].astype(np.float32),
                 agent_id=np.arange(team * count, (team + 1) * count, dtype=np.int32),
-                action_mask=BranchMasks(masks.flat[mine], self._spec.action_spec.discrete_branches),
+                action_mask=BranchMasks(masks[mine], self._ends),
                 group_id=np.zeros(count, np.int32),
                 group_reward=np.zeros(count, np.float32),
                 second_mask=None if second is None else second[mine],
