@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.microrts.games import Games
-from touchline.envs.microrts.kernels import count_orders, fill_planes, forbid
+from touchline.envs.microrts.kernels import count_orders, fill_planes, forbid, forbid_in_stages
 from touchline.envs.microrts.rules import (
     CHOICES,
     FIRST_CHOICE,
@@ -168,11 +168,11 @@ class UnitForm:
         """The board is that of the trial."""
 
     def masks(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        table = forbidden_orders(self._games.allowed, self._waiting)
-        later = np.where(self._waiting[:, :, None], table, _NOTHING).all(axis=1)
-        first = ~self._waiting
-        first[~self._somebody_waits(), 0] = False  # nobody waits: one harmless choice
-        return np.concatenate([first, later], axis=1), table
+        table = np.empty(self._games.allowed.shape, np.bool_)
+        table[:] = _NOTHING
+        flat = np.ones((len(table), self.action_spec.mask_size), np.bool_)
+        forbid_in_stages(self._games.allowed, self._waiting, table, flat)
+        return flat, table
 
 
 class AskerForm:

@@ -63,8 +63,6 @@ class Games:
         self.map = game_map
         self.opponents = list(opponents)
         self.self_play = SELF in opponents
-        if self.self_play and set(opponents) != {SELF}:
-            raise UsageError("microrts: opponent=self goes for all games of an env or for none")
         self.sides = 2 if self.self_play else 1
         self.num_games, self.num_rows = len(opponents), len(opponents) * self.sides
         self._partial, self._bot_time_s, self._compat = partial, bot_time_ms / 1000.0, compat
@@ -98,13 +96,13 @@ class Games:
         self._clients = list(self._vector.clients)
         for client in self._clients:
             client.rfs = kinds(self._reward_functions())  # "evaluation" remembers its game, so each has its own
-        self._idle_bot = make_bot("passive", BOTS["passive"], types)
-        # Plays orders given as a list, for whichever game is put into it.
-        self._stepper = java_class("tests.JNIGridnetClient")(
-            self._clients[0].rfs, root, file, self._idle_bot, types, False
+        self._bots, self._types = bots, types
+        idle_bot = make_bot("passive", BOTS["passive"], types)
+        # These play orders given as a list, for whichever game is put into them: in earnest, and on trial.
+        self._stepper, self._trial = (
+            java_class("tests.JNIGridnetClient")(kinds(self._reward_functions()), root, file, idle_bot, types, False)
+            for _ in range(2)
         )
-        # A trial must not touch what "evaluation" remembers of the real game.
-        self._trial_rewards = kinds(self._reward_functions())
         ndbuffer, shape = java_class("util.NDBuffer"), jpype.JArray(jpype.JInt)
         self._board_buffer = ndbuffer(buffers[0], shape(list(self.board.shape)))
         self._order_buffer = ndbuffer(buffers[2], shape(list(self.orders.shape)))
@@ -112,7 +110,8 @@ class Games:
     def begin(self, game: int, first_player: int, bot_seed: int) -> None:
         """Start a game: its first row plays `first_player`, the second row or the bot the other."""
         rows = self.rows_of(game)
-        self.faults.pop(game, None)
+        if self.faults.pop(game, None):  # who knows what state its opponent is in
+            self._clients[game].ai2 = make_bot(self.opponents[game], self._bots[game], self._types)
         self.clock[game] = 0
         for row, player in zip(rows, (first_player, 1 - first_player), strict=False):
             self.player[row] = player
@@ -180,13 +179,13 @@ class Games:
 
     def try_out(self, row: int, orders: NDArray[np.int32]) -> tuple[NDArray[np.float64], bool]:
         """Play a list of orders on a copy of the game while the opponent idles; `board` is the copy's then."""
-        client, player, stepper = self._clients[row], int(self.player[row]), self._stepper
-        stepper.gs, stepper.ai2, stepper.rfs = client.gs.clone(), self._idle_bot, self._trial_rewards
-        response = stepper.gameStep(_rows(orders), player)
-        self.observe(row, stepper.gs)
+        trial, player = self._trial, int(self.player[row])
+        state = trial.gs = self._clients[row].gs.clone()
+        response = trial.gameStep(_rows(orders), player)
+        self.observe(row, state)
         earned, over = self._earned(np.array(response.reward)), bool(response.done[_OVER])
         earned[_EVALUATION] = 0.0  # paid when the tick is really played
-        return self._mended(row, earned, over, stepper.gs), over
+        return self._mended(row, earned, over, state), over
 
     def observe(self, row: int, state: Any = None) -> None:
         """Write `board` of one row, as its player sees the game or the given state of it now."""
@@ -206,7 +205,7 @@ class Games:
 
     def close(self) -> None:
         """Let go of the games; Java goes on for other envs."""
-        self._clients, self._vector, self._stepper = [], None, None
+        self._clients, self._vector, self._stepper, self._trial = [], None, None, None
 
     def _tick_one(self, game: int, earned: NDArray[np.float64]) -> bool:
         import jpype

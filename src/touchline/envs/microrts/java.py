@@ -46,17 +46,17 @@ def start_java(engine: Engine, library: str | None = None) -> None:
         raise MissingError("MicroRTS needs JPype and Java: pip install 'touchline[microrts]'")
     import jpype
 
-    classpath = (engine.jar, *engine.bot_jars)
+    classpath = tuple(jar.resolve() for jar in (engine.jar, *engine.bot_jars))
     if _started.process and _started.process != os.getpid():
         raise UsageError(
             "microrts: this process was forked after Java was started, and Java cannot be used in it; "
             "start workers with the multiprocessing context 'spawn' or 'forkserver'"
         )
     if _started.process:
-        if _started.classpath[0] != engine.jar:
+        if _started.classpath[0] != classpath[0]:
             raise UsageError(
                 f"microrts: this process already runs the engine {_started.classpath[0]}; "
-                f"{engine.jar} needs a process of its own"
+                f"{classpath[0]} needs a process of its own"
             )
         for jar in set(classpath) - set(_started.classpath):
             jpype.addClassPath(jar)

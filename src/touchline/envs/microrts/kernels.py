@@ -47,6 +47,28 @@ def forbid(allowed: NDArray[Any], asked: NDArray[Any], table: NDArray[Any]) -> N
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def forbid_in_stages(allowed: NDArray[Any], waiting: NDArray[Any], table: NDArray[Any], flat: NDArray[Any]) -> None:
+    """As `forbid`, and into `flat` [R, cells + CHOICES], all True so far: cells that may be chosen, then their orders.
+
+    When no cell waits, the first cell may be chosen, and of the orders those that do nothing.
+    """
+    forbid(allowed, waiting, table)
+    num_cells = allowed.shape[1]
+    for row in range(allowed.shape[0]):
+        somebody = False
+        for cell in range(num_cells):
+            if waiting[row, cell]:
+                somebody = True
+                flat[row, cell] = False
+                for choice in range(allowed.shape[2]):
+                    flat[row, num_cells + choice] = flat[row, num_cells + choice] and table[row, cell, choice]
+        if not somebody:
+            flat[row, 0] = False
+            for first in _FIRST:
+                flat[row, num_cells + first] = False
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
 def count_orders(allowed: NDArray[Any], orders: NDArray[Any], counts: NDArray[Any]) -> None:
     """Into `counts` [2, R]: orders given to idle units, and those of them that the rules refuse."""
     for row in range(allowed.shape[0]):

@@ -422,6 +422,8 @@ def shared_out(opponents: str, num_areas: int) -> list[str]:
         if colon and not count.isdigit():
             raise UsageError(f"microrts: opponent={opponents}: {part!r} should be BOT or BOT:HOW_MANY_AREAS")
         turn += [name if name == SELF or "." in name else name.lower()] * (int(count) if colon else 1)
+    if SELF in turn and set(turn) != {SELF}:
+        raise UsageError(f"microrts: opponent={opponents}: self goes for all games of an env or for none")
     return [turn[area % len(turn)] for area in range(num_areas)]
 
 
