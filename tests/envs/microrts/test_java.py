@@ -99,8 +99,8 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def test_ctrl_c_reaches_python_as_keyboard_interrupt(engine, tmp_path):
     script = """
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     while True:
         play()
 except KeyboardInterrupt:
@@ -126,7 +126,7 @@ def test_sigterm_ends_the_process_without_a_java_crash(engine, tmp_path):
 def test_random_invalid_orders_do_not_end_the_process_and_print_nothing(engine, tmp_path):
     """The engine's `issueSafe` calls System.exit on an order for a unit that does not exist."""
     script = """
-for _ in range(3000):
+for _ in range(1500):
     play()
 print(sum(r.invalid_orders for r in env.pop_records()) > 100 or env._given[1].sum() > 100)
 """
