@@ -1,0 +1,1 @@
+"""What acts: networks and distributions, ONNX in and out, checkpoints."""

@@ -1,0 +1,119 @@
+"""A learner on disk: weights as safetensors, everything about them as JSON in the same file's header.
+
+No pickle: loading a file from somebody else runs nothing. Files are written beside their final place and then
+moved there, so a crash leaves the old one whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from touchline.envs.slots import SlotRows
+from touchline.errors import UsageError
+from touchline.policies.distributions import to_environment
+from touchline.policies.networks import ActorCritic
+from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
+
+FORMAT = "touchline-1"
+
+
+def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """Save tensors and what to know about them, whole or not at all."""
+    header = {"format": FORMAT, "about": json.dumps(about)}
+    write_whole(path, save({k: v.contiguous() for k, v in tensors.items()}, header))
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `write_checkpoint` saved. Raises a UsageError for anything else."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            if header.get("format") != FORMAT:
+                raise UsageError(f"{path}: not a Touchline checkpoint (format {header.get('format')!r})")
+            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(header["about"])  # noqa: SIM118
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such checkpoint") from None
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise UsageError(f"{path}: not a checkpoint, or cut short ({error})") from None
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is either the old one or the new one, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def spec_to_json(spec: BehaviorSpec) -> dict[str, Any]:
+    """A behavior's spec as plain values."""
+    return asdict(spec)
+
+
+def spec_from_json(value: Mapping[str, Any]) -> BehaviorSpec:
+    """The spec that `spec_to_json` wrote."""
+    sensors = tuple(
+        ObservationSpec(
+            tuple(o["shape"]),
+            tuple(DimensionProperty(p) for p in o["dimension_property"]),
+            ObservationType(o["observation_type"]),
+            o["name"],
+        )
+        for o in value["observation_specs"]
+    )
+    action = value["action_spec"]
+    return BehaviorSpec(sensors, ActionSpec(action["continuous_size"], tuple(action["discrete_branches"])))
+
+
+class CheckpointPolicy:
+    """Acts with the network of a checkpoint."""
+
+    def __init__(self, path: Path | str, *, deterministic: bool = False, seed: int = 0) -> None:
+        self.path = Path(path)
+        tensors, about = read_checkpoint(self.path)
+        self.spec = spec_from_json(about["spec"])
+        self._network = ActorCritic(self.spec, **about["network"])
+        weights = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
+        self._network.load_state_dict(weights)
+        self._deterministic = deterministic
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def check(self, behavior: str, spec: BehaviorSpec) -> None:
+        """Raise a UsageError that names both shapes unless this policy can act for the behavior."""
+        mine, theirs = _shapes(self.spec), _shapes(spec)
+        if mine != theirs:
+            raise UsageError(
+                f"{self.path}: does not fit {behavior}: it was trained on {mine}, the behavior has {theirs}"
+            )
+
+    @torch.inference_mode()
+    def act(self, spec: BehaviorSpec, rows: SlotRows) -> ActionTuple:  # noqa: ARG002
+        """Actions [N, ...] for all slots; only those of deciding ones matter."""
+        obs = torch.from_numpy(np.concatenate(rows.obs, axis=1))
+        allowed = None if rows.action_mask is None else torch.from_numpy(rows.action_mask)
+        distribution = self._network.distribution(self._network.normalized(obs), allowed)
+        continuous, discrete = distribution.mode() if self._deterministic else distribution.sample(self._generator)
+        return ActionTuple(to_environment(continuous).numpy(), discrete.numpy())
+
+
+def _shapes(spec: BehaviorSpec) -> str:
+    sensors = ", ".join(str(list(o.shape)) for o in spec.observation_specs)
+    action = spec.action_spec
+    return f"observations {sensors} and {action.continuous_size} continuous actions, branches {list(action.discrete_branches)}"

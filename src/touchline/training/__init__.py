@@ -1,0 +1,1 @@
+"""Experience in, a better policy out. Sees arrays, never protobuf or MuJoCo."""

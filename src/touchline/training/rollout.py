@@ -1,0 +1,129 @@
+"""What one behavior's slots lived through since the last update, and how each action turned out.
+
+Slots need not decide at every step, and a result may arrive steps after its action. A rollout keeps the rows
+as they came; `experience` then gives every action its own result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int
+from numpy.typing import NDArray
+
+from touchline.envs.slots import SlotRows
+
+
+@dataclass(frozen=True)
+class ChosenActions:
+    """What N slots were told to do: raw continuous actions [N, C] and branch choices [N, D]."""
+
+    continuous: NDArray[np.float32]
+    discrete: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Experience:
+    """T steps of N slots, each action beside its own result. `valid` tells where there is both.
+
+    `value_row` [T, N] is the row whose observation followed the action, in 0..T; `final` [T, N] is the index of
+    the true last observation where the life ended, -1 elsewhere.
+    """
+
+    obs: Float32[np.ndarray, "T1 N O"]
+    """One row more than there are steps: the last is what followed."""
+    action_mask: Bool[np.ndarray, "T N M"] | None
+    continuous: Float32[np.ndarray, "T N C"]
+    discrete: Int[np.ndarray, "T N D"]
+    valid: Bool[np.ndarray, "T N"]
+    reward: Float32[np.ndarray, "T N"]
+    terminated: Bool[np.ndarray, "T N"]
+    truncated: Bool[np.ndarray, "T N"]
+    horizon_cut: Bool[np.ndarray, "T N"]
+    """Where the look-ahead stops though the life goes on: every `time_horizon` actions of it."""
+    value_row: Int[np.ndarray, "T N"]
+    final: Int[np.ndarray, "T N"]
+    final_obs: Float32[np.ndarray, "K O"]
+
+
+@dataclass
+class Rollout:
+    """Rows 0..T and the actions taken at rows 0..T-1, in order."""
+
+    rows: list[SlotRows] = field(default_factory=list)
+    actions: list[ChosenActions] = field(default_factory=list)
+    num_results: int = 0
+    """Actions whose result is known."""
+
+    def begin(self, rows: SlotRows) -> None:
+        """The rows to act on first; what they tell of earlier actions belongs to an earlier rollout."""
+        self.rows, self.actions, self.num_results = [rows], [], 0
+
+    def add(self, actions: ChosenActions, rows: SlotRows) -> None:
+        """What was done at the last rows, and the rows that followed."""
+        self.actions.append(actions)
+        self.rows.append(rows)
+        self.num_results += int(rows.closed.sum())
+
+    def experience(self, time_horizon: int) -> Experience:
+        """Every action beside its own result. Actions still open are left out."""
+        before, after = self.rows[:-1], self.rows[1:]
+        width = len(self.rows[-1])  # a table may have grown on the way
+
+        def stacked(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+            return np.stack([_widened(a, width) for a in arrays])
+
+        acted = stacked([r.deciding for r in before])
+        closed = stacked([r.closed for r in after])
+        steps = np.arange(len(before))[:, None]
+        taken_at = np.maximum.accumulate(np.where(acted, steps, -1), axis=0)  # [T, N] the action that closes here
+        at, slot = np.nonzero(closed & (taken_at >= 0))
+        source = taken_at[at, slot]
+
+        def placed(values: NDArray[Any], empty: Any) -> NDArray[Any]:
+            out = np.full(acted.shape, empty, values.dtype)
+            out[source, slot] = values[at, slot]
+            return out
+
+        reward = stacked([r.reward + r.group_reward for r in after])
+        terminated, truncated = (stacked([getattr(r, k) for r in after]) for k in ("terminated", "truncated"))
+        final, offset = np.full(acted.shape, -1), 0
+        for t, r in enumerate(after):
+            final[t, r.final_slot] = offset + np.arange(len(r.final_slot))
+            offset += len(r.final_slot)
+        masks = [r.action_mask for r in before if r.action_mask is not None]
+        return Experience(
+            obs=stacked([_joined(r.obs) for r in self.rows]),
+            action_mask=stacked(masks) if masks else None,
+            continuous=stacked([a.continuous for a in self.actions]),
+            discrete=stacked([a.discrete for a in self.actions]),
+            valid=placed(closed, False),
+            reward=placed(reward, 0.0),
+            terminated=placed(terminated, False),
+            truncated=placed(truncated, False),
+            horizon_cut=_horizon_cuts(acted, stacked([r.begins for r in before]), time_horizon),
+            value_row=placed(np.broadcast_to(steps + 1, acted.shape), 0),
+            final=placed(final, -1),
+            final_obs=np.concatenate([_joined(r.final_obs) for r in after]),
+        )
+
+
+def _horizon_cuts(acted: NDArray[np.bool_], begins: NDArray[np.bool_], horizon: int) -> NDArray[np.bool_]:
+    """Whether an action is the last of a piece of `horizon` actions, counted from its life's begin."""
+    if horizon >= len(acted):
+        return np.zeros_like(acted)
+    before: NDArray[np.int64] = np.cumsum(acted, axis=0) - acted
+    at_begin = np.maximum.accumulate(np.where(begins, before, 0), axis=0)
+    return np.asarray(acted & ((before - at_begin) % horizon == horizon - 1))
+
+
+def _joined(obs: tuple[NDArray[Any], ...]) -> NDArray[Any]:
+    return obs[0] if len(obs) == 1 else np.concatenate(obs, axis=1)
+
+
+def _widened(array: NDArray[Any], width: int) -> NDArray[Any]:
+    if len(array) == width:
+        return array
+    return np.concatenate([array, np.zeros((width - len(array), *array.shape[1:]), array.dtype)])
