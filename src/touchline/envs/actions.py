@@ -74,17 +74,35 @@ def random_allowed(
     actions = spec.random_action(num_agents, rng)
     if allowed is None:
         return actions
+    return ActionTuple(actions.continuous, _chosen(spec, allowed, second_mask, rng))
+
+
+def first_allowed(
+    spec: ActionSpec, allowed: NDArray[np.bool_], second_mask: NDArray[np.bool_] | None
+) -> NDArray[np.int32]:
+    """The first choice that each branch allows, [N, branches]; masks as in `random_allowed`."""
+    return _chosen(spec, allowed, second_mask, None)
+
+
+def _chosen(
+    spec: ActionSpec,
+    allowed: NDArray[np.bool_],
+    second_mask: NDArray[np.bool_] | None,
+    rng: np.random.Generator | None,
+) -> NDArray[np.int32]:
     branches = np.asarray(spec.discrete_branches)
     if second_mask is None:
-        return ActionTuple(actions.continuous, _drawn(branches, allowed, rng))
-    first = _drawn(branches[:1], allowed[:, : branches[0]], rng)
-    later = _drawn(branches[1:], second_mask[np.arange(num_agents), first[:, 0]], rng)
-    return ActionTuple(actions.continuous, np.concatenate([first, later], axis=1))
+        return _best(branches, allowed, rng)
+    first = _best(branches[:1], allowed[:, : branches[0]], rng)
+    later = _best(branches[1:], second_mask[np.arange(len(allowed)), first[:, 0]], rng)
+    return np.concatenate([first, later], axis=1)
 
 
-def _drawn(branches: NDArray[np.int_], allowed: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int32]:
-    """One allowed choice per branch, [N, branches]; branches of one width are drawn together."""
-    score = np.where(allowed, rng.random(allowed.shape), -1.0)
+def _best(
+    branches: NDArray[np.int_], allowed: NDArray[np.bool_], rng: np.random.Generator | None
+) -> NDArray[np.int32]:
+    """One allowed choice per branch, [N, branches]: a random one, or the first. Branches of one width go together."""
+    score = allowed if rng is None else np.where(allowed, rng.random(allowed.shape, np.float32), -1.0)
     starts = np.cumsum(branches) - branches
     chosen = np.empty((len(allowed), len(branches)), np.int32)
     for width in np.unique(branches):
