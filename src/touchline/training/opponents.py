@@ -67,7 +67,7 @@ def play_games(env: MicrortsEnv, policies: Mapping[str, Policy], per_area: int, 
 
 
 def win_figures(records: Sequence[GameRecord]) -> dict[str, Any]:
-    """Won, tied, lost, faults and the win rate with its 95 % interval, all games and each seat's; means of the rest."""
+    """Won, tied, lost, faults; the win rate with its 95 % interval, and each seat's; means of the rest."""
     results = [record.result for record in records]
     won, games = results.count("win"), len(records) - results.count("fault")
     seats = [[r for r in records if r.player == player and r.result != "fault"] for player in (0, 1)]
