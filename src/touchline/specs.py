@@ -60,6 +60,11 @@ class ObservationSpec:
             )
         object.__setattr__(self, "dimension_property", properties)
 
+    @staticmethod
+    def vector(size: int, name: str) -> ObservationSpec:
+        """A plain list of numbers, marked as Unity marks it."""
+        return ObservationSpec((size,), (DimensionProperty.NONE,), name=name)
+
 
 @dataclass(frozen=True)
 class ActionSpec:

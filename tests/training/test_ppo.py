@@ -45,7 +45,7 @@ def test_every_action_stands_beside_its_own_result():
     rollout.begin(rows[name])
     told, open_at, total = {}, {}, 0.0
     for t in range(300):
-        chosen, kept = learner.act(rows[name])
+        chosen, rollout.chosen = learner.act(rows[name])
         actions = {n: s.action_spec.empty_action(len(rows[n])) for n, s in slots.behaviors.items()} | {name: chosen}
         for n, row in rows.items():
             if row.action_mask is not None:
@@ -61,7 +61,7 @@ def test_every_action_stands_beside_its_own_result():
                 result = (row.reward[slot] + row.group_reward[slot], row.terminated[slot], row.truncated[slot])
                 told[open_at.pop(slot), int(slot)] = result
                 total += result[0]
-        rollout.add(kept, row)
+        rollout.add(row)
     e = rollout.experience(time_horizon=10_000)
     assert sorted(told) == sorted(zip(*np.nonzero(e.valid), strict=True))
     for (t, slot), result in told.items():
@@ -84,9 +84,9 @@ def test_basic_is_learned_to_its_optimum():
         rollout, running, returns = Rollout(), 0.0, []
         rollout.begin(rows)
         while learner.steps < 20_000:
-            chosen, kept = learner.act(rows)
+            chosen, rollout.chosen = learner.act(rows)
             rows = slots.step({"Basic?team=0": chosen})["Basic?team=0"]
-            rollout.add(kept, rows)
+            rollout.add(rows)
             running += float(rows.reward[0])
             if rows.terminated[0]:
                 returns, running = [*returns, running], 0.0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -122,6 +123,24 @@ class SceneEnv:
         if not 0 <= area < self.num_areas:
             raise UsageError(f"{self.scene.name}: area must be 0 to {self.num_areas - 1}, got {area}")
         return self.scene.render(area, width, height)
+
+    @contextmanager
+    def watched(self, look: Callable[[], None], every: int = 1) -> Iterator[None]:
+        """While this lasts, call `look` after every so many physics steps: for films, finer than exchanges."""
+        physics, count = self.scene.step_physics, 0
+
+        def step_and_look() -> None:
+            nonlocal count
+            physics()
+            count += 1
+            if count % every == 0:
+                look()
+
+        self.scene.step_physics = step_and_look  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            del self.scene.step_physics
 
     def close(self) -> None:
         self.scene.close()

@@ -89,9 +89,9 @@ class CheckpointPolicy:
         self.path = Path(path)
         tensors, about = read_checkpoint(self.path)
         self.spec = spec_from_json(about["spec"])
-        self._network = ActorCritic(self.spec, **about["network"])
+        self.network = ActorCritic(self.spec, **about["network"])
         weights = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
-        self._network.load_state_dict(weights)
+        self.network.load_state_dict(weights)
         self._deterministic = deterministic
         self._generator = torch.Generator().manual_seed(seed)
 
@@ -108,12 +108,12 @@ class CheckpointPolicy:
         """Actions [N, ...] for all slots; only those of deciding ones matter."""
         obs = torch.from_numpy(np.concatenate(rows.obs, axis=1))
         allowed = None if rows.action_mask is None else torch.from_numpy(rows.action_mask)
-        distribution = self._network.distribution(self._network.normalized(obs), allowed)
+        distribution = self.network.distribution(self.network.normalized(obs), allowed)
         continuous, discrete = distribution.mode() if self._deterministic else distribution.sample(self._generator)
         return ActionTuple(to_environment(continuous).numpy(), discrete.numpy())
 
 
 def _shapes(spec: BehaviorSpec) -> str:
     sensors = ", ".join(str(list(o.shape)) for o in spec.observation_specs)
-    action = spec.action_spec
-    return f"observations {sensors} and {action.continuous_size} continuous actions, branches {list(action.discrete_branches)}"
+    continuous, branches = spec.action_spec.continuous_size, list(spec.action_spec.discrete_branches)
+    return f"observations {sensors} and {continuous} continuous actions, branches {branches}"

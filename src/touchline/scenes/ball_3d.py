@@ -43,7 +43,7 @@ STACKED_FRAMES = 9
 
 
 class Ball3D:
-    """3DBall: 8 numbers seen, 2 continuous actions.
+    """Tilt a cube so that the ball on it stays there.
 
     Observation `VectorSensor_size8`, in Unity's frame:
 
@@ -74,9 +74,9 @@ class Ball3D:
         self._model = mujoco.MjModel.from_xml_path(str(Path(__file__).with_name("ball_3d.xml")))
         # Threads cost more than they bring below about a hundred simulations a thread.
         threads = num_threads or max(1, num_areas // 128)
-        self._batch = mujoco.batch.Batch(self._model, num_areas, threads)
-        self._qpos, self._qvel = self._batch.bind("qpos"), self._batch.bind("qvel")
-        self._mocap_quat = self._batch.bind("mocap_quat")
+        self.batch = mujoco.batch.Batch(self._model, num_areas, threads)
+        self._qpos, self._qvel = self.batch.bind("qpos"), self.batch.bind("qvel")
+        self._mocap_quat = self.batch.bind("mocap_quat")
         self._quaternion = np.zeros((num_areas, 4))  # the cube's, Unity's (x, y, z, w)
         self._mass, self._scale = np.ones(num_areas), np.ones(num_areas)
         self._gravity = np.full(num_areas, self.parameters["gravity"].default)
@@ -84,7 +84,7 @@ class Ball3D:
 
     @staticmethod
     def _spec() -> BehaviorSpec:
-        return BehaviorSpec((ObservationSpec((8,), name="VectorSensor_size8"),), ActionSpec.create_continuous(2))
+        return BehaviorSpec((ObservationSpec.vector(8, "VectorSensor_size8"),), ActionSpec.create_continuous(2))
 
     def capacity(self, behavior: str) -> int:
         return self.academy.agent_id.size
@@ -96,7 +96,7 @@ class Ball3D:
             self._apply_physical_parameters()
 
     def restart(self) -> None:
-        self._batch.reset(stage=mujoco.mjtStage.mjSTAGE_NONE)
+        self.batch.reset(stage=mujoco.mjtStage.mjSTAGE_NONE)
         self._read_ball(np.arange(len(self._mass)))
 
     def begin_episodes(self, agents: Agents) -> None:
@@ -138,7 +138,7 @@ class Ball3D:
 
     def step_physics(self) -> None:
         self._pose_cubes()
-        self._batch.step()
+        self.batch.step()
 
     def state(self) -> dict[str, NDArray[Any]]:
         return {name: array.copy() for name, array in self._kept().items()}
@@ -150,7 +150,7 @@ class Ball3D:
 
     def render(self, area: int, width: int, height: int) -> NDArray[np.uint8]:
         self._pose_cubes()
-        return self._drawing.picture(self._batch.get_data(area), width, height, self._batch.get_model(area))
+        return self._drawing.picture(self.batch.get_data(area), width, height, self.batch.get_model(area))
 
     def close(self) -> None:
         self._drawing.close()
@@ -159,7 +159,7 @@ class Ball3D:
         return {
             "qpos": self._qpos,
             "qvel": self._qvel,
-            "warmstart": self._batch.bind("qacc_warmstart"),
+            "warmstart": self.batch.bind("qacc_warmstart"),
             "quaternion": self._quaternion,
             "mass": self._mass,
             "scale": self._scale,
@@ -180,16 +180,16 @@ class Ball3D:
         """Give every area its own ball and gravity; areas share the model's until one of them differs."""
         ball, geom = self._model.body("ball").id, self._model.geom("ball").id
         radius = BALL_RADIUS_M * self._scale
-        self._batch.expand("opt.gravity")[:, 2] = -self._gravity
-        self._batch.expand("geom_size")[:, geom, 0] = radius
-        self._batch.expand("geom_rbound")[:, geom] = radius
-        self._batch.expand("body_mass")[:, ball] = self._mass
-        self._batch.expand("body_inertia")[:, ball] = (0.4 * self._mass * radius**2)[:, None]
-        self._batch.set_const()
+        self.batch.expand("opt.gravity")[:, 2] = -self._gravity
+        self.batch.expand("geom_size")[:, geom, 0] = radius
+        self.batch.expand("geom_rbound")[:, geom] = radius
+        self.batch.expand("body_mass")[:, ball] = self._mass
+        self.batch.expand("body_inertia")[:, ball] = (0.4 * self._mass * radius**2)[:, None]
+        self.batch.set_const()
 
 
 class Ball3DHard(Ball3D):
-    """3DBallHard: the same without velocities, which an agent must tell from the last nine frames.
+    """3DBall without velocities: tell them from the last nine frames.
 
     Observation `StackingSensor_size9_ObservableAttribute:Ball3DHardAgent.PositionDelta`: 9 x (ball minus cube,
     m); then `...Ball3DHardAgent.Rotation`: 9 x (z, x of the cube's quaternion). Oldest frame first.
@@ -207,8 +207,8 @@ class Ball3DHard(Ball3D):
     def _spec() -> BehaviorSpec:
         prefix = f"StackingSensor_size{STACKED_FRAMES}_ObservableAttribute:Ball3DHardAgent"
         sensors = (
-            ObservationSpec((STACKED_FRAMES * 3,), name=f"{prefix}.PositionDelta"),
-            ObservationSpec((STACKED_FRAMES * 2,), name=f"{prefix}.Rotation"),
+            ObservationSpec.vector(STACKED_FRAMES * 3, f"{prefix}.PositionDelta"),
+            ObservationSpec.vector(STACKED_FRAMES * 2, f"{prefix}.Rotation"),
         )
         return BehaviorSpec(sensors, ActionSpec.create_continuous(2))
 

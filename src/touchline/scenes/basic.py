@@ -33,7 +33,10 @@ MOVES = np.array([0, -1, 1])
 
 
 class Basic:
-    """Basic: observation `Basic`, one-hot of the cell [20]; one branch: 0 stay, 1 left, 2 right."""
+    """Walk to the small prize on the left or the large one on the right.
+
+    Observation `Basic`: one-hot of the cell [20]. One branch: 0 stay, 1 left, 2 right.
+    """
 
     name: ClassVar[str] = "Basic"
     unity_areas: ClassVar[int] = 1
@@ -43,7 +46,7 @@ class Basic:
     }
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
-        spec = BehaviorSpec((ObservationSpec((NUM_CELLS,), name="Basic"),), ActionSpec.create_discrete((3,)))
+        spec = BehaviorSpec((ObservationSpec.vector(NUM_CELLS, "Basic"),), ActionSpec.create_discrete((3,)))
         self.academy = Academy({"Basic?team=0": spec}, num_areas, 1, decision_period=1)
         self.streams = Streams(num_areas)
         self._parameters = ParameterReader(self.name, self.parameters, self.streams)

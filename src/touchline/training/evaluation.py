@@ -106,9 +106,8 @@ class _Watch:
         self._group_return = np.zeros(len(rows))
         self._length = np.zeros(len(rows), np.int64)
         groups = sorted({int(g) for g in rows.group_id if g > 0})
-        playing = int((rows.agent_id >= 0).sum())
-        self._quota = _shares(episodes, max(playing, 1), len(rows)) if not groups else np.full(len(rows), 1 << 30)
-        self._games_left = dict(zip(groups, _shares(episodes, len(groups), len(groups)).tolist(), strict=True))
+        self._quota = _shares(episodes, len(rows)) if not groups else np.full(len(rows), 1 << 30)
+        self._games_left = dict(zip(groups, _shares(episodes, len(groups)).tolist(), strict=True))
         self._is_grouped = bool(groups)
         self._group_of = rows.group_id.copy()
         self._living = rows.deciding.copy()
@@ -163,13 +162,9 @@ class _Watch:
                 setattr(self, name, np.concatenate([old, np.zeros(extra, old.dtype)]))
 
 
-def _shares(total: int, among: int, size: int) -> NDArray[np.int64]:
-    """`total` dealt out to the first `among` of `size`, as evenly as it goes."""
-    shares = np.zeros(size, np.int64)
-    if among:
-        shares[:among] = total // among
-        shares[: total % among] += 1
-    return shares
+def _shares(total: int, size: int) -> NDArray[np.int64]:
+    """`total` dealt out to `size`, as evenly as it goes."""
+    return total // max(size, 1) + (np.arange(size) < total % max(size, 1))
 
 
 def _together(parts: Sequence[Outcomes]) -> Outcomes:

@@ -4,7 +4,7 @@ Source: Schulman et al. 2017, arXiv:1707.06347. Hyperparameters and their names 
 (`docs/training.md`); differences are listed there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -162,6 +162,24 @@ class PPO:
             for e in experiences:
                 self.network.normalizer.update(torch.from_numpy(e.obs[:-1][e.valid]))
         return stats
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything needed to go on learning from here."""
+        tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        adam = self.optimizer.state.get(self._flat, {})
+        tensors |= {f"optimizer.{name}": value for name, value in adam.items()}
+        return tensors | {"generator": self.generator.get_state()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what `state` gave, in a learner of the same behavior and configuration."""
+
+        def part(name: str) -> dict[str, Tensor]:
+            return {k.removeprefix(name): v.clone() for k, v in state.items() if k.startswith(name)}
+
+        self.network.load_state_dict(part("network."))
+        if adam := part("optimizer."):
+            self.optimizer.state[self._flat] = adam
+        self.generator.set_state(state["generator"])
 
     def _gradient_step(self, part: _Batch, epsilon: float, beta: float) -> None:
         """Descend −L^CLIP + ½ (V − target)² − β H; the first step of the chain rule is written out."""

@@ -54,6 +54,8 @@ class Rollout:
 
     rows: list[SlotRows] = field(default_factory=list)
     actions: list[ChosenActions] = field(default_factory=list)
+    chosen: ChosenActions | None = None
+    """What was decided at the last rows, until the next ones arrive."""
     num_results: int = 0
     """Actions whose result is known."""
 
@@ -61,9 +63,10 @@ class Rollout:
         """The rows to act on first; what they tell of earlier actions belongs to an earlier rollout."""
         self.rows, self.actions, self.num_results = [rows], [], 0
 
-    def add(self, actions: ChosenActions, rows: SlotRows) -> None:
-        """What was done at the last rows, and the rows that followed."""
-        self.actions.append(actions)
+    def add(self, rows: SlotRows) -> None:
+        """The rows that followed what was `chosen` at the last ones."""
+        assert self.chosen is not None
+        self.actions.append(self.chosen)
         self.rows.append(rows)
         self.num_results += int(rows.closed.sum())
 

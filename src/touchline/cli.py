@@ -1,0 +1,343 @@
+"""The command line: parses, calls, prints. Whatever it does, Python can do.
+
+Figures go to standard output as JSON, everything else to standard error. Exit codes: 0 done; 1 the run failed;
+2 the call, a configuration or a file was wrong; 130 Ctrl-C. Heavy libraries load only in the verbs that use them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from touchline import __version__
+from touchline.errors import MissingError, RunError, TouchlineError, UsageError
+
+if TYPE_CHECKING:
+    from touchline.envs.env import EnvRecipe
+
+app = typer.Typer(
+    name="touchline",
+    help="Train the agents of Unity ML-Agents games from modern Python, with or without Unity.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Env = Annotated[str, typer.Argument(metavar="ENV", help="An embedded scene's name, such as 3DBall.")]
+Areas = Annotated[
+    int | None, typer.Option("--num-areas", min=1, help="Areas in the world; default: Unity's own number.")
+]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
+PolicyFiles = Annotated[
+    list[str],
+    typer.Option(
+        "--policy",
+        metavar="[BEHAVIOR=]FILE",
+        help="A run folder, a checkpoint, an ONNX file, `random` or `zero`. Repeat it for several behaviors.",
+    ),
+]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic/--stochastic", help="Act with the most likely action, or sample.")
+]
+Parameters = Annotated[
+    list[str] | None, typer.Option("--parameter", metavar="NAME=VALUE", help="Set an environment parameter.")
+]
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _give(figures: Any) -> None:
+    print(json.dumps(figures, indent=2), flush=True)  # noqa: T201
+
+
+def _recipe(env: str, num_areas: int | None, seed: int = 0, parameters: list[str] | None = None) -> EnvRecipe:
+    from touchline.envs.env import EnvRecipe
+
+    values = {}
+    for text in parameters or []:
+        name, _, value = text.partition("=")
+        try:
+            values[name] = float(value)
+        except ValueError:
+            raise UsageError(f"--parameter {text}: expected NAME=NUMBER") from None
+    return EnvRecipe.parse(env, num_areas=num_areas, seed=seed, parameters=values)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"touchline {__version__}")  # noqa: T201
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Train the agents of Unity ML-Agents games from modern Python, with or without Unity."""
+
+
+@app.command()
+def train(
+    config: Annotated[str, typer.Argument(metavar="CONFIG", help="A preset's name (3DBall), or an ML-Agents YAML.")],
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", help="Name of the run; default: the preset's or file's.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the run.")] = False,
+    num_areas: Areas = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Seed of everything random; default: chosen and printed.")
+    ] = None,
+    max_steps: Annotated[
+        int | None, typer.Option("--max-steps", min=1, help="Agent steps, for every behavior.")
+    ] = None,
+    results_dir: Annotated[str | None, typer.Option("--results-dir", help="Folder of all runs.")] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="A.B.C=VALUE", help="Change one setting; the key as in the YAML."),
+    ] = None,
+) -> None:
+    """Train the behaviors of a world; write checkpoints, metrics, a learning curve and an ONNX model for Unity."""
+    from touchline.training.config import read_config
+
+    overrides = {
+        "checkpoint_settings.run_id": run_id or Path(config).stem,
+        "checkpoint_settings.resume": resume or None,
+        "checkpoint_settings.force": force or None,
+        "checkpoint_settings.results_dir": results_dir,
+        "env_settings.num_areas": num_areas,
+        "env_settings.seed": seed,
+    }
+    settings = read_config(config, changes or [], {k: v for k, v in overrides.items() if v is not None})
+    if max_steps is not None:
+        behaviors = {f"behaviors.{name}.max_steps": max_steps for name in settings.behaviors}
+        settings = read_config(
+            config, changes or [], {k: v for k, v in overrides.items() if v is not None} | behaviors
+        )
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: spinning threads cost 5-50x on shared cores
+    from touchline.envs.env import EnvRecipe
+    from touchline.training.trainer import train as run
+
+    if Path(config).suffix in (".yaml", ".yml"):
+        raise UsageError("a YAML file needs a world: worlds other than a preset's own scene come with the wire")
+    recipe = EnvRecipe(
+        "scene",
+        Path(config).stem,
+        num_areas=settings.env_settings.num_areas,
+        parameters=settings.environment_parameters,
+    )
+    result = run(settings, recipe, _say)
+    for name, figures in result.behaviors.items():
+        mean = "none ended" if figures["mean_return"] is None else f"{figures['mean_return']:.3f}"
+        _say(f"{name}: {figures['steps']:,} steps; return of the last 100 episodes: {mean}")
+        _say(f"  model {figures['model']}  curve {figures['curve']}")
+    if result.interrupted:
+        _say(f"stopped early, all is saved; go on: touchline train {config} --resume --run-id {result.folder.name}")
+        raise typer.Exit(130)
+
+
+@app.command(name="eval")
+def evaluate(
+    env: Env,
+    policy: PolicyFiles,
+    versus: Annotated[
+        str | None, typer.Option("--versus", metavar="FILE", help="The policy of the other team.")
+    ] = None,
+    episodes: Annotated[
+        int, typer.Option("--episodes", min=1, help="Episodes per behavior; games where there are groups.")
+    ] = 100,
+    deterministic: Deterministic = False,
+    seed: Seed = 0,
+    num_areas: Areas = None,
+    parameters: Parameters = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Figures as JSON on standard output.")] = False,
+) -> None:
+    """Measure a policy: mean return with its confidence interval over a fixed quota of episodes per agent."""
+    from touchline.envs.env import make
+    from touchline.envs.slots import Slots
+    from touchline.policies.policy import load_policies
+    from touchline.specs import team_of
+    from touchline.training.evaluation import evaluate as run
+
+    with make(_recipe(env, num_areas, seed, parameters)) as world:
+        slots = Slots(world)
+        slots.reset(seed)
+        behaviors = slots.behaviors
+        own = dict(behaviors)
+        if versus is not None:
+            teams = sorted({team_of(name) for name in behaviors})
+            if len(teams) < 2:
+                raise UsageError(f"--versus: {env} has only one team")
+            own = {name: spec for name, spec in behaviors.items() if team_of(name) == teams[0]}
+        policies = load_policies(policy, own, deterministic=deterministic, seed=seed)
+        if versus is not None:
+            others = {name: spec for name, spec in behaviors.items() if name not in own}
+            policies |= load_policies([versus], others, deterministic=deterministic, seed=seed + 1000)
+        figures = run(slots, policies, episodes, seed, evaluated=list(own))
+    figures = {"scene": env, "policy": ", ".join(policy), **figures}
+    if as_json:
+        _give(figures)
+    else:
+        _tell_figures(figures)
+
+
+def _tell_figures(figures: dict[str, Any]) -> None:
+    for name, f in figures["behaviors"].items():
+        low, high = f["ci95"]
+        line = f"{name}: return {f['mean_return']:.3f} (95 % within {low:.3f} to {high:.3f})"
+        _say(f"{line} over {f['episodes']} episodes, {f['mean_length']:.1f} decisions long")
+        if f["games"]:
+            games = ", ".join(f"{key} {value:g}" for key, value in f["games"].items())
+            _say(f"  group return {f['mean_group_return']:.3f}; games: {games}")
+
+
+@app.command()
+def play(
+    env: Env,
+    policy: PolicyFiles,
+    record: Annotated[Path, typer.Option("--record", metavar="FILE.mp4", help="Film it into this file.")],
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0.1, help="Length of the film, in simulated time.")
+    ] = 20.0,
+    area: Annotated[int, typer.Option("--area", min=0, help="Which area to film.")] = 0,
+    width: Annotated[int, typer.Option("--width", min=16)] = 640,
+    height: Annotated[int, typer.Option("--height", min=16)] = 480,
+    deterministic: Deterministic = False,
+    seed: Seed = 0,
+    parameters: Parameters = None,
+) -> None:
+    """Watch a policy play: record a film."""
+    from touchline.envs.env import make
+    from touchline.film import film
+
+    with make(_recipe(env, area + 1, seed, parameters)) as world:
+        film(
+            world,
+            policy,
+            record,
+            seconds=seconds,
+            area=area,
+            size=(width, height),
+            deterministic=deterministic,
+            seed=seed,
+        )
+    _say(f"wrote {record}")
+
+
+@app.command()
+def inspect(
+    env: Env,
+    num_areas: Areas = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The specs as JSON on standard output.")] = False,
+) -> None:
+    """Show what the behaviors of a world observe and do, and its first exchange."""
+    from touchline.envs.env import make
+    from touchline.envs.inspection import described, told
+
+    with make(_recipe(env, num_areas)) as world:
+        world.reset()
+        if as_json:
+            _give({"env": env, "behaviors": described(world)})
+        else:
+            for line in told(world):
+                _say(line)
+
+
+@app.command()
+def export(
+    source: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a checkpoint.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.")],
+    behavior: Annotated[
+        str | None, typer.Option("--behavior", help="Which behavior, when the run has several.")
+    ] = None,
+) -> None:
+    """Write a trained policy as the ONNX file that Unity loads."""
+    from touchline.policies.checkpoints import CheckpointPolicy
+    from touchline.policies.onnx_export import export_onnx
+
+    path = source
+    if source.is_dir():
+        found = {p.parent.name: p for p in sorted(source.glob("*/checkpoint.safetensors"))}
+        if not found:
+            raise UsageError(f"{source}: no run folder with a checkpoint")
+        name = behavior or next(iter(found))
+        if name not in found or (behavior is None and len(found) > 1):
+            raise UsageError(f"{source}: say which --behavior: {', '.join(found)}")
+        path = found[name]
+    export_onnx(CheckpointPolicy(path).network, output)
+    _say(f"wrote {output}")
+
+
+@app.command()
+def scenes(as_json: Annotated[bool, typer.Option("--json", help="As JSON on standard output.")] = False) -> None:
+    """List the scenes that come with Touchline."""
+    from touchline.scenes import SCENES, scene_class
+
+    found: list[dict[str, Any]] = []
+    for name in SCENES:
+        cls = scene_class(name)
+        first_line = (cls.__doc__ or "").partition("\n")[0]
+        found.append(
+            {"scene": name, "areas": cls.unity_areas, "about": first_line, "parameters": list(cls.parameters)}
+        )
+    if as_json:
+        _give(found)
+        return
+    for scene in found:
+        parameters = ", ".join(scene["parameters"])
+        _say(f"{scene['scene']:<20} {scene['areas']:>3} areas  {scene['about']}  parameters: {parameters}")
+
+
+@app.command()
+def bench(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="scenes or learn")] = "scenes",
+    scene: Annotated[list[str] | None, typer.Option("--scene", help="Only these scenes.")] = None,
+) -> None:
+    """Measure speed beside peers in the same run; figures as JSON."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from touchline.bench import BENCHES
+
+    if what not in BENCHES:
+        raise UsageError(f"no benchmark {what!r}; benchmarks: {', '.join(BENCHES)}")
+    _give(BENCHES[what](scene or None, _say))
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line; gives the exit code instead of leaving Python."""
+    try:
+        code = app(arguments, standalone_mode=False)
+    except (UsageError, MissingError) as error:
+        return _failed(error, 2)
+    except (RunError, TouchlineError) as error:
+        return _failed(error, 1)
+    except typer.Exit as ending:
+        return int(ending.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except OSError as error:
+        return _failed(error, 1)
+    except Exception as error:
+        if hasattr(error, "format_message"):  # the parser's own: a wrong call
+            return _failed(error.format_message(), 2)
+        raise
+    return code if isinstance(code, int) else 0
+
+
+def _failed(error: BaseException | str, code: int) -> int:
+    _say("touchline: " + " ".join(str(error).split()))
+    return code

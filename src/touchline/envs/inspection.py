@@ -1,0 +1,44 @@
+"""What a world's behaviors look like, for people and as the JSON of the recordings' header."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from touchline.envs.env import Env
+
+
+def described(env: Env) -> dict[str, Any]:
+    """Specs as plain values: full behavior name -> observations and actions."""
+    return {
+        name: {
+            "observations": [{"name": o.name, "shape": list(o.shape)} for o in spec.observation_specs],
+            "continuous": spec.action_spec.continuous_size,
+            "branches": list(spec.action_spec.discrete_branches),
+        }
+        for name, spec in env.behaviors.items()
+    }
+
+
+def told(env: Env) -> Iterator[str]:
+    """Lines for people: specs, and who decides first with what in view."""
+    for name, spec in env.behaviors.items():
+        action = spec.action_spec
+        yield f"{name}: {action.continuous_size} continuous actions, branches {list(action.discrete_branches)}"
+        decisions, terminals = env.steps(name)
+        for sensor, obs in zip(spec.observation_specs, decisions.obs, strict=True):
+            kind = "/".join(p.name.lower() if p.name else str(int(p)) for p in sensor.dimension_property)
+            seen = (
+                f"first values {[round(float(v), 3) for v in obs[0].ravel()[:6]]}"
+                if len(obs)
+                else "nobody sees it yet"
+            )
+            yield f"  {sensor.name or 'unnamed'} {list(sensor.shape)} ({kind}): {seen}"
+        ids, groups = decisions.agent_id.tolist(), sorted(set(decisions.group_id.tolist()))
+        who = f"ids {_shortened(ids)}, groups {_shortened(groups)}"
+        yield f"  first exchange: {len(ids)} decide ({who}), {len(terminals)} ended"
+
+
+def _shortened(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:8]))
+    return f"{shown}, ..." if len(numbers) > 8 else shown or "none"

@@ -1,0 +1,103 @@
+"""The folder of a training run: what is in it, who may write there, and what is kept.
+
+<results>/<run-id>/
+    configuration.yaml          all resolved settings, written when the run starts
+    <behavior>.onnx             the model for Unity
+    <behavior>.png              the learning curve
+    <behavior>/
+        checkpoint.safetensors  the latest; what --resume loads
+        <behavior>-<step>.safetensors, .onnx   the last few
+        metrics.csv, events.out.tfevents.*
+    run_logs/training_status.json   versions, seed, checkpoints with their returns
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+from pathlib import Path
+from typing import Any
+
+import touchline
+from touchline.errors import UsageError
+from touchline.policies.checkpoints import read_checkpoint, spec_from_json, spec_to_json, write_checkpoint, write_whole
+from touchline.policies.onnx_export import export_onnx
+from touchline.specs import BehaviorSpec
+from touchline.training.config import RunConfig, write_config
+from touchline.training.ppo import PPO
+
+
+class RunFolder:
+    """One run on disk. Opening it refuses to overwrite another run."""
+
+    def __init__(self, config: RunConfig, about: dict[str, Any]) -> None:
+        settings = config.checkpoint_settings
+        self.path = Path(settings.results_dir) / settings.run_id
+        self.resumes = settings.resume
+        self._status: dict[str, Any] = {
+            "touchline": touchline.__version__,
+            "python": platform.python_version(),
+            **about,
+        }
+        status = self.path / "run_logs" / "training_status.json"
+        exists = (self.path / "configuration.yaml").exists()
+        if settings.resume and settings.force:
+            raise UsageError("--resume continues a run and --force overwrites it: give one of them")
+        if settings.resume and not exists:
+            raise UsageError(f"{self.path}: there is no run to resume; leave --resume out to start it")
+        if exists and not (settings.resume or settings.force):
+            raise UsageError(f"{self.path}: this run exists; --resume continues it, --force overwrites it")
+        if self.path.exists() and not exists and any(self.path.iterdir()):
+            raise UsageError(f"{self.path}: this folder holds something else than a run; choose another --run-id")
+        if settings.force and exists:
+            shutil.rmtree(self.path)
+        if settings.resume and status.exists():
+            self._status = json.loads(status.read_text(encoding="utf-8")) | self._status
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_config(config, self.path / "configuration.yaml")
+        self._write_status()
+
+    def save(self, behavior: str, learner: PPO, mean_return: float | None, keep: int) -> None:
+        """A checkpoint of one learner: the latest for --resume, and one more of the last `keep`."""
+        settings = learner.config.network_settings
+        about = {
+            "behavior": behavior,
+            "steps": learner.steps,
+            "spec": spec_to_json(learner.network.spec),
+            "network": {
+                "hidden_units": settings.hidden_units,
+                "num_layers": settings.num_layers,
+                "normalize": settings.normalize,
+            },
+        }
+        folder, name = self.path / behavior, f"{behavior}-{learner.steps}"
+        write_checkpoint(folder / f"{name}.safetensors", learner.state(), about)
+        export_onnx(learner.network, folder / f"{name}.onnx")
+        write_whole(folder / "checkpoint.safetensors", (folder / f"{name}.safetensors").read_bytes())
+        export_onnx(learner.network, self.path / f"{behavior}.onnx")
+        kept = [c for c in self._status.setdefault(behavior, {}).get("checkpoints", []) if c["file"] != name]
+        kept.append({"file": name, "steps": learner.steps, "mean_return": mean_return})
+        for old in kept[:-keep]:
+            for suffix in (".safetensors", ".onnx"):
+                (folder / f"{old['file']}{suffix}").unlink(missing_ok=True)
+        self._status[behavior]["checkpoints"] = kept[-keep:]
+        self._write_status()
+
+    def restore(self, behavior: str, learner: PPO, spec: BehaviorSpec) -> None:
+        """Let a learner go on where the run's latest checkpoint left it."""
+        path = self.path / behavior / "checkpoint.safetensors"
+        if not path.exists():
+            return  # the run ended before this behavior's first checkpoint
+        state, about = read_checkpoint(path)
+        if spec_from_json(about["spec"]) != spec:
+            raise UsageError(f"{path}: the behavior {behavior} has changed since: it observes or does something else")
+        try:
+            learner.load_state(state)
+        except RuntimeError as error:
+            raise UsageError(f"{path}: does not fit the configured network: {error}".replace("\n", " ")) from None
+        learner.steps = about["steps"]
+
+    def _write_status(self) -> None:
+        content = json.dumps(self._status, indent=2) + "\n"
+        write_whole(self.path / "run_logs" / "training_status.json", content.encode())
