@@ -7,7 +7,8 @@ self-play, `MicroRTS?team=1` for the other side. The Java engine cannot be put b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, Self
@@ -34,6 +35,7 @@ SEATS = ("0", "1", "both", "random")
 UNIT_RULES = ("original", "finetuned", "random")
 CONFLICT_RULES = ("cancel", "random", "alternate")
 _DEFAULT_AREAS = 8  # as many games as the notebooks run
+_FILM_FPS = 30.0  # a game of 2000 ticks in a minute
 _MAP_TICKS = 4000  # where the Gym-µRTS paper ends its evaluation games
 _CLOSER = REWARDS.index("closer_to_enemy_base")
 _NO_LIMIT = 2**31 - 1
@@ -181,6 +183,8 @@ class MicrortsEnv:
         self._raw = np.zeros((self.games.num_rows, len(REWARDS)))
         self._given = np.zeros((2, self.games.num_rows), np.int64)
         self._records: list[GameRecord] = []
+        self._exchanges = 0
+        self._watcher: tuple[Callable[[], None], int] | None = None
         self._exchange: Exchange | None = None
         self._actions = np.zeros((self.games.num_rows, len(self._branches)), np.int32)
 
@@ -235,6 +239,9 @@ class MicrortsEnv:
         ended = played.over | (self._steps >= self._max_steps) | (games.clock >= self._max_ticks)
         reward = (played.earned @ self.weights).astype(np.float32)
         planes = self._observe()
+        self._exchanges += 1
+        if self._watcher is not None and self._exchanges % self._watcher[1] == 0:
+            self._watcher[0]()
         rows = np.repeat(ended, games.sides)
         if not ended.any():
             self._receive(planes, reward, rows, None)
@@ -279,6 +286,20 @@ class MicrortsEnv:
             opponent=self.games.opponents[area],
             size=(width, height),
         )
+
+    @property
+    def film_rate(self) -> tuple[float, int]:
+        """Pictures per second of film, and decisions per picture."""
+        return _FILM_FPS, 1
+
+    @contextmanager
+    def watched(self, look: Callable[[], None], every: int = 1) -> Iterator[None]:
+        """While this lasts, call `look` after every so many exchanges, ended games still in view."""
+        self._watcher = look, every
+        try:
+            yield
+        finally:
+            self._watcher = None
 
     def close(self) -> None:
         self.games.close()
