@@ -29,11 +29,8 @@ def told(env: Env) -> Iterator[str]:
         decisions, terminals = env.steps(name)
         for sensor, obs in zip(spec.observation_specs, decisions.obs, strict=True):
             kind = "/".join(p.name.lower() if p.name else str(int(p)) for p in sensor.dimension_property)
-            seen = (
-                f"first values {[round(float(v), 3) for v in obs[0].ravel()[:6]]}"
-                if len(obs)
-                else "nobody sees it yet"
-            )
+            first = [round(float(value), 3) for value in obs[:1].ravel()[:6]]
+            seen = f"first values {first}" if first else "nobody sees it yet"
             yield f"  {sensor.name or 'unnamed'} {list(sensor.shape)} ({kind}): {seen}"
         ids, groups = decisions.agent_id.tolist(), sorted(set(decisions.group_id.tolist()))
         who = f"ids {_shortened(ids)}, groups {_shortened(groups)}"

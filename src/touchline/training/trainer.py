@@ -87,6 +87,7 @@ def train(config: RunConfig, recipe: EnvRecipe, say: Say = lambda _: None) -> Tr
                 rows = slots.step(school.act(rows))
                 school.learn(rows)
         except NonFiniteError as error:
+            school.is_healthy = False
             raise NonFiniteError(f"{error}; what led there is in {school.save_replay(recipe)}") from error
         finally:
             school.close()
@@ -103,6 +104,7 @@ class School:
         self._seed = seed
         self._say = say
         self._students: dict[str, Student] = {}
+        self.is_healthy = True
         self._start_trace()
 
     @property
@@ -148,11 +150,12 @@ class School:
                 self._update(student, rows)
 
     def close(self) -> None:
-        """Save every behavior and finish its files."""
+        """Save every behavior and finish its files; what has turned to NaN is not saved over what is good."""
         for student in self._students.values():
-            self._save(student)
             student.metrics.close()
-            draw_curve(self._folder.path, student.name)
+            if self.is_healthy:
+                self._save(student)
+                draw_curve(self._folder.path, student.name)
 
     def result(self, *, interrupted: bool) -> TrainingResult:
         behaviors = {
