@@ -136,11 +136,10 @@ def train(
     from touchline.envs.env import EnvRecipe
     from touchline.training.trainer import train as run
 
-    if Path(config).suffix in (".yaml", ".yml"):
+    if Path(config).suffix in (".yaml", ".yml") and not settings.env_settings.env_path:
         raise UsageError("a YAML file needs a world: worlds other than a preset's own scene come with the wire")
-    recipe = EnvRecipe(
-        "scene",
-        Path(config).stem,
+    recipe = EnvRecipe.parse(
+        settings.env_settings.env_path or Path(config).stem,
         num_areas=settings.env_settings.num_areas,
         parameters=settings.environment_parameters,
     )

@@ -25,7 +25,7 @@ def told(env: Env) -> Iterator[str]:
     """Lines for people: specs, and who decides first with what in view."""
     for name, spec in env.behaviors.items():
         action = spec.action_spec
-        yield f"{name}: {action.continuous_size} continuous actions, branches {_branches(action)}"
+        yield f"{name}: {action.continuous_size} continuous actions, branches {branches_text(action)}"
         decisions, terminals = env.steps(name)
         for sensor, obs in zip(spec.observation_specs, decisions.obs, strict=True):
             kind = "/".join(p.name.lower() if p.name else str(int(p)) for p in sensor.dimension_property)
@@ -37,7 +37,8 @@ def told(env: Env) -> Iterator[str]:
         yield f"  first exchange: {len(ids)} decide ({who}), {len(terminals)} ended"
 
 
-def _branches(action: ActionSpec) -> str:
+def branches_text(action: ActionSpec) -> str:
+    """The branches' sizes, shortened where there are very many."""
     staged = ", the later ones' masks depend on the first" if action.staged else ""
     if len(action.discrete_branches) <= 12:
         return f"{list(action.discrete_branches)}{staged}"
