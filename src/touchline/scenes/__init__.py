@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from importlib import import_module
+from importlib import import_module, reload
 from typing import TYPE_CHECKING
 
 from touchline.errors import UsageError
@@ -39,6 +39,14 @@ def scene_class(name: str) -> type[Scene]:
         near = difflib.get_close_matches(name, SCENES, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise UsageError(f"unknown scene {name!r}; {hint}scenes: {', '.join(SCENES)}")
+<<<<<<< HEAD
+=======
+    if sys.platform == "linux" and not os.environ.get("DISPLAY") and "MUJOCO_GL" not in os.environ:
+        os.environ["MUJOCO_GL"] = "egl"  # MuJoCo reads it once, when it is first imported
+        chosen = sys.modules.get("mujoco.rendering.classic.gl_context")
+        if chosen is not None:  # somebody else was first (torchrl.envs is): let it choose again
+            reload(chosen)
+>>>>>>> adapters
     module, _, cls = SCENES[name].partition(":")
     found: type[Scene] = getattr(import_module(f"touchline.scenes.{module}"), cls)
     return found

@@ -95,7 +95,6 @@ def _step(
             room,
             fixed,
             boxes[area],
-            yaw.shape[1],
             yaw[area],
             velocity[area],
             inverse,

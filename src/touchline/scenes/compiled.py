@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,7 +64,7 @@ class Threads:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.num_threads, "touchline-scene")
         ends = [count * part // parts for part in range(parts + 1)]
-        jobs = [self._pool.submit(kernel, a, b, *arguments) for a, b in zip(ends, ends[1:], strict=False)]
+        jobs = [self._pool.submit(kernel, a, b, *arguments) for a, b in pairwise(ends)]
         for job in jobs:
             job.result()
 

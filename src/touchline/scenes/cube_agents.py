@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 
-
 from touchline.scenes.compiled import compiled
 from touchline.scenes.shapes import COS, SIN, Floats
 
@@ -18,7 +17,9 @@ SIDEWAYS = 0.75
 
 
 @compiled
-def move_cube(choice: int, body: int, speed_mps: float, turn_rad: float, boxes: Floats, yaw: Floats, velocity: Floats) -> None:
+def move_cube(
+    choice: int, body: int, speed_mps: float, turn_rad: float, boxes: Floats, yaw: Floats, velocity: Floats
+) -> None:
     """Push a body of one area by its choice, or set its yaw: a turn is a teleport and gives no spin."""
     cos, sin = boxes[body, COS], boxes[body, SIN]
     if choice == 1 or choice == 2:
@@ -38,5 +39,3 @@ def turn_to(angle_rad: float, body: int, boxes: Floats, yaw: Floats) -> None:
     """Let a body of one area face another way."""
     yaw[body] = angle_rad
     boxes[body, COS], boxes[body, SIN] = math.cos(angle_rad), math.sin(angle_rad)
-
-

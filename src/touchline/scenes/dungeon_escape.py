@@ -32,8 +32,7 @@ from touchline.scenes.academy import Academy, Agents
 from touchline.scenes.box_world import Body, BoxWorld
 from touchline.scenes.compiled import Threads, compiled
 from touchline.scenes.cube_agents import CHOICES, move_cube, turn_to
-from touchline.scenes.random import Streams
-from touchline.scenes.random_compiled import StreamArrays, draw, stream_arrays
+from touchline.scenes.random import StreamArrays, Streams, draw
 from touchline.scenes.rays import RaySensor
 from touchline.scenes.scene import ParameterReader
 from touchline.scenes.shape_drawing import BLUE, DARK, GLASS, ORANGE, PURPLE, RED, WHITE, YELLOW, ShapeDrawing
@@ -191,7 +190,7 @@ class DungeonEscape:
         world.gravity[areas] = self._reader.read("gravity", areas)
         _place(
             areas,
-            stream_arrays(self.streams),
+            self.streams.arrays(),
             FIXED,
             world.boxes,
             world.yaw,
@@ -251,7 +250,7 @@ class DungeonEscape:
         world.step(self._threads)
         _walk(world.boxes, self.dragon_speed_mps)
         first_box = len(FIXED)
-        touches = world.gaps < TOUCH_M
+        touches = np.asarray(world.gaps < TOUCH_M)
         at_dragon, at_portal = touches[:, :, first_box + DRAGON], touches[:, :, PORTAL]
         at_door = touches[:, :, DOOR]
         opens = at_door & ~self.at_door & self.has_key
@@ -260,7 +259,7 @@ class DungeonEscape:
             self._die_with_dragon(at_dragon)
         if np.count_nonzero(self._at_key):
             self._take_key(self._at_key & self.academy.enabled)
-        over = opens.any(axis=1)
+        over = np.asarray(opens.any(axis=1))
         self.academy.group_reward[over] += ESCAPE_REWARD
         if np.count_nonzero(at_portal):
             over |= self._enter_portal(at_portal & self.academy.enabled & ~over[:, None])
@@ -346,9 +345,7 @@ def _move(
     for area in range(len(shapes)):
         for i in range(AGENTS):
             if enabled[area, i]:
-                move_cube(
-                    discrete[area, i, 0], i, RUN_SPEED_MPS, TURN_RAD, shapes[area], yaw[area], velocity[area]
-                )
+                move_cube(discrete[area, i, 0], i, RUN_SPEED_MPS, TURN_RAD, shapes[area], yaw[area], velocity[area])
 
 
 @compiled

@@ -26,8 +26,7 @@ from touchline.scenes.academy import Academy, Agents
 from touchline.scenes.box_world import Body, BoxWorld
 from touchline.scenes.compiled import Threads, compiled
 from touchline.scenes.cube_agents import CHOICES, move_cube, turn_to
-from touchline.scenes.random import Streams
-from touchline.scenes.random_compiled import StreamArrays, draw, stream_arrays
+from touchline.scenes.random import StreamArrays, Streams, draw
 from touchline.scenes.rays import RaySensor
 from touchline.scenes.scene import ParameterReader
 from touchline.scenes.shape_drawing import BLUE, GLASS, GREEN, ORANGE, ShapeDrawing
@@ -148,7 +147,7 @@ class PushBlock:
         world.friction[areas, :, FLOOR, 1] = 0.5 * (MU + self._reader.read("dynamic_friction", areas))[:, None]
         world.drag[areas, BLOCK] = self._reader.read("block_drag", areas)
         world.gravity[areas] = self._reader.read("gravity", areas)
-        _place(areas, stream_arrays(self.streams), FIXED, world.boxes, world.yaw, world.velocity)
+        _place(areas, self.streams.arrays(), FIXED, world.boxes, world.yaw, world.velocity)
         for stack in self._stacks:
             stack.clear(areas)
 
@@ -220,9 +219,7 @@ def _move(discrete: NDArray[np.int32], shapes: Floats, yaw: Floats, velocity: Fl
 
 
 @compiled
-def _place(
-    areas: Agents, streams: StreamArrays, fixed: Floats, shapes: Floats, yaw: Floats, velocity: Floats
-) -> None:
+def _place(areas: Agents, streams: StreamArrays, fixed: Floats, shapes: Floats, yaw: Floats, velocity: Floats) -> None:
     """The block, then the agent, each where a box around it is free of everything else, at rest 1 m up."""
     slab = np.zeros(9)
     slab[HALF_X], slab[HALF_Y], slab[HALF_Z] = CLEAR_M

@@ -41,7 +41,7 @@ _TRIES = 60
 
 
 def ray_angles_deg(rays_per_direction: int, max_degrees: float) -> list[float]:
-    """The rays' directions from local x (right, 0) towards local z (ahead, 90): ahead, then right, left, …"""
+    """The rays' directions from local x (right, 0) towards local z (ahead, 90): ahead, then right and left in turn."""
     if rays_per_direction == 0:
         return [90.0]
     step = max_degrees / rays_per_direction
@@ -219,7 +219,9 @@ centre from the eye, a circle around it, and the sphere's radius where a level r
 
 
 @compiled
-def _note_boxes(shapes: Floats, x: float, y: float, z: float, r: float, rise: float, reach: float, near: Floats, n: int) -> int:
+def _note_boxes(
+    shapes: Floats, x: float, y: float, z: float, r: float, rise: float, reach: float, near: Floats, n: int
+) -> int:
     """Add to `near` the boxes that rays from here may hit."""
     low, high = min(y, y + rise) - r, max(y, y + rise) + r
     for k in range(len(shapes)):
@@ -316,9 +318,7 @@ def _read(
                     continue
                 qx, qz = dx * near[k, _COS] - dz * near[k, _SIN], dx * near[k, _SIN] + dz * near[k, _COS]
                 if dy == 0.0:
-                    t = sweep_level(
-                        near[k, _PX], near[k, _PZ], qx, qz, near[k, _HX], near[k, _HZ], near[k, _LEVEL_R]
-                    )
+                    t = sweep_level(near[k, _PX], near[k, _PZ], qx, qz, near[k, _HX], near[k, _HZ], near[k, _LEVEL_R])
                 else:
                     t = sweep_box(
                         near[k, _PX],

@@ -20,15 +20,29 @@ from numpy.typing import NDArray
 from touchline.parameters import Parameter, ParameterValue
 from touchline.scenes.academy import Academy, Agents
 from touchline.scenes.compiled import Threads, compiled
-from touchline.scenes.random import Streams
-from touchline.scenes.random_compiled import StreamArrays, draw, stream_arrays
+from touchline.scenes.random import StreamArrays, Streams, draw
 from touchline.scenes.rays import RaySensor, sweep_box
 from touchline.scenes.scene import ParameterReader
 from touchline.scenes.shape_drawing import BLUE as BLUE_COLOUR
 from touchline.scenes.shape_drawing import FLOOR as FLOOR_COLOUR
 from touchline.scenes.shape_drawing import GLASS, WHITE, ShapeDrawing
 from touchline.scenes.shape_drawing import PURPLE as PURPLE_COLOUR
-from touchline.scenes.shapes import BOX_TAG, COS, HALF_X, HALF_Y, HALF_Z, SIN, Floats, X, Y, Z, ball, box, boxes, rounds
+from touchline.scenes.shapes import (
+    BOX_TAG,
+    COS,
+    HALF_X,
+    HALF_Y,
+    HALF_Z,
+    SIN,
+    Floats,
+    X,
+    Y,
+    Z,
+    ball,
+    box,
+    boxes,
+    rounds,
+)
 from touchline.scenes.stacking import Stack
 from touchline.scenes.upright import (
     APPROACH,
@@ -157,7 +171,8 @@ class _Soccer:
             [[p.team, p.start_x_m, p.start_z_m, p.ahead_mps, p.sideways_mps, p.always_kicks] for p in self.players]
         )
         self._stacks = {
-            name: [Stack(everyone, FRAMES, s.size) for s in sensors.values()] for name, sensors in self._sensors.items()
+            name: [Stack(everyone, FRAMES, s.size) for s in sensors.values()]
+            for name, sensors in self._sensors.items()
         }
         agent_tags = [BLUE_AGENT, PURPLE_AGENT]
         bodies = [ball((0.0, HEIGHT_M, 0.0), PLAYER_RADIUS_M, agent_tags[p.team]) for p in self.players]
@@ -212,7 +227,7 @@ class _Soccer:
         self.streams.next_episode(areas)
         self.gravity[areas] = self._reader.read("gravity", areas)
         self.touch_reward[areas] = TOUCH_REWARD * self._reader.read("ball_touch", areas)
-        _place(areas, stream_arrays(self.streams), self._player_numbers, self.rounds, self.velocity, self.yaw)
+        _place(areas, self.streams.arrays(), self._player_numbers, self.rounds, self.velocity, self.yaw)
         self.kick[areas] = 0.0
         self.touching[areas] = False
         self.timer[areas] = 0
@@ -267,7 +282,6 @@ class _Soccer:
             self._inverse,
             self.rounds,
             self.velocity,
-            self.yaw,
             self.kick,
             self.touching,
             self._touched,
@@ -302,7 +316,9 @@ class _Soccer:
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         stacks = {
-            f"stack/{name}/{i}": stack.frames for name, stacks in self._stacks.items() for i, stack in enumerate(stacks)
+            f"stack/{name}/{i}": stack.frames
+            for name, stacks in self._stacks.items()
+            for i, stack in enumerate(stacks)
         }
         names = ("rounds", "velocity", "yaw", "kick", "touching", "timer", "gravity", "touch_reward")
         return stacks | {name: getattr(self, name) for name in names}
@@ -453,7 +469,6 @@ def _step(
     inverse: Floats,
     shapes: Floats,
     velocity: Floats,
-    yaw: Floats,
     kick: Floats,
     touching: NDArray[np.bool_],
     touched: NDArray[np.bool_],
@@ -508,70 +523,98 @@ def _drag(speed: Floats, kick: Floats) -> None:
 
 @compiled
 def _touch(
-    room: Floats, field: Floats, gravity: float, body: Floats, speed: Floats, inverse: Floats, gaps: Floats, points: Floats
+    room: Floats,
+    field: Floats,
+    gravity: float,
+    body: Floats,
+    speed: Floats,
+    inverse: Floats,
+    gaps: Floats,
+    points: Floats,
 ) -> tuple[int, int]:
     """All contacts of one field. Returns the tag of the goal that the ball touches (0: none), and their number.
 
     `gaps` and `points` (x, z) are those between each player and the ball.
     """
     the_ball = len(body) - 1
-    still = the_ball + 1
     weight = BALL_KG * gravity * DT_S * (1.0 - BALL_DRAG * DT_S)
     sunk = BALL_KG * APPROACH * SUNK_M / DT_S
-    mu = MU if abs(body[the_ball, X]) > GOAL_FLOOR_X_M else FLOOR_MU
-    n = press_floor(room, 0, the_ball, still, HEIGHT_M, weight + sunk, weight, mu, speed, inverse)
+    mu = _floor_mu(body[the_ball, X])
+    n = press_floor(room, 0, the_ball, the_ball + 1, HEIGHT_M, weight + sunk, weight, mu, speed, inverse)
     goal = 0
-    none = (0.0, 0.0, 0.0)
     for i in range(the_ball + 1):
-        if abs(body[i, X]) < OPEN_X_M and abs(body[i, Z]) < OPEN_Z_M:
-            continue
-        radius = BALL_RADIUS_M if i == the_ball else PLAYER_RADIUS_M
-        bounce = BOUNCE if i == the_ball else 0.0
-        for k in range(len(field)):
-            distance, nx, ny, nz = nearest_on_box(body[i, X], HEIGHT_M, body[i, Z], field[k])
-            gap = distance - radius
-            if gap >= TOUCH_M:
-                continue
-            tag = int(field[k, BOX_TAG])
-            if i == the_ball and (tag == BLUE_GOAL or tag == PURPLE_GOAL):
-                goal = tag
-            if abs(ny) < 0.5:  # a goal's floor is below; heights are locked
-                arm = (-distance * nx, 0.0, -distance * nz)
-                n = touch_at(room, n, i, still, (nx, ny, nz), gap, arm, none, MU, bounce, speed, inverse)
-    for i in range(the_ball + 1):
-        for k in range(i + 1, the_ball + 1):
-            dx, dz = body[i, X] - body[k, X], body[i, Z] - body[k, Z]
-            radius_k = BALL_RADIUS_M if k == the_ball else PLAYER_RADIUS_M
-            distance = math.sqrt(dx * dx + dz * dz)
-            gap = distance - PLAYER_RADIUS_M - radius_k
-            if k == the_ball:
-                gaps[i] = gap
-            if gap >= TOUCH_M:
-                continue
-            nx, nz = (dx / distance, dz / distance) if distance > 0.0 else (1.0, 0.0)
-            reach_i, reach_k = PLAYER_RADIUS_M + 0.5 * gap, radius_k + 0.5 * gap
-            arm_i, arm_k = (-reach_i * nx, 0.0, -reach_i * nz), (reach_k * nx, 0.0, reach_k * nz)
-            bounce = 0.0
-            if k == the_ball:
-                bounce = BOUNCE
-                points[i, 0], points[i, 1] = body[i, X] + arm_i[0], body[i, Z] + arm_i[2]
-            n = touch_at(room, n, i, k, (nx, 0.0, nz), gap, arm_i, arm_k, MU, bounce, speed, inverse)
+        if abs(body[i, X]) > OPEN_X_M or abs(body[i, Z]) > OPEN_Z_M:
+            tag, n = _touch_walls(room, n, field, i, body, speed, inverse)
+            goal = max(goal, tag)
+    n = _touch_bodies(room, n, body, speed, inverse, gaps, points)
     press = PLAYER_KG * gravity * DT_S * (1.0 - PLAYER_DRAG * DT_S)
     others = n
     for i in range(the_ball):
-        mu = MU if abs(body[i, X]) > GOAL_FLOOR_X_M else FLOOR_MU
         alone = True
         for c in range(1, others):
             alone = alone and room[c, 0] != i and room[c, 1] != i
-        if alone:  # solved by hand: it brakes along the way
+        mu = _floor_mu(body[i, X])
+        if alone:  # solved by hand: the floor brakes it along its way
             loss = mu * press / PLAYER_KG
             now = math.sqrt(speed[i, 0] ** 2 + speed[i, 2] ** 2)
             share = 1.0 - loss / now if now > loss else 0.0
             speed[i, 0] *= share
             speed[i, 2] *= share
         else:
-            n = press_floor(room, n, i, still, HEIGHT_M, press, press, mu, speed, inverse)
+            n = press_floor(room, n, i, the_ball + 1, HEIGHT_M, press, press, mu, speed, inverse)
     return goal, n
+
+
+@compiled
+def _floor_mu(x: float) -> float:
+    return MU if abs(x) > GOAL_FLOOR_X_M else FLOOR_MU
+
+
+@compiled
+def _touch_walls(
+    room: Floats, n: int, field: Floats, i: int, body: Floats, speed: Floats, inverse: Floats
+) -> tuple[int, int]:
+    """The contacts of one body with what stands around the field; for the ball, the tag of a goal it touches."""
+    the_ball = len(body) - 1
+    radius, bounce = (BALL_RADIUS_M, BOUNCE) if i == the_ball else (PLAYER_RADIUS_M, 0.0)
+    goal = 0
+    for k in range(len(field)):
+        distance, nx, ny, nz = nearest_on_box(body[i, X], HEIGHT_M, body[i, Z], field[k])
+        gap = distance - radius
+        if gap >= TOUCH_M:
+            continue
+        tag = int(field[k, BOX_TAG])
+        if i == the_ball and tag in (BLUE_GOAL, PURPLE_GOAL):
+            goal = tag
+        if abs(ny) < 0.5:  # a goal's floor is below; heights are locked
+            arm = (-distance * nx, 0.0, -distance * nz)
+            n = touch_at(room, n, i, the_ball + 1, (nx, ny, nz), gap, arm, (0.0, 0.0, 0.0), MU, bounce, speed, inverse)
+    return goal, n
+
+
+@compiled
+def _touch_bodies(
+    room: Floats, n: int, body: Floats, speed: Floats, inverse: Floats, gaps: Floats, points: Floats
+) -> int:
+    """The contacts of players and ball with each other, in the middle of their gap or overlap."""
+    the_ball = len(body) - 1
+    for i in range(the_ball):
+        for k in range(i + 1, the_ball + 1):
+            dx, dz = body[i, X] - body[k, X], body[i, Z] - body[k, Z]
+            radius, bounce = (BALL_RADIUS_M, BOUNCE) if k == the_ball else (PLAYER_RADIUS_M, 0.0)
+            distance = math.sqrt(dx * dx + dz * dz)
+            gap = distance - PLAYER_RADIUS_M - radius
+            if k == the_ball:
+                gaps[i] = gap
+            if gap >= TOUCH_M:
+                continue
+            nx, nz = (dx / distance, dz / distance) if distance > 0.0 else (1.0, 0.0)
+            reach_i, reach_k = PLAYER_RADIUS_M + 0.5 * gap, radius + 0.5 * gap
+            arm_i, arm_k = (-reach_i * nx, 0.0, -reach_i * nz), (reach_k * nx, 0.0, reach_k * nz)
+            if k == the_ball:
+                points[i, 0], points[i, 1] = body[i, X] + arm_i[0], body[i, Z] + arm_i[2]
+            n = touch_at(room, n, i, k, (nx, 0.0, nz), gap, arm_i, arm_k, MU, bounce, speed, inverse)
+    return n
 
 
 @compiled

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from touchline.scenes.compiled import compiled
 
+
 class Stack:
     """The frames that each agent remembers of one sensor: float32 [agents, depth, size]."""
 

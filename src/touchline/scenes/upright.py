@@ -102,7 +102,7 @@ def _direct(
 @compiled
 def _speed(room: Floats, c: int, d: int, velocity: Floats) -> float:
     a, b = int(room[c, _A]), int(room[c, _B])
-    speed = room[c, d] * (velocity[a, 0] - velocity[b, 0])
+    speed: float = room[c, d] * (velocity[a, 0] - velocity[b, 0])
     speed += room[c, d + 1] * (velocity[a, 1] - velocity[b, 1])
     speed += room[c, d + 2] * (velocity[a, 2] - velocity[b, 2])
     if room[c, _KIND] != _STRAIGHT:
@@ -125,7 +125,15 @@ def _want(room: Floats, c: int, d: int, gap: float, bounce: float, velocity: Flo
 
 @compiled
 def _rub(
-    room: Floats, c: int, nx: float, ny: float, nz: float, arm_a: Floats3, arm_b: Floats3, velocity: Floats, inverse: Floats
+    room: Floats,
+    c: int,
+    nx: float,
+    ny: float,
+    nz: float,
+    arm_a: Floats3,
+    arm_b: Floats3,
+    velocity: Floats,
+    inverse: Floats,
 ) -> None:
     """Friction along two axes with limits of their own, the first along the bodies' relative linear velocity."""
     a, b = int(room[c, _A]), int(room[c, _B])
@@ -237,7 +245,7 @@ def box_gap(a: Floats, b: Floats) -> tuple[float, float, float, float, int]:
     cos = abs(a[COS] * b[COS] + a[SIN] * b[SIN])
     sin = abs(a[SIN] * b[COS] - a[COS] * b[SIN])
     for k in range(4):
-        if k == _FACE_B_X or k == _FACE_A_X:
+        if k in (_FACE_B_X, _FACE_A_X):
             own = b if k == _FACE_B_X else a
             ux, uz = own[COS], -own[SIN]
         else:
@@ -266,12 +274,12 @@ def _side_points(
     a: Floats, b: Floats, nx: float, nz: float, face: int
 ) -> tuple[float, float, float, float, float, float]:
     """Where two boxes touch sideways: two points (x, z, gap), the facing edge of one cut to the other's face."""
-    if face == _FACE_B_X or face == _FACE_B_Z:
+    if face in (_FACE_B_X, _FACE_B_Z):
         own, other = b, a
     else:
         own, other = a, b
         nx, nz = -nx, -nz
-    if face == _FACE_B_X or face == _FACE_A_X:
+    if face in (_FACE_B_X, _FACE_A_X):
         depth, width = own[HALF_X], own[HALF_Z]
     else:
         depth, width = own[HALF_Z], own[HALF_X]
@@ -392,7 +400,7 @@ def _differs(room: Floats, n: int) -> bool:
 @compiled
 def _push(room: Floats, c: int, d: int, impulse: float, velocity: Floats, inverse: Floats) -> float:
     """Give a direction another impulse; returns by how much its speed changes."""
-    change = impulse - room[c, d + _IMPULSE]
+    change: float = impulse - room[c, d + _IMPULSE]
     if change == 0.0:
         return 0.0
     room[c, d + _IMPULSE] = impulse
@@ -403,13 +411,11 @@ def _push(room: Floats, c: int, d: int, impulse: float, velocity: Floats, invers
     if b < len(velocity) - 1:
         for k in range(last):
             velocity[b, k] += inverse[b, k] * room[c, d + 6 + k] * change
-    return abs(change) / room[c, d + _MASS]
+    return abs(change) / float(room[c, d + _MASS])
 
 
 @compiled
-def _sweep(
-    room: Floats, n: int, wanted: int, sweeps: int, rubbing: bool, velocity: Floats, inverse: Floats
-) -> None:
+def _sweep(room: Floats, n: int, wanted: int, sweeps: int, rubbing: bool, velocity: Floats, inverse: Floats) -> None:
     for _ in range(sweeps):
         change = 0.0
         for c in range(n):
@@ -446,34 +452,15 @@ def _is_near(a: Floats, i: int, b: Floats, j: int) -> bool:
         return False
     dx, dz = a[i, X] - b[j, X], a[i, Z] - b[j, Z]
     reach = a[i, HALF_X] + a[i, HALF_Z] + TOUCH_M
-    return (
+    return bool(
         abs(dx * b[j, COS] - dz * b[j, SIN]) < b[j, HALF_X] + reach
         and abs(dx * b[j, SIN] + dz * b[j, COS]) < b[j, HALF_Z] + reach
     )
 
 
 @compiled
-def step_boxes(
-    room: Floats,
-    fixed: Floats,
-    boxes: Floats,
-    bodies: int,
-    yaw: Floats,
-    velocity: Floats,
-    inverse: Floats,
-    drag: Floats,
-    gravity: float,
-    friction: Floats,
-    moving: Floats,
-    gaps: Floats,
-) -> None:
-    """One time step of an area's boxes, of which the first `bodies` move and the rest are where the scene put them.
-
-    `friction` [bodies, fixed + boxes, 2] holds the combined coefficients (static, dynamic), negative between
-    shapes that never touch (triggers). `gaps`, of the same two axes, gets each pair's distance at the poses
-    before the step, as the collision messages see it.
-    """
-    for i in range(bodies):
+def _drag_boxes(boxes: Floats, velocity: Floats, inverse: Floats, drag: Floats, gravity: float) -> None:
+    for i in range(len(drag)):
         if boxes[i, BOX_TAG] == ABSENT:
             velocity[i] = 0.0
             continue
@@ -484,30 +471,68 @@ def step_boxes(
             velocity[i, 1] -= gravity * DT_S * keep
         spin = velocity[i, 4] * (1.0 - ANGULAR_DRAG * DT_S)
         velocity[i, 4] = min(max(spin, -MAX_SPIN), MAX_SPIN)
+
+
+@compiled
+def _touch_each(
+    room: Floats,
+    n: int,
+    i: int,
+    boxes: Floats,
+    others: Floats,
+    start: int,
+    first: int,
+    mates: bool,
+    velocity: Floats,
+    inverse: Floats,
+    friction: Floats,
+    gaps: Floats,
+) -> int:
+    """Add the contacts of body i with others[start:], whose pairs begin at column `first`."""
+    still = len(velocity) - 1
+    for k in range(start, len(others)):
+        j = first + k
+        if friction[i, j, 1] >= 0.0 and _is_near(boxes, i, others, k):
+            mate = k if mates else still
+            n, gaps[i, j] = touch_boxes(
+                room, n, i, boxes[i], mate, others[k], friction[i, j, 0], friction[i, j, 1], velocity, inverse
+            )
+    return n
+
+
+@compiled
+def step_boxes(
+    room: Floats,
+    fixed: Floats,
+    boxes: Floats,
+    yaw: Floats,
+    velocity: Floats,
+    inverse: Floats,
+    drag: Floats,
+    gravity: float,
+    friction: Floats,
+    moving: Floats,
+    gaps: Floats,
+) -> None:
+    """One time step of an area's boxes; the first, one per `yaw`, are bodies, the rest are where the scene put them.
+
+    `friction` [bodies, fixed + boxes, 2] holds the combined coefficients (static, dynamic), negative between
+    shapes that never touch (triggers). `gaps`, of the same two axes, gets each pair's distance at the poses
+    before the step, as the collision messages see it; inf between shapes that are nowhere near.
+    """
+    bodies = len(yaw)
+    _drag_boxes(boxes, velocity, inverse, drag, gravity)
+    gaps[:] = np.inf
     n = 0
     for i in range(bodies):
-        gaps[i] = np.inf
-        if boxes[i, BOX_TAG] == ABSENT:
-            continue
-        for j in range(len(fixed)):
-            if friction[i, j, 1] >= 0.0 and _is_near(boxes, i, fixed, j):
-                n, gaps[i, j] = touch_boxes(
-                    room, n, i, boxes[i], bodies, fixed[j], friction[i, j, 0], friction[i, j, 1], velocity, inverse
-                )
-        for k in range(bodies, len(boxes)):
-            j = len(fixed) + k
-            if friction[i, j, 1] >= 0.0 and _is_near(boxes, i, boxes, k):
-                n, gaps[i, j] = touch_boxes(
-                    room, n, i, boxes[i], bodies, boxes[k], friction[i, j, 0], friction[i, j, 1], velocity, inverse
-                )
+        if boxes[i, BOX_TAG] != ABSENT:
+            n = _touch_each(room, n, i, boxes, fixed, 0, 0, False, velocity, inverse, friction, gaps)
+            n = _touch_each(room, n, i, boxes, boxes, bodies, len(fixed), False, velocity, inverse, friction, gaps)
     # The floor comes first: a body that rests on it has no weight left to hang on its neighbour.
     for i in range(bodies):
-        for k in range(i + 1, bodies):
-            j = len(fixed) + k
-            if friction[i, j, 1] >= 0.0 and boxes[i, BOX_TAG] != ABSENT and _is_near(boxes, i, boxes, k):
-                n, gaps[i, j] = touch_boxes(
-                    room, n, i, boxes[i], k, boxes[k], friction[i, j, 0], friction[i, j, 1], velocity, inverse
-                )
+        if boxes[i, BOX_TAG] != ABSENT:
+            mates = boxes[:bodies]
+            n = _touch_each(room, n, i, boxes, mates, i + 1, len(fixed), True, velocity, inverse, friction, gaps)
     solve(room, n, velocity, inverse, moving)
     for i in range(bodies):
         boxes[i, X] += moving[i, 0] * DT_S

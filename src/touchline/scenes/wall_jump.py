@@ -300,8 +300,10 @@ class WallJump:
 def _stands(fixed: Floats, shapes: Floats) -> bool:
     """Whether the agent of one area has something to stand on within a metre of just below its centre."""
     x, y, z = shapes[AGENT, X], shapes[AGENT, Y] - 0.05, shapes[AGENT, Z]
-    return _top_below(fixed[GROUND], x, y, z, 1.0) or _top_below(shapes[BLOCK], x, y, z, 1.0) or _top_below(
-        shapes[WALL_BOX], x, y, z, 1.0
+    return (
+        _top_below(fixed[GROUND], x, y, z, 1.0)
+        or _top_below(shapes[BLOCK], x, y, z, 1.0)
+        or _top_below(shapes[WALL_BOX], x, y, z, 1.0)
     )
 
 
@@ -311,7 +313,7 @@ def _top_below(shape: Floats, x: float, y: float, z: float, depth: float) -> boo
     wx, wz = x - shape[X], z - shape[Z]
     lx, lz = wx * shape[COS] - wz * shape[SIN], wx * shape[SIN] + wz * shape[COS]
     top = shape[Y] + shape[HALF_Y]
-    return abs(lx) <= shape[HALF_X] and abs(lz) <= shape[HALF_Z] and y - depth <= top <= y
+    return bool(abs(lx) <= shape[HALF_X] and abs(lz) <= shape[HALF_Z] and y - depth <= top <= y)
 
 
 @compiled
@@ -356,7 +358,12 @@ def _move(
             or box_gap(foot, shapes[area, BLOCK])[0] < 0.0
             or box_gap(foot, shapes[area, WALL_BOX])[0] < 0.0
         )
-        ahead, turn, side, jump = discrete[area, 0, 0], discrete[area, 0, 1], discrete[area, 0, 2], discrete[area, 0, 3]
+        ahead, turn, side, jump = (
+            discrete[area, 0, 0],
+            discrete[area, 0, 1],
+            discrete[area, 0, 2],
+            discrete[area, 0, 3],
+        )
         share = 1.0 if on_something else IN_THE_AIR
         cos, sin = body[COS], body[SIN]
         mx, mz = 0.0, 0.0
@@ -392,10 +399,9 @@ def _move(
 def _above(fixed: Floats, shapes: Floats, body: int) -> bool:
     """Whether anything at all lies below a body's centre."""
     x, y, z = shapes[body, X], shapes[body, Y], shapes[body, Z]
+    found = False
     for k in range(len(fixed)):
-        if _top_below(fixed[k], x, y, z, DEEP_M):
-            return True
+        found = found or _top_below(fixed[k], x, y, z, DEEP_M)
     for k in range(len(shapes)):
-        if k != body and _top_below(shapes[k], x, y, z, DEEP_M):
-            return True
-    return False
+        found = found or (k != body and _top_below(shapes[k], x, y, z, DEEP_M))
+    return found
