@@ -614,7 +614,7 @@ def _picture_xml() -> str:
     )
     return f"""
     <mujoco>
-      <visual><global offwidth="3840" offheight="2160" fovy="44"/><map zfar="10"/>
+      <visual><global offwidth="3840" offheight="2160" fovy="50"/><map zfar="20"/>
         <headlight ambient=".4 .4 .4" diffuse=".45 .45 .45"/><quality shadowsize="4096"/></visual>
       <asset>
         <texture name="sky" type="skybox" builtin="gradient" rgb1=".8 .88 .96" rgb2="1 1 1" width="64" height="64"/>
@@ -626,7 +626,7 @@ def _picture_xml() -> str:
       </asset>
       <worldbody>
         <light pos="-30 -40 80" dir=".3 .45 -1" directional="true" diffuse=".5 .5 .5"/>
-        <camera name="show" pos="0 -96 88" xyaxes="1 0 0 0 .68 .735"/>
+        <camera name="show" pos="0 -83 97" xyaxes="1 0 0 0 .79 .61"/>
         <geom type="plane" size="50 50 1" pos="0 0 {FLOOR_Y}" material="floor"/>
         {walls}{agents}{food}
       </worldbody>

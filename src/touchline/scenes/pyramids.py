@@ -569,7 +569,7 @@ def _xml() -> str:
     <mujoco model="Pyramids">
       <option timestep="{DT_S}" gravity="0 0 {-GRAVITY}" solver="CG" iterations="15" tolerance="1e-5"/>
       <size memory="16M"/>
-      <visual><global offwidth="3840" offheight="2160" fovy="44"/><map zfar="20"/>
+      <visual><global offwidth="3840" offheight="2160" fovy="50"/><map zfar="20"/>
         <headlight ambient=".4 .4 .4" diffuse=".45 .45 .45"/><quality shadowsize="4096"/></visual>
       <default>
         <geom friction="{ANCHORS * MU} .005 .0001" solref=".04 2" solimp=".9 .95 .001"/>
@@ -589,7 +589,7 @@ def _xml() -> str:
       </asset>
       <worldbody>
         <light pos="-30 -40 80" dir=".3 .45 -1" directional="true" diffuse=".5 .5 .5"/>
-        <camera name="show" pos="0 -92 92" xyaxes="1 0 0 0 .707 .707"/>
+        <camera name="show" pos="0 -83 97" xyaxes="1 0 0 0 .79 .61"/>
         <geom class="held" type="plane" size="60 60 1" material="floor"/>
         {held}
         {f'<body mocap="true">{stone}</body>' * PYRAMIDS}
