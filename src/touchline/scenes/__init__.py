@@ -13,8 +13,11 @@ from touchline.errors import UsageError
 if TYPE_CHECKING:
     from touchline.scenes.scene import Scene
 
-if sys.platform == "linux" and not os.environ.get("DISPLAY"):
-    os.environ.setdefault("MUJOCO_GL", "egl")  # MuJoCo reads it once, when it is first imported: by a scene's module
+if sys.platform == "linux" and not os.environ.get("DISPLAY") and "MUJOCO_GL" not in os.environ:
+    os.environ["MUJOCO_GL"] = "egl"  # MuJoCo reads it once, when it is first imported: by a scene's module
+    _chosen = sys.modules.get("mujoco.rendering.classic.gl_context")
+    if _chosen is not None:  # somebody else was first (torchrl.envs is): let it choose again
+        reload(_chosen)
 
 SCENES = {
     "3DBall": "ball_3d:Ball3D",
@@ -39,14 +42,6 @@ def scene_class(name: str) -> type[Scene]:
         near = difflib.get_close_matches(name, SCENES, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise UsageError(f"unknown scene {name!r}; {hint}scenes: {', '.join(SCENES)}")
-<<<<<<< HEAD
-=======
-    if sys.platform == "linux" and not os.environ.get("DISPLAY") and "MUJOCO_GL" not in os.environ:
-        os.environ["MUJOCO_GL"] = "egl"  # MuJoCo reads it once, when it is first imported
-        chosen = sys.modules.get("mujoco.rendering.classic.gl_context")
-        if chosen is not None:  # somebody else was first (torchrl.envs is): let it choose again
-            reload(chosen)
->>>>>>> adapters
     module, _, cls = SCENES[name].partition(":")
     found: type[Scene] = getattr(import_module(f"touchline.scenes.{module}"), cls)
     return found
