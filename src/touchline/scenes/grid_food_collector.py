@@ -23,8 +23,7 @@ from touchline.scenes.academy import Academy, Agents
 from touchline.scenes.compiled import Threads, compiled
 from touchline.scenes.drawing import Drawing
 from touchline.scenes.grids import GridSensor, bounds_of
-from touchline.scenes.random import Streams
-from touchline.scenes.random_compiled import StreamArrays, draw, stream_arrays
+from touchline.scenes.random import StreamArrays, Streams, draw
 from touchline.scenes.rays import sweep_box, sweep_round
 from touchline.scenes.scene import ParameterReader
 from touchline.scenes.shapes import (
@@ -220,7 +219,7 @@ food, frozen agent; row 0 far right, column 39 far ahead |
             self._push,
             self._inverse,
             self.academy.reward,
-            stream_arrays(self.streams),
+            self.streams.arrays(),
         )
 
     def state(self) -> dict[str, NDArray[Any]]:
