@@ -65,9 +65,9 @@ Floats3 = tuple[float, float, float]
 
 
 @compiled
-def contact_room() -> Floats:
+def contact_room(contacts: int = _MAX_CONTACTS) -> Floats:
     """Room for the contacts of one area, in one array: calls are cheap that way. A kernel needs one."""
-    return np.zeros((_MAX_CONTACTS, _COLUMNS))
+    return np.zeros((contacts, _COLUMNS))
 
 
 @compiled
