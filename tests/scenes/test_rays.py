@@ -10,7 +10,6 @@ from touchline.scenes import push_block, soccer
 from touchline.scenes.compiled import Threads
 from touchline.scenes.rays import RaySensor, ray_angles_deg, sweep_box, sweep_level, sweep_round
 from touchline.scenes.shapes import ABSENT, UNTAGGED, ball, box, boxes, pillar, rounds
-from unity_logs import push_block_log
 
 TAGS = ["wall", "goal"]
 HERE = np.array([0])
@@ -160,8 +159,8 @@ def test_a_thin_ray_sees_what_mujoco_sees():
     assert compared > 100
 
 
-def test_rays_from_poses_logged_in_push_block_are_those_that_unity_sent(shared):
-    log = push_block_log(shared)
+def test_rays_from_poses_logged_in_push_block_are_those_that_unity_sent(push_block_log):
+    log = push_block_log
     steps, count = log.decision_steps, len(log.decision_steps)
     shapes = np.repeat(push_block.PushBlock(1, 1).world.boxes, count, axis=0)
     shapes[:, :, :3] = log.position[steps]

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 
 
 class PushBlockLog(NamedTuple):
@@ -23,6 +24,7 @@ class PushBlockLog(NamedTuple):
     """[M, 210] what it saw."""
 
 
+@pytest.fixture(scope="session")
 def push_block_log(shared):
     log = np.load(shared / "unity-logs" / "PushBlock.npz")
     position, velocity = log["position"].astype(float), log["velocity"].astype(float)
