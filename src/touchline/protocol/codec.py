@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from math import prod
 from typing import Any, NamedTuple
@@ -333,17 +334,26 @@ def encode_brain(name: str, spec: ActionSpec) -> Any:
 
 def encode_actions(actions: ActionTuple, dialect: Dialect) -> bytes:
     """A ListAgentActionProto: one entry per agent, in the order of its decisions."""
-    count = len(actions)
     if dialect.reads_deprecated_actions:
         values = actions.continuous if actions.continuous.shape[1] else actions.discrete.astype(np.float32)
-        fields = [_packed(1, _little_floats(values))]
+        parts = [(1, _little_floats(values))]
     else:
-        fields = []
-        if actions.continuous.shape[1]:
-            fields.append(_packed(6, _little_floats(actions.continuous)))
-        if actions.discrete.shape[1]:
-            fields.append(_packed(7, _varints(actions.discrete)))
-    return _records(count, fields)
+        parts = [(6, _little_floats(actions.continuous)), (7, _varints(actions.discrete))]
+    template, starts = _action_template(len(actions), tuple((number, part.shape[1]) for number, part in parts))
+    rows = template.copy()
+    for start, (_, part) in zip(starts, parts, strict=True):
+        rows[:, start : start + part.shape[1]] = part
+    return rows.tobytes()
+
+
+@lru_cache(maxsize=64)
+def _action_template(count: int, parts: tuple[tuple[int, int], ...]) -> tuple[NDArray[np.uint8], list[int]]:
+    """All bytes of `count` entries but the actions, for parts of (field, bytes), and where each part begins."""
+    fields = [_packed(number, np.zeros((count, width), np.uint8)) for number, width in parts if width]
+    rows = _packed(1, np.concatenate([np.zeros((count, 0), np.uint8), *fields], axis=1))
+    ends = np.cumsum([0] + [field.shape[1] for field in fields]) + rows.shape[1] - sum(f.shape[1] for f in fields)
+    found = iter(ends[1:].tolist())
+    return rows, [next(found) - width if width else 0 for _, width in parts]
 
 
 def decode_actions(data: bytes, spec: ActionSpec, count: int, dialect: Dialect) -> ActionTuple:

@@ -38,16 +38,17 @@ MISSING, FLOATS, PNG = 0, 1, 2
 @njit(cache=True)
 def _varint(data: Any, at: int, end: int) -> tuple[Any, int]:
     """The number at `at` and where the next thing begins, -1 if it is cut off."""
-    value = np.uint64(0)
-    shift = 0
+    if at < end and data[at] < 0x80:  # nearly always
+        return np.int64(data[at]), at + 1
+    value, shift = np.int64(0), 0
     while at < end and shift < 70:
-        byte = data[at]
+        byte = np.int64(data[at])
         at += 1
-        value |= np.uint64(byte & 0x7F) << np.uint64(shift)
+        value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return np.int64(value), at
+            return value, at
         shift += 7
-    return 0, -1
+    return np.int64(0), -1
 
 
 @njit(cache=True)
@@ -105,9 +106,9 @@ def _scan_floats(data: Any, at: int, end: int) -> tuple[int, int]:
 
 @njit(cache=True)
 def _scan_observation(  # noqa: C901 - one branch for each field
-    data: Any, at: int, end: int, shape: Any, size: int, place: Any
+    data: Any, at: int, end: int, row: int, sensor: int, shapes: Any, sizes: Any, places: Any
 ) -> int:
-    place[MESSAGE_START], place[MESSAGE_STOP] = at, end
+    places[row, sensor, MESSAGE_START], places[row, sensor, MESSAGE_STOP] = at, end
     rank, compression = 0, 0
     while at < end:
         number, wire, value, start, at = _field(data, at, end)
@@ -117,30 +118,33 @@ def _scan_observation(  # noqa: C901 - one branch for each field
             inside = start
             while inside < at:
                 value, inside = _varint(data, inside, at)
-                if inside < 0 or rank >= len(shape) or value != shape[rank]:
+                if inside < 0 or rank >= shapes.shape[1] or value != shapes[sensor, rank]:
                     return WRONG_SHAPE
                 rank += 1
         elif number == 2 and wire == VARINT:
             compression = value
         elif number == 3 and wire == LEN:
-            place[KIND], place[DATA_START], place[DATA_STOP] = PNG, start, at
+            places[row, sensor, KIND], places[row, sensor, DATA_START], places[row, sensor, DATA_STOP] = PNG, start, at
         elif number == 4 and wire == LEN:
-            place[KIND] = FLOATS
-            place[DATA_START], place[DATA_STOP] = _scan_floats(data, start, at)
-    if rank < len(shape) and shape[rank] > 0:
+            places[row, sensor, KIND] = FLOATS
+            places[row, sensor, DATA_START], places[row, sensor, DATA_STOP] = _scan_floats(data, start, at)
+    if rank < shapes.shape[1] and shapes[sensor, rank] > 0:
         return WRONG_SHAPE
-    if place[KIND] == MISSING:
+    if places[row, sensor, KIND] == MISSING:
         return NO_DATA
-    if compression != (1 if place[KIND] == PNG else 0):
+    if compression != (1 if places[row, sensor, KIND] == PNG else 0):
         return WRONG_COMPRESSION
-    if place[KIND] == FLOATS and place[DATA_STOP] - place[DATA_START] != 4 * size:
+    if (
+        places[row, sensor, KIND] == FLOATS
+        and places[row, sensor, DATA_STOP] - places[row, sensor, DATA_START] != 4 * sizes[sensor]
+    ):
         return WRONG_DATA_SIZE
     return FINE
 
 
 @njit(cache=True)
 def _scan_agent(  # noqa: C901 - one branch for each field
-    data: Any, at: int, end: int, row: int, shapes: Any, sizes: Any, numbers: Any, agent: Any, places: Any
+    data: Any, at: int, end: int, row: int, shapes: Any, sizes: Any, numbers: Any, agents: Any, places: Any
 ) -> tuple[int, int]:
     sensor = 0
     while at < end:
@@ -150,7 +154,7 @@ def _scan_agent(  # noqa: C901 - one branch for each field
         if number == 13 and wire == LEN:
             if sensor >= len(sizes):
                 return TOO_MANY_OBSERVATIONS, sensor
-            finding = _scan_observation(data, start, at, shapes[sensor], sizes[sensor], places[sensor])
+            finding = _scan_observation(data, start, at, row, sensor, shapes, sizes, places)
             if finding:
                 return finding, sensor
             sensor += 1
@@ -159,22 +163,22 @@ def _scan_agent(  # noqa: C901 - one branch for each field
         elif number == 15 and wire == FIXED32:
             numbers[GROUP_REWARD, row] = _bits(data, start)
         elif number == 8 and wire == VARINT:
-            agent[DONE] = value != 0
+            agents[row, DONE] = value != 0
         elif number == 9 and wire == VARINT:
-            agent[INTERRUPTED] = value != 0
+            agents[row, INTERRUPTED] = value != 0
         elif number == 10 and wire == VARINT:
             numbers[ID, row] = value
         elif number == 14 and wire == VARINT:
             numbers[GROUP, row] = value
         elif number == 11:
-            if wire != LEN or agent[MASK_STOP] > 0:
+            if wire != LEN or agents[row, MASK_STOP] > 0:
                 return SPLIT_MASK, sensor
-            agent[MASK_START], agent[MASK_STOP] = start, at
+            agents[row, MASK_START], agents[row, MASK_STOP] = start, at
     return (TOO_FEW_OBSERVATIONS if sensor < len(sizes) else FINE), sensor
 
 
 @njit(cache=True)
-def _check_agent(data: Any, row: int, choices: int, numbers: Any, agent: Any) -> int:
+def _check_agent(data: Any, row: int, choices: int, numbers: Any, agents: Any) -> int:
     if numbers[ID, row] < 0:
         return NEGATIVE_ID
     if numbers[GROUP, row] < 0:
@@ -183,11 +187,11 @@ def _check_agent(data: Any, row: int, choices: int, numbers: Any, agent: Any) ->
         return REWARD_NOT_FINITE
     if numbers[GROUP_REWARD, row] & 0x7F800000 == 0x7F800000:
         return GROUP_REWARD_NOT_FINITE
-    length = agent[MASK_STOP] - agent[MASK_START]
-    if length > 0 and not agent[DONE]:  # an agent that has ended may still show the mask of its last decision
+    length = agents[row, MASK_STOP] - agents[row, MASK_START]
+    if length > 0 and not agents[row, DONE]:  # an agent that has ended may still show the mask of its last decision
         if length != choices:
             return WRONG_MASK_LENGTH
-        for i in range(agent[MASK_START], agent[MASK_STOP]):
+        for i in range(agents[row, MASK_START], agents[row, MASK_STOP]):
             if data[i] > 1:
                 return WRONG_MASK_VALUE
     return FINE
@@ -214,9 +218,9 @@ def scan_agents(
         if number < 0:
             return BROKEN_FIELD, row, 0
         if number == 1 and wire == LEN:
-            finding, sensor = _scan_agent(data, start, at, row, shapes, sizes, numbers, agents[row], places[row])
+            finding, sensor = _scan_agent(data, start, at, row, shapes, sizes, numbers, agents, places)
             if not finding:
-                finding = _check_agent(data, row, choices, numbers, agents[row])
+                finding = _check_agent(data, row, choices, numbers, agents)
             if finding:
                 return finding, row, sensor
             row += 1

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import os
-import sys
-from importlib import import_module, reload
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from touchline.errors import UsageError
 
 if TYPE_CHECKING:
     from touchline.scenes.scene import Scene
-
-if sys.platform == "linux" and not os.environ.get("DISPLAY") and "MUJOCO_GL" not in os.environ:
-    os.environ["MUJOCO_GL"] = "egl"  # MuJoCo reads it once, when it is first imported: by a scene's module
-    _chosen = sys.modules.get("mujoco.rendering.classic.gl_context")
-    if _chosen is not None:  # somebody else was first (torchrl.envs is): let it choose again
-        reload(_chosen)
 
 SCENES = {
     "3DBall": "ball_3d:Ball3D",

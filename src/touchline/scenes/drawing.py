@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
+from importlib import reload
 
 import mujoco
 import numpy as np
@@ -48,6 +51,7 @@ class Drawing:
         if self._renderer is not None and (self._renderer.width, self._renderer.height) == (width, height):
             return self._renderer
         self.close()
+        _choose_gl()
         try:
             self._renderer = mujoco.Renderer(self.model, height, width)
         except Exception as error:  # MuJoCo's GL layers raise whatever their library raised
@@ -56,3 +60,15 @@ class Drawing:
                 "install libegl1 (or libosmesa6 and set MUJOCO_GL=osmesa)"
             ) from error
         return self._renderer
+
+
+def _choose_gl() -> None:
+    """On Linux without a display, draw through EGL unless MUJOCO_GL says otherwise.
+
+    MuJoCo reads the variable when it is imported, which may have been long ago and by somebody else.
+    """
+    if sys.platform == "linux" and not os.environ.get("DISPLAY") and "MUJOCO_GL" not in os.environ:
+        os.environ["MUJOCO_GL"] = "egl"
+        chosen = sys.modules.get("mujoco.rendering.classic.gl_context")
+        if chosen is not None:
+            reload(chosen)

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe, make
+from touchline.envs.inspection import branches_text
 from touchline.envs.slots import SlotRows, Slots
 from touchline.errors import NonFiniteError, UsageError
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
@@ -121,7 +122,7 @@ class School:
             hyper = student.config.hyperparameters
             self._say(
                 f"{name}: {self._slots.env.capacity(name)} agents see {sensors}; "
-                f"they take {action.continuous_size} continuous actions, branches {list(action.discrete_branches)}; "
+                f"they take {action.continuous_size} continuous actions, branches {branches_text(action)}; "
                 f"PPO, {student.config.max_steps:,} steps, buffer {hyper.buffer_size}, batch {hyper.batch_size}, "
                 f"on the CPU with {torch.get_num_threads()} thread"
             )
@@ -162,7 +163,7 @@ class School:
             name: {
                 "steps": student.learner.steps,
                 "mean_return": float(np.mean(student.recent)) if student.recent else None,
-                "model": str(self._folder.path / f"{name}.onnx"),
+                "model": str(self._folder.model(name)),
                 "curve": str(self._folder.path / f"{name}.png"),
             }
             for name, student in self._students.items()
