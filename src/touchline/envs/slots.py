@@ -265,6 +265,7 @@ class _Table:
         self._group = np.full(size, -1, np.int32)
         self._living = np.zeros(size, np.bool_)
         self._rests_since = np.zeros(size, np.int64)
+        self._to_blank: list[NDArray[np.intp]] = []
         self._obs = [np.zeros((size, *o.shape), np.float32) for o in sensors]
         branches = spec.action_spec.mask_size
         self._mask = np.ones((size, branches), np.bool_) if branches else None
@@ -381,6 +382,7 @@ class _Table:
             self._rest(slots, [o[slots] for o in self._obs], now)
 
     def rows(self, env_index: int) -> SlotRows:
+        self._blank_now()
         row, size = self._row, len(self._id)
         deciding = np.zeros(size, np.bool_)
         deciding[self.asking] = True
@@ -466,8 +468,9 @@ class _Table:
         """Put what these agents see into their rows."""
         seen = self._seen(steps.obs)
         if len(slots) == len(self._id) and bool((slots[:-1] < slots[1:]).all()):  # everybody, in order: no copy
-            self._obs, self._obs_is_shared = seen, True
+            self._obs, self._obs_is_shared, self._to_blank = seen, True, []
         else:
+            self._blank_now()
             self._own_obs()
             for mine, theirs in zip(self._obs, seen, strict=True):
                 mine[slots] = theirs
@@ -478,13 +481,20 @@ class _Table:
             self._second_mask[slots] = True if steps.second_mask is None else ~steps.second_mask
 
     def _blank(self, slots: NDArray[np.intp]) -> None:
-        self._own_obs()
-        for mine in self._obs:
-            mine[slots] = 0.0
+        self._to_blank.append(slots)
         if self._mask is not None:
             self._mask[slots] = True
         if self._second_mask is not None:
             self._second_mask[slots] = True
+
+    def _blank_now(self) -> None:
+        """Zero what rests. Put off until then, because mostly everybody decides next, which brings new arrays."""
+        if self._to_blank:
+            self._own_obs()
+            for slots in self._to_blank:
+                for mine in self._obs:
+                    mine[slots] = 0.0
+            self._to_blank = []
 
     def _own_obs(self) -> None:
         """Before writing: rows handed out earlier keep their arrays."""
