@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from touchline.errors import UsageError
 from touchline.parameters import ParameterValue
+from touchline.scenes import SCENES
 from touchline.specs import ActionTuple, BehaviorSpec
 from touchline.steps import DecisionSteps, TerminalSteps
 
@@ -85,17 +87,36 @@ class EnvRecipe:
 
     @staticmethod
     def parse(env: str | EnvRecipe, **changes: Any) -> EnvRecipe:
-        """A recipe from an ENV as people type it: a scene's name, or microrts:TASK_OR_MAP?option=value&...."""
+        """A recipe from an ENV as people type it.
+
+        That is a scene's name, a player's path, `editor`, a recording, or `microrts:TASK_OR_MAP?option=value&...`.
+        """
         if isinstance(env, EnvRecipe):
             return replace(env, **changes)
         if env.startswith("microrts:"):
             target, _, query = env.removeprefix("microrts:").partition("?")
             return replace(EnvRecipe("microrts", target, options=_options(env, query)), **changes)
-        return replace(EnvRecipe("scene", env), **changes)
+        return replace(EnvRecipe(_world_of(env), env), **changes)
 
 
-WORLDS = {"scene": "scene_env:open_scene", "microrts": "microrts.microrts_env:open_microrts"}
+WORLDS = {
+    "scene": "scene_env:open_scene",
+    "unity": "unity_env:open_unity",
+    "recording": "recorded_env:open_recording",
+    "microrts": "microrts.microrts_env:open_microrts",
+}
 """World -> module and function(recipe) -> Env; imported only when made."""
+
+
+def _world_of(env: str) -> str:
+    """Which world an ENV means. A bare word is a scene; a file of a scene's name is written with its folder."""
+    if env == "editor":
+        return "unity"
+    if env.endswith(".wire.gz"):
+        return "recording"
+    path = Path(env)
+    looks_like_path = "/" in env or "\\" in env or path.suffix in (".x86_64", ".x86", ".exe", ".app")
+    return "unity" if env not in SCENES and (looks_like_path or path.exists()) else "scene"
 
 
 def _options(env: str, query: str) -> dict[str, str]:

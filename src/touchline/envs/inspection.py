@@ -6,19 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from touchline.envs.env import Env
+from touchline.protocol.recording import describe_behaviors
 from touchline.specs import ActionSpec
 
 
 def described(env: Env) -> dict[str, Any]:
     """Specs as plain values: full behavior name -> observations and actions."""
-    return {
-        name: {
-            "observations": [{"name": o.name, "shape": list(o.shape)} for o in spec.observation_specs],
-            "continuous": spec.action_spec.continuous_size,
-            "branches": list(spec.action_spec.discrete_branches),
-        }
-        for name, spec in env.behaviors.items()
-    }
+    return describe_behaviors(env.behaviors)
 
 
 def told(env: Env) -> Iterator[str]:

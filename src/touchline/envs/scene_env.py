@@ -61,6 +61,11 @@ class SceneEnv:
             self.scene.set_parameter(name, value)
 
     def reset(self, seed: int | None = None, parameters: Mapping[str, ParameterValue] | None = None) -> None:
+        """With a seed, the start of that world; without, what Unity does on RESET.
+
+        That is new episodes, in which every agent does nothing (zeros) for one physics step before it decides
+        (seen in recorded sessions).
+        """
         scene, academy = self.scene, self.scene.academy
         self.set_parameters(parameters or {})
         seed, self._seed = (self._seed if seed is None else seed), None
@@ -68,10 +73,12 @@ class SceneEnv:
             scene.streams.restart(seed)
             academy.restart()
             scene.restart()
+            scene.begin_episodes(np.flatnonzero(academy.enabled))
+            self._receive(academy.collect(scene))
         else:
             academy.restart_clock()
-        scene.begin_episodes(np.flatnonzero(academy.enabled))
-        self._receive(academy.collect(scene))
+            scene.begin_episodes(np.flatnonzero(academy.enabled))
+            self._receive(academy.advance(scene))
 
     def set_actions(self, behavior: str, actions: ActionTuple) -> None:
         decisions, _ = self.steps(behavior)
@@ -83,8 +90,19 @@ class SceneEnv:
             decisions,
             self._exchanges,
         )
+        self.execute(behavior, actions)
+
+    def execute(self, behavior: str, actions: ActionTuple) -> None:
+        """Set actions without a look at masks: the way of a player, which does what it is told."""
         self.scene.academy.set_actions(behavior, actions)
         self._pending.discard(behavior)
+
+    @property
+    def exchange(self) -> Exchange:
+        """The last exchange, all behaviors."""
+        if self._exchange is None:
+            raise UsageError(f"{self.scene.name}: call reset() before asking for steps")
+        return self._exchange
 
     def step(self) -> None:
         academy = self.scene.academy
@@ -94,13 +112,10 @@ class SceneEnv:
         self._receive(academy.advance(self.scene))
 
     def steps(self, behavior: str) -> tuple[DecisionSteps, TerminalSteps]:
-        if self._exchange is None:
-            raise UsageError(f"{self.scene.name}: call reset() before asking for steps")
-        if behavior not in self._exchange:
-            raise UsageError(
-                f"{self.scene.name}: unknown behavior {behavior!r}; behaviors: {', '.join(self._exchange)}"
-            )
-        return self._exchange[behavior]
+        exchange = self.exchange
+        if behavior not in exchange:
+            raise UsageError(f"{self.scene.name}: unknown behavior {behavior!r}; behaviors: {', '.join(exchange)}")
+        return exchange[behavior]
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Scene, Academy, random streams and the last exchange. Floats are kept as they are."""

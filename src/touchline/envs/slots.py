@@ -119,6 +119,11 @@ class Slots:
         """What no row tells, per behavior."""
         return {name: table.counts for name, table in self._tables.items()}
 
+    @property
+    def num_living(self) -> int:
+        """How many lives are open."""
+        return sum(table.num_living for table in self._tables.values())
+
     def reset(self, seed: int | None = None) -> dict[str, SlotRows]:
         """Restart the whole world. Actions that were open get no result; running lives are forgotten."""
         self.env.reset(seed)
@@ -138,6 +143,20 @@ class Slots:
                 self.env.set_actions(name, table.send(name, actions[name]))
         self._start_rows()
         self._advance()
+        return self._rows()
+
+    def replace_world(self, env: Env, seed: int) -> dict[str, SlotRows]:
+        """Go on with another world, because this one failed within `step`: its open lives close here, truncated.
+
+        What the step had seen before it failed stays in its rows.
+        """
+        self._exchanges += 1
+        for table in self._tables.values():
+            table.cut(self._exchanges)
+        self.env = env
+        env.reset(seed)
+        if not self._receive():
+            self._advance()
         return self._rows()
 
     def _advance(self) -> None:
@@ -238,6 +257,10 @@ class _Table:
         self._second_mask = np.ones((size, *staged), np.bool_) if staged else None
         self._index()
 
+    @property
+    def num_living(self) -> int:
+        return int(self._living.sum())
+
     def start_rows(self) -> None:
         self._row = _Row.empty(len(self._id))
         self._obs_is_shared = True
@@ -248,6 +271,18 @@ class _Table:
         self._group[:] = -1
         self._living[:] = False
         self._blank(np.arange(len(self._id)))
+        self.asking = self.asking[:0]
+        self._index()
+
+    def cut(self, now: int) -> None:
+        """The world is gone: lives close without a result, and all slots are free."""
+        slots = np.flatnonzero(self._living)
+        if len(slots):
+            nothing = np.zeros(len(slots), np.float32)
+            self._close(slots, nothing, nothing)
+            self._row.truncated[slots] = True
+            self._rest(slots, [o[slots] for o in self._obs], now)
+        self._id[:] = -1
         self.asking = self.asking[:0]
         self._index()
 

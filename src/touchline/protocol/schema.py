@@ -1,0 +1,177 @@
+"""The messages, as protobuf classes made at run time from `messages.proto`.
+
+No generated code: a generated file is tied to the protobuf version that made it, and that is what broke the
+official client on newer Pythons. Protobuf ships no parser for its own language in Python; the one below reads
+exactly the part of proto3 that `messages.proto` uses.
+
+`MESSAGES` declares the fields in `AS_BYTES` as `bytes` instead of what the file says. A nested message and a
+packed list have the same form on the wire as bytes (wire type LEN), so the traffic is the same, but protobuf
+then hands over one slice per behavior, which `codec` reads into arrays without an object per agent or float.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from functools import cache
+from importlib import resources
+from types import SimpleNamespace
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+AS_BYTES = frozenset(
+    {
+        "UnityRLOutputProto.agentInfos",  # map<string, bytes>: one slice per behavior
+        "UnityRLInputProto.agent_actions",
+        "ObservationProto.FloatData.data",
+        "AgentActionProto.continuous_actions",
+    }
+)
+
+_Field = descriptor_pb2.FieldDescriptorProto
+_SCALARS = {
+    "int32": _Field.TYPE_INT32,
+    "float": _Field.TYPE_FLOAT,
+    "bool": _Field.TYPE_BOOL,
+    "string": _Field.TYPE_STRING,
+    "bytes": _Field.TYPE_BYTES,
+}
+_TOKEN = re.compile(r"//[^\n]*|\s+|(\"[^\"]*\"|[\w.]+|[{}<>=;,])")
+
+
+def message_classes(text: str, as_bytes: Collection[str] = ()) -> SimpleNamespace:
+    """The message classes of a .proto text, by name. Fields named in `as_bytes` are declared as bytes."""
+    file = parse(text, as_bytes)
+    pool = descriptor_pool.DescriptorPool()  # our own, so that an installed mlagents_envs does not collide
+    pool.Add(file)
+    names = [message.name for message in file.message_type]
+    return SimpleNamespace(
+        **{
+            name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{name}"))
+            for name in names
+        }
+    )
+
+
+def proto_text() -> str:
+    """The text of `messages.proto`."""
+    return resources.files(__package__).joinpath("messages.proto").read_text(encoding="utf-8")
+
+
+@cache
+def plain_messages() -> Any:
+    """The classes exactly as `messages.proto` says: slower, for demonstrations and as a second opinion in tests."""
+    return message_classes(proto_text())
+
+
+def parse(text: str, as_bytes: Collection[str] = ()) -> descriptor_pb2.FileDescriptorProto:
+    """The descriptor of a .proto text: messages, nested messages, enums, oneofs, maps, repeated and plain fields."""
+    words = _Words(_tokens(text))
+    file = descriptor_pb2.FileDescriptorProto(name="touchline/messages.proto", syntax="proto3")
+    enums = set(re.findall(r"enum (\w+)", text))
+    while (word := words.next()) is not None:
+        if word == "syntax":
+            words.skip("=", '"proto3"', ";")
+        elif word == "package":
+            file.package = words.name()
+            words.skip(";")
+        elif word == "enum":
+            _parse_enum(words, file.enum_type.add())
+        else:
+            assert word == "message", f"expected message, enum, syntax or package, found {word!r}"
+            _parse_message(words, file.message_type.add(), "", _Types(enums, as_bytes))
+    return file
+
+
+class _Types:
+    def __init__(self, enums: set[str], as_bytes: Collection[str]) -> None:
+        self.enums = enums
+        self.as_bytes = as_bytes
+
+    def set(self, field: Any, type_name: str, path: str) -> None:
+        """Give `field` the type of that name; other messages are found by protobuf's own scope rules."""
+        if path in self.as_bytes:
+            field.type = _Field.TYPE_BYTES
+        elif type_name in _SCALARS:
+            field.type = _SCALARS[type_name]
+        else:
+            field.type = _Field.TYPE_ENUM if type_name in self.enums else _Field.TYPE_MESSAGE
+            field.type_name = type_name
+
+
+class _Words:
+    def __init__(self, tokens: Iterator[str]) -> None:
+        self._tokens = tokens
+
+    def next(self) -> str | None:
+        return next(self._tokens, None)
+
+    def name(self) -> str:
+        word = self.next()
+        assert word is not None, "the .proto text ends in the middle of a declaration"
+        return word
+
+    def skip(self, *expected: str) -> None:
+        for word in expected:
+            found = self.next()
+            assert found == word, f"expected {word!r} in the .proto text, found {found!r}"
+
+
+def _tokens(text: str) -> Iterator[str]:
+    return (match[1] for match in _TOKEN.finditer(text) if match[1])
+
+
+def _parse_enum(words: _Words, enum: Any) -> None:
+    enum.name = words.name()
+    words.skip("{")
+    while (name := words.name()) != "}":
+        words.skip("=")
+        enum.value.add(name=name, number=int(words.name()))
+        words.skip(";")
+
+
+def _parse_message(words: _Words, message: Any, scope: str, types: _Types) -> None:
+    message.name = words.name()
+    path = f"{scope}{message.name}."
+    words.skip("{")
+    while (word := words.name()) != "}":
+        if word == "message":
+            _parse_message(words, message.nested_type.add(), path, types)
+        elif word == "oneof":
+            message.oneof_decl.add(name=words.name())
+            words.skip("{")
+            while (word := words.name()) != "}":
+                _parse_field(words, message, word, path, types).oneof_index = len(message.oneof_decl) - 1
+        else:
+            _parse_field(words, message, word, path, types)
+
+
+def _parse_field(words: _Words, message: Any, word: str, path: str, types: _Types) -> Any:
+    field = message.field.add(label=_Field.LABEL_OPTIONAL)
+    value_type = ""
+    if word == "map":  # protobuf's own spelling of a map: repeated entries of key and value
+        words.skip("<", "string", ",")
+        value_type = words.name()
+        words.skip(">")
+    if word in ("map", "repeated"):
+        field.label = _Field.LABEL_REPEATED
+    type_name = words.name() if word == "repeated" else word
+    field.name = words.name()
+    words.skip("=")
+    field.number = int(words.name())
+    words.skip(";")
+    if word == "map":
+        entry = message.nested_type.add(name="".join(p[:1].upper() + p[1:] for p in field.name.split("_")) + "Entry")
+        entry.options.map_entry = True
+        entry.field.add(name="key", number=1, label=_Field.LABEL_OPTIONAL, type=_Field.TYPE_STRING)
+        types.set(entry.field.add(name="value", number=2, label=_Field.LABEL_OPTIONAL), value_type, path + field.name)
+        field.type, field.type_name = _Field.TYPE_MESSAGE, entry.name
+    elif path + field.name in types.as_bytes:
+        field.type, field.label = _Field.TYPE_BYTES, _Field.LABEL_OPTIONAL
+    else:
+        types.set(field, type_name, path + field.name)
+    return field
+
+
+MESSAGES: Any = message_classes(proto_text(), AS_BYTES)

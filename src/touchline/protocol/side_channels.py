@@ -1,0 +1,432 @@
+"""Side channels: what travels beside observations and actions, each kind under its own identifier.
+
+The channels here are ML-Agents' own; make another by deriving from `SideChannel`. Names and methods are those
+of `mlagents_envs.side_channel`. Each also works in a player: there, what Python sends is what it receives.
+
+On the wire: the identifier as 16 bytes (little-endian UUID), the payload's length as int32, the payload;
+messages follow each other. Inside a payload: bool 1 byte, int32, float32, a list of floats after its int32
+count, a string after its int32 length in bytes; all little-endian. (docs/protocol.md, "Side channels")
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import struct
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from touchline.errors import UsageError
+from touchline.parameters import Gaussian, MultiRangeUniform, ParameterValue, Uniform
+from touchline.protocol.errors import UnitySideChannelException
+from touchline.protocol.schema import MESSAGES
+
+logger = logging.getLogger(__name__)
+
+
+class OutgoingMessage:
+    """A payload under construction."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray()
+
+    def write_bool(self, value: bool) -> None:
+        self.buffer += struct.pack("<?", value)
+
+    def write_int32(self, value: int) -> None:
+        self.buffer += struct.pack("<i", value)
+
+    def write_float32(self, value: float) -> None:
+        self.buffer += struct.pack("<f", value)
+
+    def write_float32_list(self, values: Iterable[float]) -> None:
+        listed = list(values)
+        self.buffer += struct.pack(f"<i{len(listed)}f", len(listed), *listed)
+
+    def write_string(self, value: str) -> None:
+        """Write a string; players read ASCII only."""
+        if not value.isascii():
+            raise UsageError(f"side channels carry ASCII strings only, got {value!r}")
+        self.buffer += struct.pack("<i", len(value)) + value.encode("ascii")
+
+    def set_raw_bytes(self, data: bytes) -> None:
+        """Make `data` the whole payload."""
+        if self.buffer:
+            raise UsageError("set_raw_bytes fills a whole message; this one already has content")
+        self.buffer = bytearray(data)
+
+
+class IncomingMessage:
+    """A payload, read from the front. Reading past its end gives the default."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def read_bool(self, default_value: bool = False) -> bool:
+        return bool(self._read("?", default_value))
+
+    def read_int32(self, default_value: int = 0) -> int:
+        return int(self._read("i", default_value))
+
+    def read_float32(self, default_value: float = 0.0) -> float:
+        return float(self._read("f", default_value))
+
+    def read_float32_list(self, default_value: list[float] | None = None) -> list[float]:
+        if self._finished():
+            return default_value or []
+        count = self._length("a list of floats", 4)
+        values = list(struct.unpack_from(f"<{count}f", self._data, self._at))
+        self._at += 4 * count
+        return values
+
+    def read_string(self, default_value: str = "") -> str:
+        if self._finished():
+            return default_value
+        length = self._length("a string", 1)
+        self._at += length
+        return self._data[self._at - length : self._at].decode("ascii", "replace")
+
+    def get_raw_bytes(self) -> bytes:
+        """The whole payload, wherever reading stands."""
+        return self._data
+
+    def _finished(self) -> bool:
+        return self._at >= len(self._data)
+
+    def _read(self, kind: str, default: Any) -> Any:
+        if self._finished():
+            return default
+        size = struct.calcsize("<" + kind)
+        if self._at + size > len(self._data):
+            raise UnitySideChannelException(f"a payload of {len(self._data)} bytes is cut off at byte {self._at}")
+        self._at += size
+        return struct.unpack_from("<" + kind, self._data, self._at - size)[0]
+
+    def _length(self, what: str, width: int) -> int:
+        length = self.read_int32()
+        if length < 0 or length * width > len(self._data) - self._at:
+            raise UnitySideChannelException(
+                f"{what} of length {length}, but only {len(self._data) - self._at} bytes of the payload are left"
+            )
+        return length
+
+
+class SideChannel:
+    """One kind of message: queue with `queue_message_to_send`, and override `on_message_received`."""
+
+    def __init__(self, channel_id: uuid.UUID) -> None:
+        self.channel_id = channel_id
+        self.message_queue: list[bytes] = []
+
+    def queue_message_to_send(self, msg: OutgoingMessage) -> None:
+        """Send `msg` with the next reset or step."""
+        self.message_queue.append(bytes(msg.buffer))
+
+    def on_message_received(self, msg: IncomingMessage) -> None:  # noqa: ARG002 - for those who override it
+        """Handle one payload from the other end."""
+        logger.warning("side channel %s: a message came, but %s takes none", self.channel_id, type(self).__name__)
+
+
+Channel = TypeVar("Channel", bound=SideChannel)
+
+
+class SideChannels:
+    """All channels of one connection: `gather` what waits to be sent, `deliver` what came."""
+
+    def __init__(self, channels: Iterable[SideChannel] = ()) -> None:
+        self._channels: dict[uuid.UUID, SideChannel] = {}
+        for channel in channels:
+            self.add(channel)
+
+    def add(self, channel: SideChannel) -> None:
+        if channel.channel_id in self._channels:
+            raise UsageError(f"two side channels share the identifier {channel.channel_id}")
+        self._channels[channel.channel_id] = channel
+
+    def find(self, kind: type[Channel]) -> Channel | None:
+        return next((c for c in self._channels.values() if isinstance(c, kind)), None)
+
+    def gather(self) -> bytes:
+        """Everything queued, as one run of bytes; the queues are empty afterwards."""
+        parts = []
+        for channel in self._channels.values():
+            for payload in channel.message_queue:
+                parts += [channel.channel_id.bytes_le, struct.pack("<i", len(payload)), payload]
+            channel.message_queue.clear()
+        return b"".join(parts)
+
+    def deliver(self, data: bytes) -> None:
+        """Hand every message in `data` to its channel; one for an unknown channel is logged and dropped."""
+        for channel_id, payload in split(data):
+            if channel_id in self._channels:
+                self._channels[channel_id].on_message_received(IncomingMessage(payload))
+            else:
+                logger.info("side channel %s: nobody listens here, %d bytes dropped", channel_id, len(payload))
+
+
+def split(data: bytes) -> list[tuple[uuid.UUID, bytes]]:
+    """The messages in a run of side-channel bytes."""
+    messages, at = [], 0
+    while at < len(data):
+        if at + 20 > len(data):
+            raise UnitySideChannelException(f"side_channel: {len(data) - at} bytes at the end are no message")
+        channel_id = uuid.UUID(bytes_le=data[at : at + 16])
+        (length,) = struct.unpack_from("<i", data, at + 16)
+        at += 20
+        if length < 0 or at + length > len(data):
+            raise UnitySideChannelException(
+                f"side_channel: channel {channel_id} announces {length} bytes, {len(data) - at} are left"
+            )
+        messages.append((channel_id, data[at : at + length]))
+        at += length
+    return messages
+
+
+class EngineConfigurationChannel(SideChannel):
+    """How the engine runs: window size, quality, time scale, frame rates. Twins have no engine and ignore it."""
+
+    IDENTIFIER: ClassVar = uuid.UUID("e951342c-4f7e-11ea-b238-784f4387d1f7")
+
+    def __init__(self) -> None:
+        super().__init__(self.IDENTIFIER)
+
+    def set_configuration_parameters(
+        self,
+        width: int | None = None,
+        height: int | None = None,
+        quality_level: int | None = None,
+        time_scale: float | None = None,
+        target_frame_rate: int | None = None,
+        capture_frame_rate: int | None = None,
+    ) -> None:
+        """Change what is given. `time_scale` is simulated per real time, 1 or more; frame rate -1: no limit."""
+        if (width is None) != (height is None):
+            raise UsageError("width and height of the window go together; got only one of them")
+        if time_scale is not None and time_scale < 1:
+            raise UsageError(f"time_scale must be 1 or more (players raise smaller ones to 1), got {time_scale}")
+        if width is not None and height is not None:
+            self._send(0, "<iii", width, height)
+        for kind, layout, value in (
+            (1, "<ii", quality_level),
+            (2, "<if", time_scale),
+            (3, "<ii", target_frame_rate),
+            (4, "<ii", capture_frame_rate),
+        ):
+            if value is not None:
+                self._send(kind, layout, value)
+
+    def on_message_received(self, msg: IncomingMessage) -> None:
+        """A player's end: there is no engine to configure."""
+
+    def _send(self, kind: int, layout: str, *values: float) -> None:
+        message = OutgoingMessage()
+        message.set_raw_bytes(struct.pack(layout, kind, *values))
+        self.queue_message_to_send(message)
+
+
+class EnvironmentParametersChannel(SideChannel):
+    """Numbers that a game reads by name, each fixed or drawn anew at every read (samplers since package 1.2).
+
+    In a player, `on_parameter(name, value)` is called for each that arrives.
+    """
+
+    IDENTIFIER: ClassVar = uuid.UUID("534c891e-810f-11ea-a9d0-822485860400")
+
+    def __init__(self, on_parameter: Callable[[str, ParameterValue], None] | None = None) -> None:
+        super().__init__(self.IDENTIFIER)
+        self._on_parameter = on_parameter
+
+    def set_parameters(self, parameters: Mapping[str, ParameterValue], seed: int = 0) -> None:
+        """Set values and samplers; each sampler gets a seed of its own, from `seed` on."""
+        for i, (key, value) in enumerate(parameters.items()):
+            match value:
+                case Uniform(low, high):
+                    self.set_uniform_sampler_parameters(key, low, high, seed + i)
+                case Gaussian(mean, std):
+                    self.set_gaussian_sampler_parameters(key, mean, std, seed + i)
+                case MultiRangeUniform(intervals):
+                    self.set_multirangeuniform_sampler_parameters(key, intervals, seed + i)
+                case _:
+                    self.set_float_parameter(key, float(value))
+
+    def set_float_parameter(self, key: str, value: float) -> None:
+        message = self._message(key, 0)
+        message.write_float32(value)
+        self.queue_message_to_send(message)
+
+    def set_uniform_sampler_parameters(self, key: str, min_value: float, max_value: float, seed: int) -> None:
+        self._queue_sampler(key, seed, 0, min_value, max_value)
+
+    def set_gaussian_sampler_parameters(self, key: str, mean: float, st_dev: float, seed: int) -> None:
+        self._queue_sampler(key, seed, 1, mean, st_dev)
+
+    def set_multirangeuniform_sampler_parameters(
+        self, key: str, intervals: Iterable[tuple[float, float]], seed: int
+    ) -> None:
+        message = self._message(key, 1)
+        message.write_int32(seed)
+        message.write_int32(2)
+        message.write_float32_list(end for interval in intervals for end in interval)
+        self.queue_message_to_send(message)
+
+    def on_message_received(self, msg: IncomingMessage) -> None:
+        if self._on_parameter is None:
+            return super().on_message_received(msg)
+        key, value = read_parameter(msg)
+        return self._on_parameter(key, value)
+
+    def _queue_sampler(self, key: str, seed: int, kind: int, first: float, second: float) -> None:
+        message = self._message(key, 1)
+        message.write_int32(seed)
+        message.write_int32(kind)
+        message.write_float32(first)
+        message.write_float32(second)
+        self.queue_message_to_send(message)
+
+    @staticmethod
+    def _message(key: str, kind: int) -> OutgoingMessage:
+        message = OutgoingMessage()
+        message.write_string(key)
+        message.write_int32(kind)
+        return message
+
+
+def read_parameter(msg: IncomingMessage) -> tuple[str, ParameterValue]:
+    """Name and value or sampler of an environment-parameter message. The sampler's seed is left to the world."""
+    key = msg.read_string()
+    kind = msg.read_int32()
+    if kind == 0:
+        return key, msg.read_float32()
+    msg.read_int32()  # seed
+    sampler = msg.read_int32()
+    if kind != 1 or sampler not in (0, 1, 2):
+        raise UnitySideChannelException(f"environment parameter {key!r}: unknown kind {kind}, sampler {sampler}")
+    if sampler == 2:
+        ends = msg.read_float32_list()
+        return key, MultiRangeUniform(tuple(zip(ends[::2], ends[1::2], strict=False)))
+    first, second = msg.read_float32(), msg.read_float32()
+    return key, Uniform(first, second) if sampler == 0 else Gaussian(first, second)
+
+
+class StatsAggregationMethod(enum.IntEnum):
+    """How the values that arrive between two summaries become one number."""
+
+    AVERAGE = 0
+    MOST_RECENT = 1
+    SUM = 2
+    """Since package 1.8."""
+    HISTOGRAM = 3
+    """Since package 1.8."""
+
+
+EnvironmentStats = Mapping[str, list[tuple[float, StatsAggregationMethod]]]
+
+
+class StatsSideChannel(SideChannel):
+    """Named numbers from the game, for the training log."""
+
+    IDENTIFIER: ClassVar = uuid.UUID("a1d8f7b7-cec8-50f9-b78b-d3e165a78520")
+
+    def __init__(self) -> None:
+        super().__init__(self.IDENTIFIER)
+        self._stats: dict[str, list[tuple[float, StatsAggregationMethod]]] = {}
+
+    def on_message_received(self, msg: IncomingMessage) -> None:
+        key, value, method = msg.read_string(), msg.read_float32(), msg.read_int32()
+        if method not in StatsAggregationMethod.__members__.values():
+            raise UnitySideChannelException(f"statistic {key!r}: expected an aggregation of 0 to 3, got {method}")
+        self._stats.setdefault(key, []).append((value, StatsAggregationMethod(method)))
+
+    def get_and_reset_stats(self) -> EnvironmentStats:
+        """Everything since the last call: name -> [(value, how to aggregate)]."""
+        stats, self._stats = self._stats, {}
+        return stats
+
+    def add_stat(
+        self, key: str, value: float, method: StatsAggregationMethod = StatsAggregationMethod.AVERAGE
+    ) -> None:
+        """Send a number from a player."""
+        message = OutgoingMessage()
+        message.write_string(key)
+        message.write_float32(value)
+        message.write_int32(int(method))
+        self.queue_message_to_send(message)
+
+
+class FloatPropertiesChannel(SideChannel):
+    """Named numbers in both directions, the way before environment parameters."""
+
+    IDENTIFIER: ClassVar = uuid.UUID("60ccf7d0-4f7e-11ea-b238-784f4387d1f7")
+
+    def __init__(self, channel_id: uuid.UUID | None = None) -> None:
+        super().__init__(channel_id or self.IDENTIFIER)
+        self._properties: dict[str, float] = {}
+
+    def on_message_received(self, msg: IncomingMessage) -> None:
+        key = msg.read_string()
+        self._properties[key] = msg.read_float32()
+
+    def set_property(self, key: str, value: float) -> None:
+        self._properties[key] = value
+        message = OutgoingMessage()
+        message.write_string(key)
+        message.write_float32(value)
+        self.queue_message_to_send(message)
+
+    def get_property(self, key: str) -> float | None:
+        return self._properties.get(key)
+
+    def list_properties(self) -> list[str]:
+        return list(self._properties)
+
+    def get_property_dict_copy(self) -> dict[str, float]:
+        return dict(self._properties)
+
+
+class RawBytesChannel(SideChannel):
+    """Whole payloads of your own meaning, under an identifier of your own."""
+
+    def __init__(self, channel_id: uuid.UUID) -> None:
+        super().__init__(channel_id)
+        self._received: list[bytes] = []
+
+    def on_message_received(self, msg: IncomingMessage) -> None:
+        self._received.append(msg.get_raw_bytes())
+
+    def get_and_reset_received_messages(self) -> list[bytes]:
+        received, self._received = self._received, []
+        return received
+
+    def send_raw_data(self, data: bytes) -> None:
+        message = OutgoingMessage()
+        message.set_raw_bytes(data)
+        self.queue_message_to_send(message)
+
+
+class TrainingAnalyticsChannel(SideChannel):
+    """What a trainer tells Unity's statistics about itself. Nothing sends on it unless you do."""
+
+    IDENTIFIER: ClassVar = uuid.UUID("b664a4a9-d86f-5a5f-95cb-e8353a7e8356")
+
+    def __init__(self) -> None:
+        super().__init__(self.IDENTIFIER)
+
+    def environment_initialized(self, **fields: Any) -> None:
+        """Send a TrainingEnvironmentInitialized (`messages.proto` lists its fields)."""
+        self._send("TrainingEnvironmentInitialized", fields)
+
+    def behavior_initialized(self, **fields: Any) -> None:
+        """Send a TrainingBehaviorInitialized (`messages.proto` lists its fields)."""
+        self._send("TrainingBehaviorInitialized", fields)
+
+    def on_message_received(self, msg: IncomingMessage) -> None:
+        """A player's end: twins keep no statistics about trainers."""
+
+    def _send(self, name: str, fields: Mapping[str, Any]) -> None:
+        packed = getattr(MESSAGES, name)(**fields).SerializeToString()
+        any_message = MESSAGES.Any(type_url=f"type.googleapis.com/communicator_objects.{name}", value=packed)
+        message = OutgoingMessage()
+        message.set_raw_bytes(any_message.SerializeToString())
+        self.queue_message_to_send(message)

@@ -1,0 +1,305 @@
+"""UnityEnvironment against real processes: what works, and one clear exception for everything that does not."""
+
+import gc
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from touchline.envs.actions import ActionError
+from touchline.envs.env import EnvRecipe, make
+from touchline.envs.unity_env import UnityEnvironment
+from touchline.errors import NonFiniteError, UsageError
+from touchline.parameters import Uniform
+from touchline.player import build
+from touchline.protocol.errors import (
+    MalformedMessageError,
+    MessageTooLargeError,
+    NeverConnectedError,
+    NoAnswerError,
+    OutOfTurnError,
+    PlayerExitedError,
+    PlayerNotExecutableError,
+    PlayerNotFoundError,
+    UnityCommunicatorStoppedException,
+    UnityEnvironmentException,
+    UnityException,
+    UnityTimeOutException,
+    UnityWorkerInUseException,
+    VersionRefusedError,
+    WrongPlatformError,
+)
+from touchline.protocol.side_channels import RawBytesChannel
+from touchline.specs import ActionTuple
+
+PUPPET = "Puppet?team=0"
+SOURCE = Path(__file__).parents[2] / "src"
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripted players are shell scripts")
+
+
+@pytest.fixture
+def puppet(tmp_path):
+    """A player that performs one act: see `scripted_player`."""
+
+    def made(act):
+        path = tmp_path / f"{act}.x86_64"
+        script = Path(__file__).with_name("scripted_player.py")
+        path.write_text(f'#!/bin/sh\nPYTHONPATH="{SOURCE}" exec "{sys.executable}" "{script}" {act} "$@"\n')
+        path.chmod(0o755)
+        return path
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def basic(tmp_path_factory):
+    return build("Basic", tmp_path_factory.mktemp("builds"))
+
+
+def shell(tmp_path, text, name="game.x86_64", mode=0o755):
+    path = tmp_path / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(mode)
+    return path
+
+
+def two_steps(env):
+    env.reset()
+    env.step()
+
+
+def test_a_player_is_reset_stepped_and_closed(puppet):
+    with UnityEnvironment(puppet("nothing")) as env:
+        assert dict(env.behavior_specs) == {}
+        env.reset()
+        assert list(env.behavior_specs) == [PUPPET]
+        decisions, terminals = env.get_steps(PUPPET)
+        assert (list(decisions), len(terminals)) == ([0, 1], 0)
+        env.step()
+        assert env.get_steps(PUPPET)[0].obs[0].tolist() == [[1, 0], [1, 1]]
+        process = psutil.Process(env.pid)
+    assert not process.is_running()
+    env.close()
+
+
+def test_the_first_step_is_a_reset(puppet):
+    with UnityEnvironment(puppet("nothing")) as env:
+        env.step()
+        assert env.get_steps(PUPPET)[0].obs[0][0].tolist() == [0, 0]
+
+
+def test_several_environments_at_once_find_ports_of_their_own(puppet):
+    path = puppet("nothing")
+    with UnityEnvironment(path) as one, UnityEnvironment(path) as two:
+        two_steps(one)
+        two_steps(two)
+        assert one.port != two.port
+
+
+def test_a_given_port_is_used_or_refused(puppet):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UnityWorkerInUseException, match=f"port {port} is in use"):
+            UnityEnvironment(puppet("nothing"), base_port=port - 2, worker_id=2)
+    with UnityEnvironment(puppet("nothing"), base_port=port - 2, worker_id=2) as env:
+        assert env.port == port
+
+
+def test_actions_are_checked_before_they_are_sent(puppet):
+    with UnityEnvironment(puppet("nothing")) as env:
+        with pytest.raises(UsageError, match=r"call reset\(\)"):
+            env.get_steps(PUPPET)
+        env.reset()
+        with pytest.raises(ActionError, match=r"expected continuous \(2, 1\) and discrete \(2, 1\)"):
+            env.set_actions(PUPPET, ActionTuple(continuous=np.zeros((1, 1))))
+        with pytest.raises(ActionError, match="choice 2 is masked"):
+            env.set_actions(PUPPET, ActionTuple(np.zeros((2, 1)), np.full((2, 1), 2)))
+        with pytest.raises(UsageError, match=r"unknown behavior 'X'; so far: Puppet\?team=0"):
+            env.set_actions("X", ActionTuple())
+        with pytest.raises(ActionError, match="agent 9 needs no decision"):
+            env.set_action_for_agent(PUPPET, 9, ActionTuple(np.zeros((1, 1)), np.zeros((1, 1))))
+        env.set_action_for_agent(PUPPET, 1, ActionTuple(np.ones((1, 1)), np.ones((1, 1))))
+        env.step()
+
+
+FAILURES = {
+    "exit-3": (PlayerExitedError, r"exited with code 3 before it connected; its log ends with:\n    puppet: my act"),
+    "version-2": (VersionRefusedError, r"speaks communication version 2\.0\.0, Touchline speaks 1\.5\.0"),
+    "kill-itself": (PlayerExitedError, "was ended by signal SIGKILL in a step"),
+    "exit-0": (PlayerExitedError, "exited with code 0 in a step"),
+    "farewell": (UnityCommunicatorStoppedException, "said goodbye in a step"),
+    "garbage": (MalformedMessageError, "no such message"),
+    "nan": (NonFiniteError, "agent 0 sent a NaN or an infinity in observation 0"),
+    "too-large": (MessageTooLargeError, "larger than 1 MiB"),
+    "out-of-turn": (OutOfTurnError, "expected exchange or farewell, got ready"),
+}
+
+
+@pytest.mark.parametrize("act", FAILURES)
+def test_each_failure_is_its_own_exception_and_leaves_nothing(puppet, act):
+    kind, text = FAILURES[act]
+    with pytest.raises(kind, match=text) as failed, UnityEnvironment(puppet(act), max_message_mib=1) as env:
+        two_steps(env)
+    assert type(failed.value) is kind
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_silence_before_and_after_the_connection_are_told_apart(puppet):
+    with pytest.raises(NeverConnectedError, match=r"did not connect to port .* within 1 s"):
+        UnityEnvironment(puppet("never-connect"), timeout_wait=1)
+    with UnityEnvironment(puppet("fall-silent")) as env:
+        env.reset()
+        env._timeout_s = 0.5
+        with pytest.raises(NoAnswerError, match=r"connected, but sent nothing for 0\.5 s in a step"):
+            env.step()
+        with pytest.raises(UnityException, match="the connection failed before"):
+            env.step()
+        env._process._process.kill()
+    with pytest.raises(UnityEnvironmentException, match="is closed"):
+        env.reset()
+
+
+def test_the_editor_is_waited_for_with_advice():
+    with pytest.raises(
+        UnityTimeOutException, match=r"the Editor did not connect to port \d+ within 0\.3 s: press Play"
+    ):
+        UnityEnvironment(base_port=6111, timeout_wait=0.3)
+
+
+def test_paths_that_are_no_player_say_what_is_wrong(tmp_path):
+    with pytest.raises(PlayerNotFoundError, match=r"no player at .*none; looked for .*none\.x86_64"):
+        UnityEnvironment(tmp_path / "none")
+    with pytest.raises(PlayerNotExecutableError, match=r"not executable; run: chmod \+x"):
+        UnityEnvironment(shell(tmp_path, "", mode=0o644))
+    (tmp_path / "other.exe").write_bytes(b"MZ\x90\x00")
+    with pytest.raises(WrongPlatformError, match="is a Windows program, this is Linux"):
+        UnityEnvironment(tmp_path / "other.exe")
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"\x7fELF\x00\x00")
+    broken.chmod(0o755)
+    with pytest.raises(WrongPlatformError, match="does not run on this machine"):
+        UnityEnvironment(broken)
+
+
+def test_a_dead_player_is_noticed_within_a_second(puppet):
+    with UnityEnvironment(puppet("fall-silent"), timeout_wait=30) as env:
+        env.reset()
+        threading.Timer(0.3, os.kill, (env.pid, signal.SIGKILL)).start()
+        start = time.monotonic()
+        with pytest.raises(PlayerExitedError, match="SIGKILL"):
+            env.step()
+        assert time.monotonic() - start < 1.3
+
+
+def test_a_players_children_end_with_it(tmp_path):
+    path = shell(tmp_path, "sleep 100 &\nexit 1")
+    with pytest.raises(PlayerExitedError):
+        UnityEnvironment(path)
+    assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "100"]]
+
+
+def test_a_seed_that_differs_starts_the_player_anew(basic):
+    with UnityEnvironment(basic, seed=1) as env:
+        env.reset(seed=1)
+        first = env.pid
+        env.reset()
+        assert env.pid == first
+        env.reset(seed=1)
+        assert env.pid != first
+
+
+def test_parameters_and_statistics_have_channels_of_their_own(basic):
+    own = RawBytesChannel(__import__("uuid").uuid4())
+    with UnityEnvironment(basic, side_channels=[own]) as env:
+        env.reset(parameters={"gravity": 3.0, "wind": Uniform(0, 1)})
+        own.send_raw_data(b"hello")
+        env.step()
+        assert env.stats.get_and_reset_stats() == {}
+
+
+def test_a_recorded_session_replays_step_for_step(basic, tmp_path):
+    path = tmp_path / "basic.wire.gz"
+    recipe = EnvRecipe("unity", str(basic), seed=4, options={"record_wire": str(path), "timeout_wait": 20})
+    rng = np.random.default_rng(0)
+    seen, sent = [], []
+    with make(recipe) as env:
+        for command in [env.reset, *[env.step] * 30, env.reset, *[env.step] * 5]:
+            command()
+            (name,) = env.behaviors
+            decisions, terminals = env.steps(name)
+            seen.append((decisions.obs[0].copy(), decisions.agent_id.tolist(), terminals.reward.tolist()))
+            sent.append(env.behaviors[name].action_spec.random_action(len(decisions), rng))
+            if len(decisions):
+                env.set_actions(name, sent[-1])
+    with make(str(path)) as again:
+        for number, exchange in enumerate(again.replay()):
+            decisions, terminals = exchange[name]
+            np.testing.assert_array_equal(decisions.obs[0], seen[number][0])
+            assert (decisions.agent_id.tolist(), terminals.reward.tolist()) == seen[number][1:]
+            if again.next_command == 0:
+                assert again.recorded_actions(name).discrete.tolist() == sent[number].discrete.tolist()
+        assert number == len(seen) - 1
+        assert again.header["client"].startswith("touchline")
+
+
+def resources():
+    gc.collect()
+    me = psutil.Process()
+    ports = {c.laddr.port for c in me.net_connections() if c.status == psutil.CONN_LISTEN}
+    return me.num_fds(), me.num_threads(), ports, {c.pid for c in me.children(recursive=True)}
+
+
+def cycles(path, count, seed=0):
+    """Start, kill -9 at a random instant, close; what was left open before and after."""
+    rng = np.random.default_rng(seed)
+    before = None
+    for cycle in range(count + 3):
+        if cycle == 3:  # gRPC and numba keep some threads and files of their own from their first use on
+            before = resources()
+        killer = None
+        try:
+            env = None
+            env = UnityEnvironment(path, timeout_wait=10)
+            killer = threading.Timer(rng.uniform(0, 0.05), os.kill, (env.pid, signal.SIGKILL))
+            killer.start()
+            env.reset()
+            for _ in range(10**6):
+                env.step()
+        except UnityException:
+            pass
+        finally:
+            if killer is not None:
+                killer.join()
+            if env is not None:
+                start = time.monotonic()
+                env.close()
+                assert time.monotonic() - start < 5
+    return before, resources()
+
+
+def assert_nothing_leaked(before, after):
+    assert after[2] == before[2], "ports"
+    assert after[3] == set(), "processes"
+    assert after[1] <= before[1] + 2, ("threads", before[1], after[1])  # gRPC's own pool breathes
+    assert after[0] <= before[0] + 2, ("files", before[0], after[0])
+
+
+def test_nothing_is_left_behind_when_players_are_killed(puppet):
+    assert_nothing_leaked(*cycles(puppet("nothing"), 5))
+
+
+@pytest.mark.slow
+def test_two_hundred_killed_players_leave_nothing_behind(puppet):
+    before, after = cycles(puppet("nothing"), 200)
+    print("files, threads, ports, processes: before", before, "after", after)
+    assert_nothing_leaked(before, after)

@@ -1,0 +1,118 @@
+"""Official ML-Agents 1.1.0 against our players. Needs its own Pythons: `make interop` makes them.
+
+The official client keeps group ids and images as it got them, so every array must agree in every bit with the
+scene stepped in process under the same seed and actions, masked ones included.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tests.conftest import ROOT
+
+from touchline.envs.env import EnvRecipe
+from touchline.envs.scene_env import open_scene
+from touchline.player import build
+from touchline.scenes import SCENES
+from touchline.specs import ActionTuple
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="players are built on Linux so far"),
+]
+
+
+def official(variable, folder, what):
+    python = os.environ.get(variable, str(ROOT / folder / "bin" / "python"))
+    if not os.access(python, os.X_OK):
+        pytest.skip(f"official {what} is not here: run `make interop`, or name its Python in {variable}")
+    return python
+
+
+def played(python, player, seed, steps, areas, out):
+    script = ROOT / "tests" / "interop" / "official_client.py"
+    arguments = [python, script, player, str(seed), str(steps), str(areas), out]
+    subprocess.run(arguments, check=True, timeout=300, stdin=subprocess.DEVNULL)
+    return pickle.loads(out.read_bytes())
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_the_official_client_sees_the_scene_as_it_is(scene, tmp_path):
+    python = official("OFFICIAL_CLIENT_PYTHON", ".venv-official", "mlagents_envs")
+    session = played(python, build(scene, tmp_path), 3, 500, 1, tmp_path / "session.pickle")
+    with open_scene(EnvRecipe("scene", scene, seed=3)) as env:
+        env.reset()
+        for number, exchange in enumerate(session["exchanges"]):
+            for name, spec in env.behaviors.items():
+                if name not in exchange:  # unknown on the wire until its first agent
+                    assert not any(map(len, env.steps(name)))
+                    continue
+                decisions, terminals, continuous, discrete = exchange[name]
+                assert_agrees(env.steps(name), (decisions, terminals), (scene, number, name))
+                count, action = len(env.steps(name)[0]), spec.action_spec
+                if count:
+                    env.execute(
+                        name,
+                        ActionTuple(
+                            np.frombuffer(continuous, np.float32).reshape(count, action.continuous_size),
+                            np.frombuffer(discrete, np.int32).reshape(count, action.discrete_size),
+                        ),
+                    )
+            if number < 500:
+                env.step()
+        for name, shown in session["specs"].items():
+            spec = env.behaviors[name]
+            assert shown["observations"] == [
+                (list(o.shape), [int(p) for p in o.dimension_property], int(o.observation_type), o.name)
+                for o in spec.observation_specs
+            ]
+            assert shown["continuous"] == spec.action_spec.continuous_size
+            assert shown["branches"] == list(spec.action_spec.discrete_branches)
+
+
+def assert_agrees(here, there, where):
+    for steps, listed in zip(here, there, strict=True):
+        assert steps.agent_id.tolist() == listed["ids"], where
+        assert steps.reward.tobytes() == listed["rewards"], where
+        assert steps.group_id.tolist() == listed["groups"], where
+        assert steps.group_reward.tobytes() == listed["group_rewards"], where
+        assert [bool(i) for i in getattr(steps, "interrupted", ())] == listed["interrupted"], where
+        assert [np.ascontiguousarray(o).tobytes() for o in steps.obs] == listed["obs"], where
+
+
+CONFIG = """
+behaviors:
+  3DBall:
+    trainer_type: ppo
+    hyperparameters: {batch_size: 64, buffer_size: 12000, learning_rate: 0.0003, num_epoch: 3}
+    network_settings: {normalize: true, hidden_units: 128, num_layers: 2}
+    reward_signals: {extrinsic: {gamma: 0.99, strength: 1.0}}
+    max_steps: 20000
+    time_horizon: 1000
+    summary_freq: 12000
+"""
+
+
+def test_the_official_trainer_learns_from_a_player_and_writes_its_onnx(tmp_path):
+    import onnxruntime
+
+    python = official("OFFICIAL_LEARN_PYTHON", ".venv-official-learn", "mlagents-learn")
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    subprocess.run(
+        [
+            *(python, ROOT / "tests" / "interop" / "official_learn.py", tmp_path / "config.yaml"),
+            *("--env", build("3DBall", tmp_path), "--run-id", "official", "--results-dir", tmp_path / "results"),
+            *("--base-port", "6205", "--seed", "1", "--no-graphics", "--torch-device", "cpu"),
+        ],
+        check=True,
+        timeout=900,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"},
+    )
+    model = tmp_path / "results" / "official" / "3DBall.onnx"
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    (actions,) = session.run(["continuous_actions"], {"obs_0": np.zeros((1, 8), np.float32)})
+    assert actions.shape == (1, 2)

@@ -1,0 +1,129 @@
+"""A scene as a player: what comes over the wire is what the scene does in process, bit for bit."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from touchline.envs.env import EnvRecipe, make
+from touchline.errors import UsageError
+from touchline.player import build, executed, main
+from touchline.scenes import SCENES, scene_class
+from touchline.specs import ActionSpec, ActionTuple
+from touchline.testing import allowed_actions, check_env
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="players are built on Linux so far")
+
+
+@pytest.fixture(scope="session")
+def builds(tmp_path_factory):
+    return tmp_path_factory.mktemp("builds")
+
+
+def assert_same_exchanges(scene, builds, exchanges, num_areas=None, parameters=None):
+    """Step a scene in process and as a player with the same actions; every array must agree in every bit."""
+    path = build(scene, builds)
+    rng = np.random.default_rng(1)
+    parameters = parameters or {}
+    with (
+        make(EnvRecipe("scene", scene, num_areas, 5, parameters)) as here,
+        make(EnvRecipe("unity", str(path), num_areas, 5, parameters, {"timeout_wait": 30})) as there,
+    ):
+        here.reset()
+        there.reset()
+        for number in range(exchanges):
+            for name, spec in here.behaviors.items():
+                pairs = zip(here.steps(name), _steps(there, name, here.steps(name)), strict=True)
+                for left, right in pairs:
+                    assert_same_bits(left, right, (scene, number, name))
+                decisions = here.steps(name)[0]
+                if len(decisions):
+                    actions = allowed_actions(spec.action_spec, decisions, rng, extent=1.5)
+                    here.set_actions(name, actions)
+                    there.set_actions(name, actions)
+            here.step()
+            there.step()
+        shown = dict(there.behaviors)
+        assert shown == {name: spec for name, spec in here.behaviors.items() if name in shown}
+        assert there.package_version == "3.0.0"
+
+
+def _steps(env, name, otherwise):
+    """A behavior without agents so far is unknown to whoever listens on the wire."""
+    if name not in env.behaviors:
+        assert not any(map(len, otherwise))
+        return otherwise
+    return env.steps(name)
+
+
+def assert_same_bits(left, right, where):
+    for key in ("reward", "agent_id", "group_id", "group_reward", "interrupted"):
+        if hasattr(left, key):
+            a, b = getattr(left, key), getattr(right, key)
+            assert (a.dtype, a.tobytes()) == (b.dtype, b.tobytes()), (*where, key)
+    for sensor, (a, b) in enumerate(zip(left.obs, right.obs, strict=True)):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape), (*where, sensor)
+        assert a.tobytes() == b.tobytes(), (*where, sensor)
+    for a, b in zip(getattr(left, "action_mask", None) or (), getattr(right, "action_mask", None) or (), strict=False):
+        np.testing.assert_array_equal(a, b, str(where))
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_player_plays_its_scene_bit_for_bit(scene, builds):
+    assert_same_exchanges(scene, builds, 60, num_areas=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_player_plays_its_scene_bit_for_bit_for_a_thousand_exchanges(scene, builds):
+    assert_same_exchanges(scene, builds, 1000)
+
+
+def test_parameters_arrive(builds):
+    assert_same_exchanges("3DBall", builds, 30, 3, {"gravity": 4.0, "scale": 1.5})
+
+
+@pytest.mark.slow
+def test_a_player_keeps_the_contract_of_an_env(builds):
+    check_env(EnvRecipe("unity", str(build("3DBall", builds)), 2), 60)
+
+
+def test_num_areas_of_one_means_the_scenes_own_number(builds):
+    for asked, expected in ((None, scene_class("3DBall").unity_areas), (5, 5)):
+        with make(EnvRecipe("unity", str(build("3DBall", builds)), asked)) as env:
+            env.reset()
+            assert len(env.steps("3DBall?team=0")[0]) == expected
+
+
+def test_any_action_at_all_is_executed():
+    spec = ActionSpec(2, (3,))
+    done = executed(spec, ActionTuple(np.array([[np.nan, 9.0], [np.inf, 0]]), np.array([[-1], [7]])))
+    assert done.continuous[0].tolist() == [0, 9]
+    assert np.isfinite(done.continuous).all()
+    assert done.discrete.tolist() == [[0], [0]]
+
+
+def test_build_refuses_what_is_no_scene_and_a_folder_it_cannot_write(tmp_path):
+    with pytest.raises(UsageError, match="did you mean '3DBall'"):
+        build("3DBal", tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write the player"):
+        build("3DBall", tmp_path / "file")
+
+
+def test_a_player_without_a_port_has_nobody_to_play_with(capsys):
+    assert main(["3DBall", "-batchmode", "-nographics"]) == 2
+    assert "no --mlagents-port" in capsys.readouterr().err
+
+
+def test_a_player_whose_python_is_gone_leaves_quietly(builds, tmp_path):
+    path = build("Basic", builds)
+    done = subprocess.run(
+        [path, "-nographics", "-batchmode", "--mlagents-port", "1", "-logFile", tmp_path / "log", "--other", "x"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert "connecting to port 1" in (tmp_path / "log").read_text()
