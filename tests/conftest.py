@@ -3,7 +3,12 @@
 import os
 from pathlib import Path
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is loaded: spinning threads cost 5-50x
+
 import pytest
+import torch
+
+torch.set_num_threads(1)
 
 ROOT = Path(__file__).parent.parent
 

@@ -26,14 +26,29 @@ _HOME = {
     "make": "envs.env",
     "Slots": "envs.slots",
     "SlotRows": "envs.slots",
+    "make_gymnasium": "adapters.to_gymnasium",
+    "make_pettingzoo": "adapters.to_pettingzoo",
+    "make_torchrl": "adapters.to_torchrl",
 }
+_EXTRAS = {"gymnasium": "gymnasium", "pettingzoo": "pettingzoo", "torchrl": "torchrl", "tensordict": "torchrl"}
+"""Module of another library -> the extra that installs it."""
 __all__ = ["__version__", *_HOME]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'touchline' has no attribute {name!r}")
-    return getattr(import_module(f"touchline.{_HOME[name]}"), name)
+    try:
+        return getattr(import_module(f"touchline.{_HOME[name]}"), name)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        from touchline.errors import MissingError
+
+        raise MissingError(
+            f"{name} needs {error.name}, which is not installed: pip install 'touchline[{extra}]'"
+        ) from error
 
 
 def __dir__() -> list[str]:

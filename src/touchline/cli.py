@@ -29,7 +29,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Env = Annotated[str, typer.Argument(metavar="ENV", help="An embedded scene's name, such as 3DBall.")]
+microrts = typer.Typer(help="The MicroRTS engine.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(microrts, name="microrts")
+
+Env = Annotated[
+    str,
+    typer.Argument(
+        metavar="ENV", help="An embedded scene's name, such as 3DBall, or microrts:TASK_OR_MAP?option=value&..."
+    ),
+]
 Areas = Annotated[
     int | None, typer.Option("--num-areas", min=1, help="Areas in the world; default: Unity's own number.")
 ]
@@ -128,11 +136,10 @@ def train(
     from touchline.envs.env import EnvRecipe
     from touchline.training.trainer import train as run
 
-    if Path(config).suffix in (".yaml", ".yml"):
+    if Path(config).suffix in (".yaml", ".yml") and not settings.env_settings.env_path:
         raise UsageError("a YAML file needs a world: worlds other than a preset's own scene come with the wire")
-    recipe = EnvRecipe(
-        "scene",
-        Path(config).stem,
+    recipe = EnvRecipe.parse(
+        settings.env_settings.env_path or Path(config).stem,
         num_areas=settings.env_settings.num_areas,
         parameters=settings.environment_parameters,
     )
@@ -156,6 +163,10 @@ def evaluate(
     episodes: Annotated[
         int, typer.Option("--episodes", min=1, help="Episodes per behavior; games where there are groups.")
     ] = 100,
+    opponents: Annotated[
+        str | None,
+        typer.Option("--opponents", metavar="A,B,...", help="MicroRTS: play the episodes against each of these bots."),
+    ] = None,
     deterministic: Deterministic = False,
     seed: Seed = 0,
     num_areas: Areas = None,
@@ -163,6 +174,15 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Figures as JSON on standard output.")] = False,
 ) -> None:
     """Measure a policy: mean return with its confidence interval over a fixed quota of episodes per agent."""
+    if opponents is not None:
+        from touchline.training.opponents import evaluate_opponents, format_table
+
+        recipe = _recipe(env, num_areas, seed, parameters)
+        table = evaluate_opponents(recipe, policy, opponents.split(","), episodes, seed, deterministic=deterministic)
+        _say(format_table(table))
+        if as_json:
+            _give({"scene": env, "policy": ", ".join(policy), **table})
+        return
     from touchline.envs.env import make
     from touchline.envs.slots import Slots
     from touchline.policies.policy import load_policies
@@ -310,6 +330,19 @@ def bench(
     if what not in BENCHES:
         raise UsageError(f"no benchmark {what!r}; benchmarks: {', '.join(BENCHES)}")
     _give(BENCHES[what](scene or None, _say))
+
+
+@microrts.command()
+def fetch(
+    bots: Annotated[
+        bool, typer.Option("--bots", help="Also the competition bots' jars, which carry no licence text.")
+    ] = False,
+) -> None:
+    """Fill the cache with the engine (GPL-3.0) from the package index that pip uses; its hash is checked."""
+    from touchline.envs.microrts.engine import fetch as fill
+
+    engine = fill(bots=bots)
+    _say(f"engine, {len(engine.maps)} maps and {len(engine.bot_jars)} bot jars in {engine.folder}")
 
 
 def main() -> None:

@@ -1,22 +1,31 @@
-"""Films of a policy at play, drawn by the scene itself."""
+"""Films of a policy at play, drawn by the world itself."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import imageio_ffmpeg
 import numpy as np
 
 from touchline.envs.env import Env
-from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.policies.policy import load_policies
 
-SLOWEST_FPS, FASTEST_FPS = 5, 50
-"""A scene that decides at every step is slowed down to what an eye can follow."""
+
+@runtime_checkable
+class Filmable(Protocol):
+    """What a world that can be filmed has, besides `render`."""
+
+    @property
+    def film_rate(self) -> tuple[float, int]:
+        """Pictures per second of film, and after how many of the world's small steps each is taken."""
+
+    def watched(self, look: Callable[[], None], every: int = 1) -> AbstractContextManager[None]:
+        """While this lasts, call `look` after every so many small steps."""
 
 
 def film(
@@ -30,20 +39,19 @@ def film(
     deterministic: bool = False,
     seed: int = 0,
 ) -> None:
-    """Film one area for so many seconds of simulated time, one picture per physics step, into an mp4 file.
+    """Film one area for so many seconds into an mp4 file.
 
     `size` is (width, height); video wants even numbers. Raises a UsageError for a world that cannot be drawn.
     """
-    if not isinstance(env, SceneEnv):
-        raise UsageError("only embedded scenes can be recorded: a Unity player draws in its own window")
+    if not isinstance(env, Filmable):
+        raise UsageError("this world cannot be recorded: a Unity player draws in its own window")
     if path.suffix != ".mp4":
         raise UsageError(f"{path}: expected a file name that ends in .mp4")
     width, height = (n + n % 2 for n in size)
     slots = Slots(env)
     rows = slots.reset(seed)
     policies = load_policies(sources, slots.behaviors, deterministic=deterministic, seed=seed)
-    physics_fps = 1.0 / env.scene.seconds_per_step
-    fps = SLOWEST_FPS if env.scene.academy.decision_period == 1 else min(physics_fps, FASTEST_FPS)
+    fps, every = env.film_rate
     first = env.render(area, width, height)
     path.parent.mkdir(parents=True, exist_ok=True)
     writer: Any = imageio_ffmpeg.write_frames(
@@ -51,8 +59,7 @@ def film(
     )
     writer.send(None)
     frames = [first]
-    steps_per_frame = max(1, round(physics_fps / fps)) if fps != SLOWEST_FPS else 1
-    with env.watched(lambda: frames.append(env.render(area, width, height)), every=steps_per_frame):
+    with env.watched(lambda: frames.append(env.render(area, width, height)), every=every):
         try:
             remaining = round(seconds * fps)
             while remaining > 0:

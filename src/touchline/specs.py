@@ -68,10 +68,15 @@ class ObservationSpec:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """How many continuous actions an agent takes, and how many choices each discrete branch offers."""
+    """How many continuous actions an agent takes, and how many choices each discrete branch offers.
+
+    `staged`: what the later branches allow depends on what the first one chose (which unit? then: which of its
+    orders?). Steps of such agents carry a second-stage mask besides the flat one.
+    """
 
     continuous_size: int = 0
     discrete_branches: tuple[int, ...] = ()
+    staged: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "discrete_branches", tuple(int(n) for n in self.discrete_branches))
@@ -79,6 +84,8 @@ class ActionSpec:
             raise UsageError(f"continuous_size must be 0 or more, got {self.continuous_size}")
         if any(n < 1 for n in self.discrete_branches):
             raise UsageError(f"every branch needs 1 choice or more, got {self.discrete_branches}")
+        if self.staged and len(self.discrete_branches) < 2:
+            raise UsageError(f"staged actions need two discrete branches or more, got {self.discrete_branches}")
 
     @property
     def discrete_size(self) -> int:
@@ -89,6 +96,12 @@ class ActionSpec:
     def mask_size(self) -> int:
         """The number of choices of all branches together: the width of a flat action mask."""
         return sum(self.discrete_branches)
+
+    @property
+    def second_mask_shape(self) -> tuple[int, int] | None:
+        """First branch's choices and all later branches' together, or None when the masks are not staged."""
+        first = self.discrete_branches[0] if self.staged else 0
+        return (first, self.mask_size - first) if self.staged else None
 
     def is_continuous(self) -> bool:
         """Whether there are continuous actions and no others."""

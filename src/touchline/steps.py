@@ -7,15 +7,51 @@ meaning follow ML-Agents' low-level Python API (`mlagents_envs.base_env`, 1.1.0)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from touchline.specs import BehaviorSpec
+
+
+class BranchMasks(Sequence[NDArray[np.bool_]]):
+    """Masks of all branches side by side in one array, read as one array [N, choices] per branch.
+
+    For worlds with very many branches (MicroRTS orders every cell of a map), where a list would cost more than
+    the game.
+    """
+
+    def __init__(self, flat: NDArray[np.bool_], ends: Sequence[int]) -> None:
+        """`ends`: for each branch, how many columns it and the branches before it take."""
+        self.flat = flat
+        """[N, choices of all branches], True = forbidden."""
+        self._ends = ends
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, branch: int) -> NDArray[np.bool_]: ...
+
+    @overload
+    def __getitem__(self, branch: slice) -> list[NDArray[np.bool_]]: ...
+
+    def __getitem__(self, branch: int | slice) -> NDArray[np.bool_] | list[NDArray[np.bool_]]:
+        if isinstance(branch, slice):
+            return [self[i] for i in range(*branch.indices(len(self)))]
+        if not -len(self) <= branch < len(self):
+            raise IndexError(branch)
+        branch %= len(self)
+        return self.flat[:, self._ends[branch - 1] if branch else 0 : self._ends[branch]]
+
+
+def flat_mask(masks: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    """[N, choices of all branches], True = forbidden; not a copy where none is needed."""
+    return masks.flat if isinstance(masks, BranchMasks) else np.concatenate(masks, axis=1)
 
 
 @dataclass(frozen=True)
@@ -48,15 +84,18 @@ class DecisionSteps(Mapping[int, DecisionStep]):
 
     `obs` one array [N, *shape] per sensor · `reward` float32 [N] since the agent's last decision ·
     `agent_id` int32 [N] · `action_mask` one bool [N, choices] per branch, True = forbidden, or None ·
-    `group_id` int32 [N], 0 = no group · `group_reward` float32 [N].
+    `group_id` int32 [N], 0 = no group · `group_reward` float32 [N] · `second_mask` of staged actions only:
+    bool [N, first branch, choices of the later ones], what these may not choose once the first has chosen.
+    `action_mask` then holds for the later branches what no choice of the first would allow.
     """
 
     obs: list[NDArray[Any]]
     reward: NDArray[np.float32]
     agent_id: NDArray[np.int32]
-    action_mask: list[NDArray[np.bool_]] | None
+    action_mask: Sequence[NDArray[np.bool_]] | None
     group_id: NDArray[np.int32]
     group_reward: NDArray[np.float32]
+    second_mask: NDArray[np.bool_] | None = None
 
     @cached_property
     def agent_id_to_index(self) -> dict[int, int]:

@@ -17,22 +17,22 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.envs.actions import random_allowed
 from touchline.envs.env import Env, EnvRecipe, make
 from touchline.envs.slots import SlotRows, Slots
 from touchline.parameters import ParameterValue
 from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec, ObservationSpec
-from touchline.steps import DecisionSteps, TerminalSteps
+from touchline.steps import BranchMasks, DecisionSteps, TerminalSteps, flat_mask
 
 
 def allowed_actions(
     spec: ActionSpec, decisions: DecisionSteps, rng: np.random.Generator, extent: float = 1.0
 ) -> ActionTuple:
     """Random actions for these agents, uniform over what their masks allow."""
-    actions = spec.random_action(len(decisions), rng)
-    discrete = actions.discrete.copy()
-    for branch, forbidden in enumerate(decisions.action_mask or ()):
-        discrete[:, branch] = np.argmax(np.where(forbidden, -1.0, rng.random(forbidden.shape)), axis=1)
-    return ActionTuple(actions.continuous * np.float32(extent), discrete)
+    allowed = None if decisions.action_mask is None else ~flat_mask(decisions.action_mask)
+    second = None if decisions.second_mask is None else ~decisions.second_mask
+    actions = random_allowed(spec, allowed, second, len(decisions), rng)
+    return ActionTuple(actions.continuous * np.float32(extent), actions.discrete)
 
 
 def play_randomly(env: Env, exchanges: int, seed: int = 0) -> list[dict[str, NDArray[Any]]]:
@@ -111,13 +111,7 @@ def check_slots(env: Env, steps: int, seed: int = 0, on_rows: Callable[[str, Slo
 
 def random_slot_actions(spec: BehaviorSpec, rows: SlotRows, rng: np.random.Generator) -> ActionTuple:
     """Random actions [N, ...] for all slots, uniform over what their masks allow."""
-    actions = spec.action_spec.random_action(len(rows), rng)
-    discrete = actions.discrete.copy()
-    if rows.action_mask is not None:
-        ends = np.cumsum(spec.action_spec.discrete_branches)[:-1]
-        for branch, allowed in enumerate(np.split(rows.action_mask, ends, axis=1)):
-            discrete[:, branch] = np.argmax(np.where(allowed, rng.random(allowed.shape), -1.0), axis=1)
-    return ActionTuple(actions.continuous, discrete)
+    return random_allowed(spec.action_spec, rows.action_mask, rows.second_mask, len(rows), rng)
 
 
 class Ledger:
@@ -355,6 +349,8 @@ def _arrays_of(steps: DecisionSteps | TerminalSteps) -> list[tuple[str, NDArray[
     for key, value in vars(steps).items():
         if isinstance(value, np.ndarray):
             arrays.append((key, value))
+        elif isinstance(value, BranchMasks):
+            arrays.append((key, value.flat))
         elif isinstance(value, list):
             arrays += [(f"{key} {i}", part) for i, part in enumerate(value)]
     return arrays

@@ -87,15 +87,23 @@ class EnvRecipe:
 
     @staticmethod
     def parse(env: str | EnvRecipe, **changes: Any) -> EnvRecipe:
-        """A recipe from an ENV as people type it: a scene's name, a player's path, `editor`, or a recording."""
-        recipe = env if isinstance(env, EnvRecipe) else EnvRecipe(_world_of(env), env)
-        return replace(recipe, **changes)
+        """A recipe from an ENV as people type it.
+
+        That is a scene's name, a player's path, `editor`, a recording, or `microrts:TASK_OR_MAP?option=value&...`.
+        """
+        if isinstance(env, EnvRecipe):
+            return replace(env, **changes)
+        if env.startswith("microrts:"):
+            target, _, query = env.removeprefix("microrts:").partition("?")
+            return replace(EnvRecipe("microrts", target, options=_options(env, query)), **changes)
+        return replace(EnvRecipe(_world_of(env), env), **changes)
 
 
 WORLDS = {
     "scene": "scene_env:open_scene",
     "unity": "unity_env:open_unity",
     "recording": "recorded_env:open_recording",
+    "microrts": "microrts.microrts_env:open_microrts",
 }
 """World -> module and function(recipe) -> Env; imported only when made."""
 
@@ -109,6 +117,17 @@ def _world_of(env: str) -> str:
     path = Path(env)
     looks_like_path = "/" in env or "\\" in env or path.suffix in (".x86_64", ".x86", ".exe", ".app")
     return "unity" if env not in SCENES and (looks_like_path or path.exists()) else "scene"
+
+
+def _options(env: str, query: str) -> dict[str, str]:
+    """The options behind the question mark: name=value, joined by &."""
+    options = {}
+    for part in query.split("&") if query else ():
+        name, equals, value = part.partition("=")
+        if not (name and equals and value):
+            raise UsageError(f"{env}: expected option=value&option=value after the question mark, got {part!r}")
+        options[name] = value
+    return options
 
 
 def make(recipe: EnvRecipe | str) -> Env:

@@ -7,6 +7,7 @@ from typing import Any
 
 from touchline.envs.env import Env
 from touchline.protocol.recording import describe_behaviors
+from touchline.specs import ActionSpec
 
 
 def described(env: Env) -> dict[str, Any]:
@@ -18,19 +19,24 @@ def told(env: Env) -> Iterator[str]:
     """Lines for people: specs, and who decides first with what in view."""
     for name, spec in env.behaviors.items():
         action = spec.action_spec
-        yield f"{name}: {action.continuous_size} continuous actions, branches {list(action.discrete_branches)}"
+        yield f"{name}: {action.continuous_size} continuous actions, branches {branches_text(action)}"
         decisions, terminals = env.steps(name)
         for sensor, obs in zip(spec.observation_specs, decisions.obs, strict=True):
             kind = "/".join(p.name.lower() if p.name else str(int(p)) for p in sensor.dimension_property)
-            seen = (
-                f"first values {[round(float(v), 3) for v in obs[0].ravel()[:6]]}"
-                if len(obs)
-                else "nobody sees it yet"
-            )
+            first = [round(float(value), 3) for value in obs[:1].ravel()[:6]]
+            seen = f"first values {first}" if first else "nobody sees it yet"
             yield f"  {sensor.name or 'unnamed'} {list(sensor.shape)} ({kind}): {seen}"
         ids, groups = decisions.agent_id.tolist(), sorted(set(decisions.group_id.tolist()))
         who = f"ids {_shortened(ids)}, groups {_shortened(groups)}"
         yield f"  first exchange: {len(ids)} decide ({who}), {len(terminals)} ended"
+
+
+def branches_text(action: ActionSpec) -> str:
+    """The branches' sizes, shortened where there are very many."""
+    staged = ", the later ones' masks depend on the first" if action.staged else ""
+    if len(action.discrete_branches) <= 12:
+        return f"{list(action.discrete_branches)}{staged}"
+    return f"{len(action.discrete_branches)} of sizes {_shortened(list(action.discrete_branches))}{staged}"
 
 
 def _shortened(numbers: list[int]) -> str:

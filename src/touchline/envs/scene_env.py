@@ -19,6 +19,9 @@ from touchline.scenes.scene import Scene
 from touchline.specs import ActionTuple, BehaviorSpec
 from touchline.steps import DecisionSteps, Exchange, TerminalSteps
 
+_SLOW_FPS, _FASTEST_FPS = 5, 50
+"""A scene that decides at every step is slowed down to what an eye can follow."""
+
 
 def open_scene(recipe: EnvRecipe) -> SceneEnv:
     """The world "scene". Options: `num_threads`, simulation threads (0: all processors, the default)."""
@@ -58,6 +61,11 @@ class SceneEnv:
             self.scene.set_parameter(name, value)
 
     def reset(self, seed: int | None = None, parameters: Mapping[str, ParameterValue] | None = None) -> None:
+        """With a seed, the start of that world; without, what Unity does on RESET.
+
+        That is new episodes, in which every agent does nothing (zeros) for one physics step before it decides
+        (seen in recorded sessions).
+        """
         scene, academy = self.scene, self.scene.academy
         self.set_parameters(parameters or {})
         seed, self._seed = (self._seed if seed is None else seed), None
@@ -65,10 +73,12 @@ class SceneEnv:
             scene.streams.restart(seed)
             academy.restart()
             scene.restart()
+            scene.begin_episodes(np.flatnonzero(academy.enabled))
+            self._receive(academy.collect(scene))
         else:
             academy.restart_clock()
-        scene.begin_episodes(np.flatnonzero(academy.enabled))
-        self._receive(academy.collect(scene))
+            scene.begin_episodes(np.flatnonzero(academy.enabled))
+            self._receive(academy.advance(scene))
 
     def set_actions(self, behavior: str, actions: ActionTuple) -> None:
         decisions, _ = self.steps(behavior)
@@ -131,6 +141,15 @@ class SceneEnv:
         if not 0 <= area < self.num_areas:
             raise UsageError(f"{self.scene.name}: area must be 0 to {self.num_areas - 1}, got {area}")
         return self.scene.render(area, width, height)
+
+    @property
+    def film_rate(self) -> tuple[float, int]:
+        """Pictures per second of film, and physics steps per picture: simulated time, where an eye can follow it."""
+        if self.scene.academy.decision_period == 1:
+            return _SLOW_FPS, 1
+        physics_fps = 1.0 / self.scene.seconds_per_step
+        fps = min(physics_fps, _FASTEST_FPS)
+        return fps, max(1, round(physics_fps / fps))
 
     @contextmanager
     def watched(self, look: Callable[[], None], every: int = 1) -> Iterator[None]:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from touchline.envs.env import Env
 from touchline.errors import RunError, UsageError
 from touchline.specs import ActionTuple, BehaviorSpec, DimensionProperty, ObservationSpec
-from touchline.steps import DecisionSteps, TerminalSteps
+from touchline.steps import DecisionSteps, TerminalSteps, flat_mask
 
 MAX_EXCHANGES_WITHOUT_DECISION = 100_000
 """A world that sends only ends for this long will not ask for a decision any more."""
@@ -71,6 +71,8 @@ class SlotRows:
     """[K] the slots in which a life ended, in order of the ends."""
     final_obs: tuple[NDArray[Any], ...]
     """[K, *shape] per sensor: the true last observations of those lives."""
+    second_mask: NDArray[np.bool_] | None = None
+    """Staged actions only: [N, first branch, choices of the later ones], True = allowed after that first choice."""
 
     def __len__(self) -> int:
         return len(self.deciding)
@@ -251,6 +253,8 @@ class _Table:
         self._obs = [np.zeros((size, *o.shape), np.float32) for o in sensors]
         branches = spec.action_spec.mask_size
         self._mask = np.ones((size, branches), np.bool_) if branches else None
+        staged = spec.action_spec.second_mask_shape
+        self._second_mask = np.ones((size, *staged), np.bool_) if staged else None
         self._index()
 
     @property
@@ -358,6 +362,7 @@ class _Table:
             env_index=np.where(present, env_index, -1).astype(np.int32),
             final_slot=np.concatenate(final).astype(np.int32) if final else np.zeros(0, np.int32),
             final_obs=tuple(np.concatenate(parts) for parts in final_obs),
+            second_mask=None if self._second_mask is None else self._second_mask.copy(),
         )
 
     def _close(self, slots: NDArray[np.intp], reward: NDArray[np.float32], group: NDArray[np.float32]) -> None:
@@ -411,6 +416,9 @@ class _Table:
         self._obs_is_shared = False
         if self._mask is not None:
             self._mask = np.concatenate([self._mask, np.ones((extra, self._mask.shape[1]), np.bool_)])
+        if self._second_mask is not None:
+            more = np.ones((extra, *self._second_mask.shape[1:]), np.bool_)
+            self._second_mask = np.concatenate([self._second_mask, more])
         self._row = self._row.widened(extra)
         return np.arange(size, size + extra)
 
@@ -425,7 +433,9 @@ class _Table:
                 mine[slots] = theirs
         if self._mask is not None:
             masks = steps.action_mask
-            self._mask[slots] = ~np.concatenate(masks, axis=1) if masks else True
+            self._mask[slots] = ~flat_mask(masks) if masks else True
+        if self._second_mask is not None:
+            self._second_mask[slots] = True if steps.second_mask is None else ~steps.second_mask
 
     def _blank(self, slots: NDArray[np.intp]) -> None:
         self._own_obs()
@@ -433,6 +443,8 @@ class _Table:
             mine[slots] = 0.0
         if self._mask is not None:
             self._mask[slots] = True
+        if self._second_mask is not None:
+            self._second_mask[slots] = True
 
     def _own_obs(self) -> None:
         """Before writing: rows handed out earlier keep their arrays."""

@@ -22,7 +22,7 @@ from torch import Tensor
 from touchline.envs.slots import SlotRows
 from touchline.errors import UsageError
 from touchline.policies.distributions import to_environment
-from touchline.policies.networks import ActorCritic
+from touchline.policies.structured import make_network
 from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 FORMAT = "touchline-1"
@@ -79,7 +79,11 @@ def spec_from_json(value: Mapping[str, Any]) -> BehaviorSpec:
         for o in value["observation_specs"]
     )
     action = value["action_spec"]
-    return BehaviorSpec(sensors, ActionSpec(action["continuous_size"], tuple(action["discrete_branches"])))
+    return BehaviorSpec(sensors, _action_spec(action))
+
+
+def _action_spec(value: Mapping[str, Any]) -> ActionSpec:
+    return ActionSpec(value["continuous_size"], tuple(value["discrete_branches"]), value.get("staged", False))
 
 
 class CheckpointPolicy:
@@ -89,7 +93,7 @@ class CheckpointPolicy:
         self.path = Path(path)
         tensors, about = read_checkpoint(self.path)
         self.spec = spec_from_json(about["spec"])
-        self.network = ActorCritic(self.spec, **about["network"])
+        self.network = make_network(self.spec, **about["network"])
         weights = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
         self.network.load_state_dict(weights)
         self._deterministic = deterministic
@@ -108,7 +112,8 @@ class CheckpointPolicy:
         """Actions [N, ...] for all slots; only those of deciding ones matter."""
         obs = torch.from_numpy(np.concatenate(rows.obs, axis=1))
         allowed = None if rows.action_mask is None else torch.from_numpy(rows.action_mask)
-        distribution = self.network.distribution(self.network.normalized(obs), allowed)
+        second = () if rows.second_mask is None else (torch.from_numpy(rows.second_mask),)
+        distribution = self.network.distribution(self.network.normalized(obs), allowed, *second)
         continuous, discrete = distribution.mode() if self._deterministic else distribution.sample(self._generator)
         return ActionTuple(to_environment(continuous).numpy(), discrete.numpy())
 

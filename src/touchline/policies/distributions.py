@@ -49,8 +49,8 @@ class ActionDistribution:
             total = total + log_probs.gather(1, discrete[:, branch : branch + 1])[:, 0]
         return total
 
-    def entropy(self) -> Float[Tensor, ""]:
-        """Mean over the agents, in nats."""
+    def entropy(self, discrete: Int[Tensor, "B D"] | None = None) -> Float[Tensor, ""]:  # noqa: ARG002
+        """Mean over the agents, in nats. The choices made matter to staged actions only; here all are independent."""
         total = (self.log_std + (0.5 + _LOG_SQRT_2PI)).sum()
         for log_probs in self.log_probs:
             total = total - (torch.exp(log_probs) * log_probs).sum(dim=1).mean()

@@ -8,7 +8,7 @@ Sizes, activations and first weights follow ML-Agents 1.1.0 (`torch_entities/{la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -131,7 +131,7 @@ class TwinMLP(nn.Module):
         self.biases.append(torch.zeros(2, 1, outputs))
 
     def forward(self, x: Float[Tensor, "B I"]) -> tuple[Float[Tensor, "B P"], Float[Tensor, " B"]]:
-        later = [p for pair in zip(self.weights, self.biases, strict=True) for p in pair]
+        later = [p for pair in self._later for p in pair]
         outputs, value = _TwinMLPFunction.apply(x, self.first_weight, self.first_bias, *later)  # type: ignore[no-untyped-call]
         return outputs, value
 
@@ -139,9 +139,15 @@ class TwinMLP(nn.Module):
         """One of the two networks alone."""
         columns = slice(which * self.hidden, (which + 1) * self.hidden)
         h = torch.addmm(self.first_bias[columns], x, self.first_weight[:, columns])
-        for weight, bias in zip(self.weights, self.biases, strict=True):
+        for weight, bias in self._later:
             h = torch.addmm(bias[which], nn.functional.silu(h), weight[which])
         return h
+
+    @property
+    def _later(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Weight and bias of every layer but the first; a ParameterList is slow to walk."""
+        weights, biases = self.weights._parameters, self.biases._parameters
+        return zip(weights.values(), biases.values(), strict=True)  # type: ignore[arg-type]
 
 
 class _TwinMLPFunction(torch.autograd.Function):

@@ -14,7 +14,9 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from torch import nn
 
+from touchline.errors import UsageError
 from touchline.policies.checkpoints import write_whole
 from touchline.policies.distributions import CONTINUOUS_LIMIT
 from touchline.policies.networks import ACTOR, NORMALIZED_LIMIT, ActorCritic
@@ -26,8 +28,10 @@ API_VERSION = 3
 _FORBIDDEN = 1e8
 
 
-def export_onnx(network: ActorCritic, path: Path) -> None:
-    """Write the policy of `network`; the value function stays behind."""
+def export_onnx(network: nn.Module, path: Path) -> None:
+    """Write the policy of `network` without its value function. Raises a UsageError for what Unity cannot load."""
+    if not isinstance(network, ActorCritic):
+        raise UsageError("policies over boards have no ONNX form that Unity could load; use the checkpoint")
     write_whole(path, build_onnx(network).SerializeToString())
 
 

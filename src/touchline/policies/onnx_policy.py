@@ -48,7 +48,7 @@ class OnnxPolicy:
         self._inputs = {i.name: i.shape for i in self._session.get_inputs()}
         self._outputs = [o.name for o in self._session.get_outputs()]
         self.api_version = int(self._constant("version_number", 0))
-        self._memory_size = int(self._constant("memory_size", 0))
+        self.memory_size = int(self._constant("memory_size", 0))
         self._memory: NDArray[np.float32] | None = None
         if self.api_version not in (2, 3):
             raise UsageError(
@@ -119,15 +119,15 @@ class OnnxPolicy:
 
     def _recall(self, rows: SlotRows, slots: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
         """The memories [K, 1, M] of these slots; zeros at the begin of a life."""
-        if not self._memory_size:
+        if not self.memory_size:
             return {}
         if self._memory is None:
-            self._memory = np.zeros((len(rows), 1, self._memory_size), np.float32)
+            self._memory = np.zeros((len(rows), 1, self.memory_size), np.float32)
         if len(rows) > len(self._memory):
-            extra = np.zeros((len(rows) - len(self._memory), 1, self._memory_size), np.float32)
+            extra = np.zeros((len(rows) - len(self._memory), 1, self.memory_size), np.float32)
             self._memory = np.concatenate([self._memory, extra])
         self._memory[: len(rows)][rows.begins] = 0.0
-        memory, half = self._memory[slots], self._memory_size // 2
+        memory, half = self._memory[slots], self.memory_size // 2
         halves = {"recurrent_in_h": memory[:, :, :half], "recurrent_in_c": memory[:, :, half:]}
         return {k: v for k, v in ({"recurrent_in": memory} | halves).items() if k in self._inputs}
 
@@ -138,7 +138,7 @@ class OnnxPolicy:
             out = outputs["recurrent_out"]
         else:
             out = np.concatenate([outputs["recurrent_out_h"], outputs["recurrent_out_c"]], axis=-1)
-        self._memory[slots] = out.reshape(len(slots), 1, self._memory_size)
+        self._memory[slots] = out.reshape(len(slots), 1, self.memory_size)
 
     def _log_probs(self, spec: BehaviorSpec, outputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
         """One [K, choices] per branch; forbidden choices are as good as impossible."""

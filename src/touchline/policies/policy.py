@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from touchline.envs.actions import first_allowed, random_allowed
 from touchline.envs.slots import SlotRows
 from touchline.errors import UsageError
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
@@ -33,13 +34,7 @@ class RandomPolicy:
         """It fits every behavior."""
 
     def act(self, spec: BehaviorSpec, rows: SlotRows) -> ActionTuple:
-        actions = spec.action_spec.random_action(len(rows), self._rng)
-        if rows.action_mask is not None:
-            ends = np.cumsum(spec.action_spec.discrete_branches)[:-1]
-            for branch, allowed in enumerate(np.split(rows.action_mask, ends, axis=1)):
-                chance = np.where(allowed, self._rng.random(allowed.shape), -1.0)
-                actions.discrete[:, branch] = chance.argmax(axis=1)
-        return actions
+        return random_allowed(spec.action_spec, rows.action_mask, rows.second_mask, len(rows), self._rng)
 
 
 class ZeroPolicy:
@@ -51,9 +46,7 @@ class ZeroPolicy:
     def act(self, spec: BehaviorSpec, rows: SlotRows) -> ActionTuple:
         actions = spec.action_spec.empty_action(len(rows))
         if rows.action_mask is not None:
-            ends = np.cumsum(spec.action_spec.discrete_branches)[:-1]
-            for branch, allowed in enumerate(np.split(rows.action_mask, ends, axis=1)):
-                actions.discrete[:, branch] = allowed.argmax(axis=1)
+            return ActionTuple(actions.continuous, first_allowed(spec.action_spec, rows.action_mask, rows.second_mask))
         return actions
 
 

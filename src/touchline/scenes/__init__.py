@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -17,6 +15,15 @@ SCENES = {
     "3DBall": "ball_3d:Ball3D",
     "3DBallHard": "ball_3d:Ball3DHard",
     "Basic": "basic:Basic",
+    "GridFoodCollector": "grid_food_collector:GridFoodCollector",
+    "GridWorld": "grid_world:GridWorld",
+    "Pyramids": "pyramids:Pyramids",
+    "DungeonEscape": "dungeon_escape:DungeonEscape",
+    "Hallway": "hallway:Hallway",
+    "PushBlock": "push_block:PushBlock",
+    "WallJump": "wall_jump:WallJump",
+    "SoccerTwos": "soccer:SoccerTwos",
+    "StrikersVsGoalie": "soccer:StrikersVsGoalie",
 }
 """Unity's scene name -> module and class; imported only when made, since physics takes time to load."""
 
@@ -27,8 +34,6 @@ def scene_class(name: str) -> type[Scene]:
         near = difflib.get_close_matches(name, SCENES, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise UsageError(f"unknown scene {name!r}; {hint}scenes: {', '.join(SCENES)}")
-    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
-        os.environ.setdefault("MUJOCO_GL", "egl")  # MuJoCo reads it once, when it is first imported
     module, _, cls = SCENES[name].partition(":")
     found: type[Scene] = getattr(import_module(f"touchline.scenes.{module}"), cls)
     return found

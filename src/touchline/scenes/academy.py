@@ -217,8 +217,10 @@ class Academy:
 
     def _deciding(self) -> Agents:
         if self.clock % self.decision_period == 0:
-            return self._everyone if self.enabled.all() else np.flatnonzero(self.enabled)
-        return np.flatnonzero(self.enabled & self.requested) if self.requested.any() else self._everyone[:0]
+            all_here = np.count_nonzero(self.enabled) == self.enabled.size
+            return self._everyone if all_here else np.flatnonzero(self.enabled)
+        some = np.count_nonzero(self.requested)
+        return np.flatnonzero(self.enabled & self.requested) if some else self._everyone[:0]
 
     def _close_overdue(self, life: Life) -> None:
         if self.max_step and self.step_count.max() >= self.max_step:

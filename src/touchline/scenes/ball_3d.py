@@ -71,7 +71,11 @@ class Ball3D:
         self.academy = Academy({f"{self.name}?team=0": self._spec()}, num_areas, 1, max_step=MAX_STEP)
         self.streams = Streams(num_areas)
         self._parameters = ParameterReader(self.name, self.parameters, self.streams)
-        self._model = mujoco.MjModel.from_xml_path(str(Path(__file__).with_name("ball_3d.xml")))
+        spec = mujoco.MjSpec.from_file(str(Path(__file__).with_name("ball_3d.xml")))
+        self._drawing = Drawing(spec.compile())
+        for face in [geom for geom in spec.geoms if geom.group == 2]:
+            spec.delete(face)
+        self._model = spec.compile()
         # Threads cost more than they bring below about a hundred simulations a thread.
         threads = num_threads or max(1, num_areas // 128)
         self.batch = mujoco.batch.Batch(self._model, num_areas, threads)
@@ -80,7 +84,6 @@ class Ball3D:
         self._quaternion = np.zeros((num_areas, 4))  # the cube's, Unity's (x, y, z, w)
         self._mass, self._scale = np.ones(num_areas), np.ones(num_areas)
         self._gravity = np.full(num_areas, self.parameters["gravity"].default)
-        self._drawing = Drawing(self._model)
 
     @staticmethod
     def _spec() -> BehaviorSpec:
@@ -137,7 +140,7 @@ class Ball3D:
             self.begin_episodes(fallen)
 
     def step_physics(self) -> None:
-        self._pose_cubes()
+        self._mocap_quat[:, 0] = to_mujoco_quaternion(self._quaternion)
         self.batch.step()
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -149,8 +152,12 @@ class Ball3D:
         self._apply_physical_parameters()
 
     def render(self, area: int, width: int, height: int) -> NDArray[np.uint8]:
-        self._pose_cubes()
-        return self._drawing.picture(self.batch.get_data(area), width, height, self.batch.get_model(area))
+        model = self._drawing.model
+        model.geom("ball").size[0] = BALL_RADIUS_M * self._scale[area]
+        data = mujoco.MjData(model)
+        data.qpos[:] = self._qpos[area]
+        data.mocap_quat[0] = to_mujoco_quaternion(self._quaternion[area])
+        return self._drawing.picture(data, width, height)
 
     def close(self) -> None:
         self._drawing.close()
@@ -165,9 +172,6 @@ class Ball3D:
             "scale": self._scale,
             "gravity": self._gravity,
         }
-
-    def _pose_cubes(self) -> None:
-        self._mocap_quat[:, 0] = to_mujoco_quaternion(self._quaternion)
 
     def _read_ball(self, areas: Agents) -> None:
         old = self._mass[areas], self._scale[areas]

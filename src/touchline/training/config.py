@@ -143,7 +143,7 @@ class EnvSettings(_Part):
     """The world."""
 
     env_path: str | None = None
-    """Executable; None with an embedded scene's preset: that scene."""
+    """The world, as ENV on the command line; None with an embedded scene's preset: that scene."""
     num_areas: Whole | None = None
     """Areas in one world; None: as many as Unity's own scene has."""
     seed: int = -1

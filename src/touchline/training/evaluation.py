@@ -15,8 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.slots import SlotRows, Slots
+from touchline.errors import RunError
 from touchline.policies.policy import Policy
 from touchline.specs import base_name, team_of
+
+MAX_STEPS_WITHOUT_END = 100_000
 
 
 @dataclass
@@ -75,11 +78,16 @@ def evaluate(
     rows = slots.reset(seed)
     names = list(evaluated or rows)
     watches = {name: _Watch(rows[name], episodes) for name in names}
-    agent_steps = 0
+    agent_steps, idle = 0, 0
     while not all(watch.is_full() for watch in watches.values()):
         rows = slots.step({n: policies[n].act(slots.behaviors[n], row) for n, row in rows.items()})
         for name, watch in watches.items():
             watch.see(rows[name])
+        idle = 0 if any(len(row.final_slot) for row in rows.values()) else idle + 1
+        if idle > MAX_STEPS_WITHOUT_END:
+            raise RunError(
+                f"no episode ended within {MAX_STEPS_WITHOUT_END} decisions: this policy never finishes one"
+            )
         agent_steps += sum(int(row.closed.sum()) for row in rows.values())
     speed = agent_steps / (time.perf_counter() - started)
     behaviors: dict[str, Outcomes] = {}

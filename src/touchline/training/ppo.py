@@ -16,7 +16,7 @@ from torch import Tensor
 
 from touchline.envs.slots import SlotRows
 from touchline.policies.distributions import to_environment
-from touchline.policies.networks import ActorCritic
+from touchline.policies.structured import make_network
 from touchline.specs import ActionTuple, BehaviorSpec
 from touchline.training.config import BehaviorConfig
 from touchline.training.returns import generalized_advantage
@@ -118,7 +118,7 @@ class PPO:
         settings = config.network_settings
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.network = ActorCritic(
+            self.network = make_network(
                 spec,
                 hidden_units=settings.hidden_units,
                 num_layers=settings.num_layers,
@@ -138,7 +138,8 @@ class PPO:
         """What all N slots do (only deciding ones matter), as the world sees it and as the learner keeps it."""
         obs = self.network.normalized(_tensor(rows.obs))
         allowed = None if rows.action_mask is None else torch.from_numpy(rows.action_mask)
-        distribution = self.network.distribution(obs, allowed)
+        second = () if rows.second_mask is None else (torch.from_numpy(rows.second_mask),)
+        distribution = self.network.distribution(obs, allowed, *second)
         if self.config.network_settings.deterministic:
             continuous, discrete = distribution.mode()
         else:
@@ -185,7 +186,7 @@ class PPO:
         """Descend −L^CLIP + ½ (V − target)² − β H; the first step of the chain rule is written out."""
         distribution, value = self.network(part.obs, part.allowed)
         log_prob = distribution.log_prob(part.continuous, part.discrete)
-        entropy = distribution.entropy()
+        entropy = distribution.entropy(part.discrete)
         with torch.no_grad():
             to_log_prob = -clipped_surrogate_gradient(log_prob, part.log_prob, part.advantage, epsilon)
             to_value = (value - part.target) * (2.0 * VALUE_LOSS_WEIGHT / len(part.target))
@@ -244,7 +245,7 @@ class PPO:
         return UpdateStats(
             policy_loss=-float(clipped_surrogate(log_prob, batch.log_prob, batch.advantage, rates["epsilon"])),
             value_loss=float((value - batch.target).square().mean()),
-            entropy=float(distribution.entropy()),
+            entropy=float(distribution.entropy(batch.discrete)),
             clip_fraction=float(((ratio - 1.0).abs() > rates["epsilon"]).float().mean()),
             kl=float((ratio - 1.0 - log_ratio).mean()),
             value_estimate=value_estimate,

@@ -32,7 +32,7 @@ class Experience:
     the true last observation where the life ended, -1 elsewhere.
     """
 
-    obs: Float32[np.ndarray, "T1 N O"]
+    obs: Float32[np.ndarray, "T1 N *O"]
     """One row more than there are steps: the last is what followed."""
     action_mask: Bool[np.ndarray, "T N M"] | None
     continuous: Float32[np.ndarray, "T N C"]
@@ -45,7 +45,7 @@ class Experience:
     """Where the look-ahead stops though the life goes on: every `time_horizon` actions of it."""
     value_row: Int[np.ndarray, "T N"]
     final: Int[np.ndarray, "T N"]
-    final_obs: Float32[np.ndarray, "K O"]
+    final_obs: Float32[np.ndarray, K * O]
 
 
 @dataclass
@@ -96,7 +96,7 @@ class Rollout:
         for t, r in enumerate(after):
             final[t, r.final_slot] = offset + np.arange(len(r.final_slot))
             offset += len(r.final_slot)
-        masks = [r.action_mask for r in before if r.action_mask is not None]
+        masks = [_mask_of(r, a) for r, a in zip(before, self.actions, strict=True) if r.action_mask is not None]
         return Experience(
             obs=stacked([_joined(r.obs) for r in self.rows]),
             action_mask=stacked(masks) if masks else None,
@@ -111,6 +111,16 @@ class Rollout:
             final=placed(final, -1),
             final_obs=np.concatenate([_joined(r.final_obs) for r in after]),
         )
+
+
+def _mask_of(rows: SlotRows, actions: ChosenActions) -> NDArray[np.bool_]:
+    """What each slot could choose [N, M]; where masks are staged, what it could after its first choice."""
+    assert rows.action_mask is not None
+    if rows.second_mask is None:
+        return rows.action_mask
+    first = actions.discrete[: len(rows), 0]
+    num_first = rows.second_mask.shape[1]
+    return np.concatenate([rows.action_mask[:, :num_first], rows.second_mask[np.arange(len(rows)), first]], axis=1)
 
 
 def _horizon_cuts(acted: NDArray[np.bool_], begins: NDArray[np.bool_], horizon: int) -> NDArray[np.bool_]:

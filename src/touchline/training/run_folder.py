@@ -22,6 +22,7 @@ from typing import Any
 import touchline
 from touchline.errors import UsageError
 from touchline.policies.checkpoints import read_checkpoint, spec_from_json, spec_to_json, write_checkpoint, write_whole
+from touchline.policies.networks import ActorCritic
 from touchline.policies.onnx_export import export_onnx
 from touchline.specs import BehaviorSpec
 from touchline.training.config import RunConfig, write_config
@@ -73,9 +74,10 @@ class RunFolder:
         }
         folder, name = self.path / behavior, f"{behavior}-{learner.steps}"
         write_checkpoint(folder / f"{name}.safetensors", learner.state(), about)
-        export_onnx(learner.network, folder / f"{name}.onnx")
         write_whole(folder / "checkpoint.safetensors", (folder / f"{name}.safetensors").read_bytes())
-        export_onnx(learner.network, self.path / f"{behavior}.onnx")
+        if isinstance(learner.network, ActorCritic):
+            export_onnx(learner.network, folder / f"{name}.onnx")
+            export_onnx(learner.network, self.path / f"{behavior}.onnx")
         kept = [c for c in self._status.setdefault(behavior, {}).get("checkpoints", []) if c["file"] != name]
         kept.append({"file": name, "steps": learner.steps, "mean_return": mean_return})
         for old in kept[:-keep]:
@@ -83,6 +85,11 @@ class RunFolder:
                 (folder / f"{old['file']}{suffix}").unlink(missing_ok=True)
         self._status[behavior]["checkpoints"] = kept[-keep:]
         self._write_status()
+
+    def model(self, behavior: str) -> Path:
+        """The model for Unity, or the checkpoint of a policy that Unity has no form for."""
+        onnx = self.path / f"{behavior}.onnx"
+        return onnx if onnx.exists() else self.path / behavior / "checkpoint.safetensors"
 
     def restore(self, behavior: str, learner: PPO, spec: BehaviorSpec) -> None:
         """Let a learner go on where the run's latest checkpoint left it."""

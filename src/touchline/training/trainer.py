@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe, make
+from touchline.envs.inspection import branches_text
 from touchline.envs.slots import SlotRows, Slots
 from touchline.errors import NonFiniteError, UsageError
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
@@ -87,6 +88,7 @@ def train(config: RunConfig, recipe: EnvRecipe, say: Say = lambda _: None) -> Tr
                 rows = slots.step(school.act(rows))
                 school.learn(rows)
         except NonFiniteError as error:
+            school.is_healthy = False
             raise NonFiniteError(f"{error}; what led there is in {school.save_replay(recipe)}") from error
         finally:
             school.close()
@@ -103,6 +105,7 @@ class School:
         self._seed = seed
         self._say = say
         self._students: dict[str, Student] = {}
+        self.is_healthy = True
         self._start_trace()
 
     @property
@@ -119,7 +122,7 @@ class School:
             hyper = student.config.hyperparameters
             self._say(
                 f"{name}: {self._slots.env.capacity(name)} agents see {sensors}; "
-                f"they take {action.continuous_size} continuous actions, branches {list(action.discrete_branches)}; "
+                f"they take {action.continuous_size} continuous actions, branches {branches_text(action)}; "
                 f"PPO, {student.config.max_steps:,} steps, buffer {hyper.buffer_size}, batch {hyper.batch_size}, "
                 f"on the CPU with {torch.get_num_threads()} thread"
             )
@@ -148,18 +151,19 @@ class School:
                 self._update(student, rows)
 
     def close(self) -> None:
-        """Save every behavior and finish its files."""
+        """Save every behavior and finish its files; what has turned to NaN is not saved over what is good."""
         for student in self._students.values():
-            self._save(student)
             student.metrics.close()
-            draw_curve(self._folder.path, student.name)
+            if self.is_healthy:
+                self._save(student)
+                draw_curve(self._folder.path, student.name)
 
     def result(self, *, interrupted: bool) -> TrainingResult:
         behaviors = {
             name: {
                 "steps": student.learner.steps,
                 "mean_return": float(np.mean(student.recent)) if student.recent else None,
-                "model": str(self._folder.path / f"{name}.onnx"),
+                "model": str(self._folder.model(name)),
                 "curve": str(self._folder.path / f"{name}.png"),
             }
             for name, student in self._students.items()

@@ -1,0 +1,64 @@
+# Every target sets up what it needs. PYTHON chooses the interpreter, TORCH_INDEX where torch's wheels come from.
+PYTHON ?= python3
+VENV := .venv
+ifeq ($(OS),Windows_NT)
+BIN := $(VENV)/Scripts
+else
+BIN := $(VENV)/bin
+endif
+# Plain torch brings gigabytes of CUDA on Linux; without an NVIDIA GPU the CPU build does as well.
+ifeq ($(shell uname -s 2>/dev/null)$(shell command -v nvidia-smi 2>/dev/null),Linux)
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+endif
+TORCH_FROM := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX) --retries 1 --timeout 15)
+DONE := $(VENV)/.done
+
+.PHONY: setup train test test-all check format bench docs lock clean
+
+setup: $(DONE)
+
+$(DONE): requirements.lock pyproject.toml
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Touchline needs Python 3.11 or newer: make PYTHON=...')"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet $(TORCH_FROM) $(shell grep '^torch==' requirements.lock)
+	$(BIN)/python -m pip install --quiet -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps -e .
+	touch $@
+
+train: setup  ## 3DBall from nothing to its benchmark, then a measurement and a film
+	$(BIN)/touchline train 3DBall --run-id 3DBall --force
+	$(BIN)/touchline eval 3DBall --policy results/3DBall --deterministic --episodes 100
+	$(BIN)/touchline play 3DBall --policy results/3DBall --record results/3DBall/3DBall.mp4 --deterministic
+
+test: setup  ## the fast tests
+	$(BIN)/python -m pytest
+
+test-all: setup  ## the slow ones too
+	$(BIN)/python -m pytest -m "slow or not slow"
+
+check: setup  ## format, lint, types
+	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff format src tests examples
+	$(BIN)/ruff check --fix src tests examples
+
+bench: setup  ## speed beside peers, in one run
+	$(BIN)/touchline bench scenes
+	$(BIN)/touchline bench learn
+
+docs: setup  ## the pictures in docs/
+	$(BIN)/python docs/draw_pictures.py
+
+lock: setup  ## write requirements.lock anew from the newest versions that fit
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --upgrade pip
+	build/lock/bin/python -m pip install --quiet $(TORCH_FROM) torch==2.13.0
+	build/lock/bin/python -m pip install --quiet -e '.[dev]'
+	build/lock/bin/python -m pip freeze --exclude-editable | sed 's/^\(torch==[0-9.]*\)+.*/\1/' > requirements.lock
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

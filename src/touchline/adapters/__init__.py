@@ -1,0 +1,1 @@
+"""The same worlds in other people's words: Gymnasium, PettingZoo, TorchRL. Translation only."""

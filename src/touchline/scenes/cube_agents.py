@@ -1,0 +1,41 @@
+"""The cube agent's motion: the one branch of seven choices that several scenes share.
+
+0 nothing · 1 ahead · 2 back · 3 turn right · 4 turn left · 5 step left · 6 step right (sideways at 0.75)
+
+Source: ML-Agents 3.0.0, `PushAgentBasic.cs`, `PushAgentEscape.cs`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from touchline.scenes.compiled import compiled
+from touchline.scenes.shapes import COS, SIN, Floats
+
+CHOICES = 7
+SIDEWAYS = 0.75
+
+
+@compiled
+def move_cube(
+    choice: int, body: int, speed_mps: float, turn_rad: float, boxes: Floats, yaw: Floats, velocity: Floats
+) -> None:
+    """Push a body of one area by its choice, or set its yaw: a turn is a teleport and gives no spin."""
+    cos, sin = boxes[body, COS], boxes[body, SIN]
+    if choice == 1 or choice == 2:
+        push = speed_mps if choice == 1 else -speed_mps
+        velocity[body, 0] += push * sin
+        velocity[body, 2] += push * cos
+    elif choice == 5 or choice == 6:
+        push = SIDEWAYS * (speed_mps if choice == 6 else -speed_mps)
+        velocity[body, 0] += push * cos
+        velocity[body, 2] -= push * sin
+    elif choice == 3 or choice == 4:
+        turn_to(yaw[body] + (turn_rad if choice == 3 else -turn_rad), body, boxes, yaw)
+
+
+@compiled
+def turn_to(angle_rad: float, body: int, boxes: Floats, yaw: Floats) -> None:
+    """Let a body of one area face another way."""
+    yaw[body] = angle_rad
+    boxes[body, COS], boxes[body, SIN] = math.cos(angle_rad), math.sin(angle_rad)

@@ -1,0 +1,245 @@
+"""GridWorld: walk on a board to the wanted one of two symbols, seen through a camera from above.
+
+Each episode lays out a board of cells with green pluses, red crosses and one agent, and tells the agent
+which kind it wants. Stepping on the wanted kind gives +1, on the other kind -1, and either ends the episode;
+every move costs 0.01; after 100 steps the agent is interrupted. The agent decides at every Academy step.
+
+Source: ML-Agents Release 22, `GridAgent.cs`, `GridArea.cs`, `Area.prefab`, `goal-plus.prefab`, `goal-ex.prefab`.
+The picture's colors are worked out, not measured; `LIGHT` says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from touchline.errors import UsageError
+from touchline.parameters import Gaussian, Parameter, ParameterValue, Sampler
+from touchline.scenes.academy import Academy, Agents
+from touchline.scenes.random import Streams
+from touchline.scenes.scene import ParameterReader
+from touchline.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
+
+MAX_STEP = 100
+MOVE_COST = 0.01
+PICTURE_HEIGHT, PICTURE_WIDTH = 64, 84
+SMALLEST, LARGEST = 2, 32
+"""Cells along a side of the board. Unity has no upper limit; beyond 32 a cell is less than 2 pixels wide."""
+BAR_CELLS = 0.2
+"""Thickness of the bars that make up the symbols and the agent's frame, both one cell across."""
+
+NOTHING, PLUS, EX = 0, 1, 2
+NONE, UP, DOWN, LEFT, RIGHT = range(5)
+MOVE_X = np.array([0, 0, 0, -1, 1])
+MOVE_Z = np.array([0, 1, -1, 0, 0])
+
+# Materials of the prefabs. The floor's is dark grey: its shader reads only cell and line color, and the yellow
+# that its material also holds belongs to a property which that shader does not have.
+FLOOR, WALL, AGENT = (0.116, 0.116, 0.116), (0.392, 0.392, 0.392), (0.129, 0.588, 0.953)
+GREEN, RED = (0.404, 0.737, 0.420), (0.745, 0.227, 0.153)
+LIGHT = 0.779 * (0.8 + 0.7 * np.sin(np.deg2rad(40.0)))
+"""Light that a surface facing up returns, per color: flat ambient 0.8 and a lamp of 0.7 from 40 degrees above the
+horizon, in gamma space, times the 77.9 % that Unity's standard shader leaves to the diffuse part. Not observed."""
+GLOSS = 0.221 * np.array([0.450, 0.500, 0.576])
+"""What it adds by reflecting the sky, for the smoothness 0.5 of walls and symbols; the matt floor returns less."""
+GLOSS_SMOOTH, GLOSS_MATT = 0.965, 0.72
+
+
+class GridWorld:
+    """GridWorld: a picture and the wanted kind seen, one branch of five moves, moves off the board masked.
+
+    | observation | shape | meaning |
+    | --- | --- | --- |
+    | `CameraSensor` | (3, 64, 84) | red, green, blue in 0 to 1; up is +z, right is +x; the board fills the height |
+    | `VectorSensor` | (2,) | goal signal: (1, 0) green plus wanted, (0, 1) red cross wanted |
+
+    Branch 0: 0 stay, 1 up (+z), 2 down (-z), 3 left (-x), 4 right (+x); one cell each.
+    """
+
+    name: ClassVar[str] = "GridWorld"
+    unity_areas: ClassVar[int] = 9
+    seconds_per_step: ClassVar[float] = 0.02
+    parameters: ClassVar[Mapping[str, Parameter]] = {
+        "gridSize": Parameter(5.0, SMALLEST, LARGEST, "cells along a side of the board"),
+        "numPlusGoals": Parameter(1.0, 0.0, LARGEST**2 - 1, "green pluses on the board"),
+        "numExGoals": Parameter(1.0, 0.0, LARGEST**2 - 1, "red crosses on the board"),
+    }
+
+    def __init__(self, num_areas: int, num_threads: int = 0) -> None:
+        self.academy = Academy({"GridWorld?team=0": _spec()}, num_areas, 1, decision_period=1, max_step=MAX_STEP)
+        self.streams = Streams(num_areas)
+        self._parameters = ParameterReader(self.name, self.parameters, self.streams)
+        self._bounds = {name: (p.default, p.default) for name, p in self.parameters.items()}
+        self._size = np.full(num_areas, 5)
+        self._symbol = np.zeros((num_areas, LARGEST, LARGEST), np.int8)  # [A, x, z]
+        self._x, self._z = np.zeros(num_areas, np.int64), np.zeros(num_areas, np.int64)
+        self._wanted = np.zeros(num_areas, np.int64)  # 0 plus, 1 ex
+        self._colors = _lit_colors()
+
+    def capacity(self, behavior: str) -> int:
+        return self.academy.agent_id.size
+
+    def set_parameter(self, name: str, value: ParameterValue) -> None:
+        """Checked against the other two as well: the agent and all symbols need a cell each."""
+        if name in self.parameters:
+            known = self.parameters[name]
+            known.check(self.name, name, value)
+            bounds = self._bounds | {name: _reach(known, value)}
+            room, symbols = int(bounds["gridSize"][0]) ** 2 - 1, sum(int(bounds[n][1]) for n in _GOALS)
+            if symbols > room:
+                raise UsageError(
+                    f"{self.name}: parameter {name!r} = {value} would put up to {symbols} symbols on a board with "
+                    f"room for {room} beside the agent; allowed: numPlusGoals + numExGoals <= gridSize² - 1 = {room}"
+                )
+            self._bounds = bounds
+        self._parameters.set(name, value)
+
+    def restart(self) -> None:
+        """There is no physics to put back."""
+
+    def begin_episodes(self, agents: Agents) -> None:
+        """Lay out a new board: the parameters are read, symbols and agent get distinct cells, a kind is wanted."""
+        self.streams.next_episode(agents)
+        size, pluses, exes = (self._parameters.read(n, agents).astype(np.int64) for n in ("gridSize", *_GOALS))
+        draws = self.streams.uniform(agents, 1 + int(size.max()) ** 2)
+        self._wanted[agents] = (draws[:, 0] * 2).astype(np.int64)
+        draws = draws[:, 1:]
+        draws[np.arange(draws.shape[1]) >= (size**2)[:, None]] = np.inf
+        order = np.argsort(draws, axis=1)  # cells of each board in random order: pluses, exes, the agent, the rest
+        rank = np.arange(order.shape[1])
+        kind = np.where(rank < pluses[:, None], PLUS, np.where(rank < (pluses + exes)[:, None], EX, NOTHING))
+        x, z = np.divmod(order, size[:, None])
+        board = np.zeros((len(agents), LARGEST, LARGEST), np.int8)
+        row, column = np.nonzero(kind)
+        board[row, x[row, column], z[row, column]] = kind[row, column]
+        everyone, last = np.arange(len(agents)), pluses + exes
+        self._size[agents], self._symbol[agents] = size, board
+        self._x[agents], self._z[agents] = x[everyone, last], z[everyone, last]
+
+    def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
+        picture = np.empty((len(agents), 3, PICTURE_HEIGHT, PICTURE_WIDTH), np.float32)
+        _draw(picture, agents, self._size, self._symbol, self._x, self._z, self._colors)
+        return [picture, (self._wanted[agents, None] == np.arange(2)).astype(np.float32)]
+
+    def action_mask(self, behavior: str, agents: Agents) -> list[NDArray[np.bool_]]:
+        x, z, last = self._x[agents], self._z[agents], self._size[agents] - 1
+        return [np.stack([np.zeros_like(x, np.bool_), z == last, z == 0, x == 0, x == last], axis=1)]
+
+    def fixed_update(self) -> None:
+        """There are no timers here."""
+
+    def act(self) -> None:
+        """Pay, move unless a wall is there, and finish on a symbol. A symbol's reward replaces the move's cost."""
+        academy, action = self.academy, self.academy.discrete[:, 0, 0]
+        x, z = self._x + MOVE_X[action], self._z + MOVE_Z[action]
+        free = (x >= 0) & (x < self._size) & (z >= 0) & (z < self._size)
+        self._x, self._z = np.where(free, x, self._x), np.where(free, z, self._z)
+        found = self._symbol[np.arange(len(x)), self._x, self._z]
+        academy.reward[:, 0] -= MOVE_COST
+        if found.any():
+            finished = np.flatnonzero(found)
+            academy.reward[finished, 0] = np.where(found[finished] == PLUS + self._wanted[finished], 1.0, -1.0)
+            academy.end(self, finished)
+            self.begin_episodes(finished)
+
+    def step_physics(self) -> None:
+        """There is none."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        return {name: array.copy() for name, array in self._kept().items()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        for name, array in self._kept().items():
+            array[...] = state[name]
+
+    def render(self, area: int, width: int, height: int) -> NDArray[np.uint8]:
+        """What the agent's camera sees, at any size."""
+        picture = np.empty((1, 3, height, width), np.float32)
+        _draw(picture, np.array([area]), self._size, self._symbol, self._x, self._z, self._colors)
+        return np.ascontiguousarray(np.rint(picture[0] * 255).astype(np.uint8).transpose(1, 2, 0))
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def _kept(self) -> dict[str, NDArray[Any]]:
+        return {
+            "size": self._size,
+            "symbol": self._symbol,
+            "x": self._x,
+            "z": self._z,
+            "wanted": self._wanted,
+        }
+
+
+_GOALS = ("numPlusGoals", "numExGoals")
+
+
+def _spec() -> BehaviorSpec:
+    none, equivariant = DimensionProperty.NONE, DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
+    camera = ObservationSpec((3, PICTURE_HEIGHT, PICTURE_WIDTH), (none, equivariant, equivariant), name="CameraSensor")
+    goal = ObservationSpec((2,), (none,), ObservationType.GOAL_SIGNAL, name="VectorSensor")
+    return BehaviorSpec((camera, goal), ActionSpec.create_discrete((5,)))
+
+
+def _reach(known: Parameter, value: ParameterValue) -> tuple[float, float]:
+    """The smallest and largest number that a parameter may be read as."""
+    if isinstance(value, Gaussian):
+        return known.low, known.high
+    return value.bounds if isinstance(value, Sampler) else (float(value), float(value))
+
+
+def _lit_colors() -> NDArray[np.float32]:
+    """Floor, plus, ex, agent, wall as the camera sees them: [5, 3] in whole 255ths, as a PNG file holds them."""
+    albedo = np.array([FLOOR, GREEN, RED, AGENT, WALL])
+    gloss = np.array([GLOSS_MATT, *[GLOSS_SMOOTH] * 4])[:, None] * GLOSS
+    return np.asarray(np.rint(np.clip(albedo * LIGHT + gloss, 0.0, 1.0) * 255.0) / 255.0, np.float32)
+
+
+@numba.njit(cache=True)
+def _draw(picture, agents, size, symbol, agent_x, agent_z, colors):  # type: ignore[no-untyped-def]
+    """Fill picture [K, 3, H, W]: one sample in the middle of each pixel, as a camera without anti-aliasing."""
+    height, width = picture.shape[2], picture.shape[3]
+    for k in range(len(agents)):
+        a = agents[k]
+        g = size[a]
+        pixel = g / height
+        left = int(np.ceil(width / 2 - height / 2 - 0.5))  # first column whose middle lies on the board
+        right = int(np.ceil(width / 2 + height / 2 - 0.5))
+        for c in range(3):
+            picture[k, c, :, :left] = colors[4, c]
+            picture[k, c, :, left:right] = colors[0, c]
+            picture[k, c, :, right:] = colors[4, c]
+        for x in range(g):
+            for z in range(g):
+                if symbol[a, x, z] != NOTHING:
+                    _draw_symbol(picture[k], symbol[a, x, z], x, z, g, pixel, colors)
+        _draw_symbol(picture[k], 3, agent_x[a], agent_z[a], g, pixel, colors)
+
+
+@numba.njit(cache=True)
+def _draw_symbol(picture, kind, x, z, size, pixel, colors):  # type: ignore[no-untyped-def]
+    """Draw one plus (1), ex (2) or the agent's hollow square (3) into its cell of picture [3, H, W]."""
+    height, width = picture.shape[1], picture.shape[2]
+    half, bar, diagonal = 0.5, BAR_CELLS / 2, np.sqrt(0.5)
+    middle_column = (x + 0.5 - size / 2) / pixel + width / 2
+    middle_row = (size / 2 - z - 0.5) / pixel + height / 2
+    reach = half / pixel
+    for row in range(max(0, int(middle_row - reach - 1)), min(height, int(middle_row + reach + 2))):
+        up = (middle_row - row - 0.5) * pixel
+        for column in range(max(0, int(middle_column - reach - 1)), min(width, int(middle_column + reach + 2))):
+            across = (column + 0.5 - middle_column) * pixel
+            if kind == 3:
+                from_middle = max(abs(up), abs(across))
+                inside = half - BAR_CELLS <= from_middle <= half
+            else:
+                u, v = abs(across), abs(up)
+                if kind == EX:
+                    u, v = abs(across + up) * diagonal, abs(across - up) * diagonal
+                inside = (u <= half and v <= bar) or (v <= half and u <= bar)
+            if inside:
+                for c in range(3):
+                    picture[c, row, column] = colors[kind, c]

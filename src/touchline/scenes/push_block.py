@@ -1,0 +1,241 @@
+"""PushBlock: push a block onto the goal strip.
+
+Observations, two ray sensors of three frames each: `…OffsetRayPerceptionSensor` (105) 1.5 m above the body,
+`…RayPerceptionSensor` (105) at body height; seven rays over ±90°, 12 m, tags block, goal, wall.
+Actions, one branch of seven: see `cube_agents`. Every fifth step, repeated in between.
+Reward: -1/5000 per step; +5 when the block touches the goal, which ends the episode. 5000 steps interrupt it.
+
+Unity turns the area by a multiple of 90° at each reset. Nothing an agent sees depends on that, so here the
+area stays and everything is told in its frame: the goal lies at -z.
+
+Source: ML-Agents 3.0.0, `PushBlockArea.prefab`, `PushAgentBasic.cs`, `GoalDetect.cs`; every physics step of a
+running Unity scene.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchline.parameters import Parameter, ParameterValue
+from touchline.scenes.academy import Academy, Agents
+from touchline.scenes.box_world import Body, BoxWorld
+from touchline.scenes.compiled import Threads, compiled
+from touchline.scenes.cube_agents import CHOICES, move_cube, turn_to
+from touchline.scenes.random import StreamArrays, Streams, draw
+from touchline.scenes.rays import RaySensor
+from touchline.scenes.scene import ParameterReader
+from touchline.scenes.shape_drawing import BLUE, GLASS, GREEN, ORANGE, ShapeDrawing
+from touchline.scenes.shape_drawing import FLOOR as FLOOR_COLOUR
+from touchline.scenes.shapes import COS, HALF_X, HALF_Y, HALF_Z, Floats, X, Y, Z, box, boxes, rounds
+from touchline.scenes.stacking import Stack
+from touchline.scenes.upright import DT_S, GRAVITY, MU, TOUCH_M, box_gap
+from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+BEHAVIOR = "PushBlock?team=0"
+MAX_STEP = 5000
+RUN_SPEED_MPS = 3.0
+TURN_RAD = math.radians(200.0) * DT_S
+GOAL_REWARD = 5.0
+STEP_REWARD = -1.0 / MAX_STEP
+
+AGENT, BLOCK = 0, 1
+MASS_KG = 10.0
+AGENT_DRAG = 4.0
+BLOCK_HEIGHT_M = 0.75
+GRAVITY_MULTIPLIER = 2.5
+
+SPAWN_M = 6.25
+"""Half the 25 m floor times the spawn margin of 0.5."""
+SPAWN_HEIGHT_M = 1.0
+NOWHERE_M = -100.0
+"""Before the first placing, nobody's old place is in the way."""
+CLEAR_M = (2.5, 0.01, 2.5)
+"""Half extents of the box around a new place that must be free."""
+
+TAGS = ["block", "goal", "wall"]
+FLOOR, GOAL = 0, 1
+FIXED = boxes(
+    box((0.0, -0.5, 0.0), (25.0, 1.0, 25.0)),
+    box((0.0, -0.005, -10.5), (25.0, 3.0, 4.3), TAGS.index("goal")),
+    box((12.75, 0.5, 0.0), (0.5, 2.0, 26.0), TAGS.index("wall")),
+    box((-12.75, 0.5, 0.0), (0.5, 2.0, 26.0), TAGS.index("wall")),
+    box((0.0, 0.5, 12.75), (26.0, 2.0, 0.5), TAGS.index("wall")),
+    box((0.0, 0.5, -12.75), (26.0, 2.0, 0.5), TAGS.index("wall")),
+)
+FRAMES = 3
+
+
+class PushBlock:
+    """`Scene` of one agent and one block per area."""
+
+    name: ClassVar[str] = "PushBlock"
+    unity_areas: ClassVar[int] = 32
+    seconds_per_step: ClassVar[float] = DT_S
+    parameters: ClassVar[Mapping[str, Parameter]] = {
+        "block_scale": Parameter(2.0, 0.1, 5.0, "the block's length and width, m"),
+        "dynamic_friction": Parameter(0.0, 0.0, 10.0, "the ground's friction under sliding bodies"),
+        "static_friction": Parameter(0.0, 0.0, 10.0, "the ground's friction under resting bodies"),
+        "block_drag": Parameter(0.5, 0.0, 49.0, "the block's drag, 1/s"),
+        "gravity": Parameter(GRAVITY * GRAVITY_MULTIPLIER, 0.0, 1000.0, "downward acceleration, m/s²"),
+    }
+
+    def __init__(self, num_areas: int, num_threads: int = 0) -> None:
+        sensor = {"rays_per_direction": 3, "max_degrees": 90.0, "length_m": 12.0}
+        tags = ["block", "goal", "wall"]
+        self._sensors = [
+            RaySensor(TAGS, tags, **sensor, start_m=1.5, end_m=1.5),  # type: ignore[arg-type]
+            RaySensor(TAGS, tags, **sensor),  # type: ignore[arg-type]
+        ]
+        names = ["OffsetRayPerceptionSensor", "RayPerceptionSensor"]
+        spec = BehaviorSpec(
+            tuple(
+                ObservationSpec((FRAMES * s.size,), name=f"StackingSensor_size{FRAMES}_{name}")
+                for s, name in zip(self._sensors, names, strict=True)
+            ),
+            ActionSpec.create_discrete([CHOICES]),
+        )
+        self.academy = Academy({BEHAVIOR: spec}, num_areas, 1, max_step=MAX_STEP)
+        self.streams = Streams(num_areas)
+        self._reader = ParameterReader(self.name, self.parameters, self.streams)
+        self._threads = Threads(num_threads)
+        self._areas = np.arange(num_areas)
+        self._stacks = [Stack(num_areas, FRAMES, s.size) for s in self._sensors]
+
+        self.world = BoxWorld(
+            num_areas,
+            FIXED,
+            [
+                Body(box((0.0, SPAWN_HEIGHT_M, 0.0), (1.0, 1.0, 1.0)), MASS_KG, AGENT_DRAG),
+                Body(box((0.0, SPAWN_HEIGHT_M, 0.0), (2.0, BLOCK_HEIGHT_M, 2.0), TAGS.index("block")), MASS_KG, 0.5),
+            ],
+            [],
+            GRAVITY * GRAVITY_MULTIPLIER,
+        )
+        self._eyes = np.zeros((num_areas, 4))
+        self._no_rounds = np.tile(rounds(), (num_areas, 1, 1))
+        self._drawing: ShapeDrawing | None = None
+        self.restart()
+
+    def capacity(self, behavior: str) -> int:
+        return len(self._areas)
+
+    def set_parameter(self, name: str, value: ParameterValue) -> None:
+        self._reader.set(name, value)
+        if name == "gravity" and isinstance(value, float | int):
+            self.world.gravity[:] = value
+
+    # reset
+
+    def restart(self) -> None:
+        world = self.world
+        world.boxes[:, :, [X, Z]] = 0.0
+        world.boxes[:, :, Y] = NOWHERE_M
+        world.yaw[:, AGENT] = math.pi  # towards the goal
+        world.velocity[:] = 0.0
+
+    def begin_episodes(self, agents: Agents) -> None:
+        areas, world = agents, self.world
+        self.streams.next_episode(areas)
+        half = 0.5 * self._reader.read("block_scale", areas)
+        world.boxes[areas, BLOCK, HALF_X] = world.boxes[areas, BLOCK, HALF_Z] = half
+        world.friction[areas, :, FLOOR, 0] = 0.5 * (MU + self._reader.read("static_friction", areas))[:, None]
+        world.friction[areas, :, FLOOR, 1] = 0.5 * (MU + self._reader.read("dynamic_friction", areas))[:, None]
+        world.drag[areas, BLOCK] = self._reader.read("block_drag", areas)
+        world.gravity[areas] = self._reader.read("gravity", areas)
+        _place(areas, self.streams.arrays(), FIXED, world.boxes, world.yaw, world.velocity)
+        for stack in self._stacks:
+            stack.clear(areas)
+
+    # observe
+
+    def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
+        self._eyes[:, :3] = self.world.boxes[:, AGENT, :3]
+        self._eyes[:, 3] = self.world.yaw[:, AGENT]
+        where = (self._areas, self._eyes, FIXED, self.world.boxes, self._no_rounds)
+        return [
+            stack.push(agents, sensor.read(self._threads, agents, *where))
+            for stack, sensor in zip(self._stacks, self._sensors, strict=True)
+        ]
+
+    def action_mask(self, behavior: str, agents: Agents) -> None:
+        return None
+
+    # act
+
+    def fixed_update(self) -> None:
+        pass
+
+    def act(self) -> None:
+        _move(self.academy.discrete, self.world.boxes, self.world.yaw, self.world.velocity)
+        self.academy.reward += STEP_REWARD
+
+    # reward and end
+
+    def step_physics(self) -> None:
+        self.world.step(self._threads)
+        scored = np.flatnonzero(self.world.gaps[:, BLOCK, GOAL] < TOUCH_M)
+        if len(scored):
+            self.academy.reward[scored] += GOAL_REWARD
+            self.academy.end(self, scored)
+            self.begin_episodes(scored)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        return {name: array.copy() for name, array in self._arrays().items()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        for name, array in self._arrays().items():
+            array[...] = state[name]
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        stacks = {f"stack_{i}": stack.frames for i, stack in enumerate(self._stacks)}
+        return stacks | self.world.kept()
+
+    def render(self, area: int, width: int, height: int) -> NDArray[np.uint8]:
+        agent, block = self.world.boxes[area]
+        colours = [FLOOR_COLOUR, GREEN, GLASS, GLASS, GLASS, GLASS]
+        self._drawing = self._drawing or ShapeDrawing(eye=(0.0, 27.0, -27.0), target=(0.0, 0.0, -1.5))
+        return self._drawing.picture(
+            width,
+            height,
+            [*zip(FIXED, colours, strict=True), (agent, BLUE), (block, ORANGE)],
+            faces=[(agent, self.world.yaw[area, AGENT], 0.5)],
+        )
+
+    def close(self) -> None:
+        self._threads.close()
+        if self._drawing is not None:
+            self._drawing.close()
+
+
+@compiled
+def _move(discrete: NDArray[np.int32], shapes: Floats, yaw: Floats, velocity: Floats) -> None:
+    for area in range(len(shapes)):
+        move_cube(discrete[area, 0, 0], AGENT, RUN_SPEED_MPS, TURN_RAD, shapes[area], yaw[area], velocity[area])
+
+
+@compiled
+def _place(areas: Agents, streams: StreamArrays, fixed: Floats, shapes: Floats, yaw: Floats, velocity: Floats) -> None:
+    """The block, then the agent, each where a box around it is free of everything else, at rest 1 m up."""
+    slab = np.zeros(9)
+    slab[HALF_X], slab[HALF_Y], slab[HALF_Z] = CLEAR_M
+    slab[Y], slab[COS] = SPAWN_HEIGHT_M, 1.0
+    for area in areas:
+        for body in (BLOCK, AGENT):
+            while True:
+                u, v, _, _ = draw(streams, area)
+                slab[X], slab[Z] = SPAWN_M * (2.0 * u - 1.0), SPAWN_M * (2.0 * v - 1.0)
+                free = box_gap(slab, shapes[area, AGENT if body == BLOCK else BLOCK])[0] > 0.0
+                for k in range(len(fixed)):
+                    free = free and box_gap(slab, fixed[k])[0] > 0.0
+                if free:
+                    break
+            shapes[area, body, X], shapes[area, body, Y] = slab[X], SPAWN_HEIGHT_M
+            shapes[area, body, Z] = slab[Z]
+            velocity[area, body] = 0.0
+        turn_to(yaw[area, AGENT], AGENT, shapes[area], yaw[area])
+        turn_to(0.0, BLOCK, shapes[area], yaw[area])

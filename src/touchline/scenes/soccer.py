@@ -1,0 +1,649 @@
+"""SoccerTwos (two against two) and StrikersVsGoalie: football between groups, on a field with bouncing walls.
+
+Everything that matters moves in a plane: players are spheres whose height is locked, and so is the ball's, which
+rolls. Fields are told in their own frame: blue starts at -x and scores at +x. Who meets whom at which speed is
+`upright`'s; here are the players' pushes, the kick, the goals and the fast ball that must not pass a wall.
+
+Source: ML-Agents 3.0.0, `SoccerFieldTwos.prefab`, `StrikersVsGoalieField.prefab`, `AgentSoccer.cs`,
+`SoccerEnvController.cs`, `SoccerBallController.cs`; every physics step of a running Unity scene.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchline.parameters import Parameter, ParameterValue
+from touchline.scenes.academy import Academy, Agents
+from touchline.scenes.compiled import Threads, compiled
+from touchline.scenes.random import StreamArrays, Streams, draw
+from touchline.scenes.rays import RaySensor, sweep_box
+from touchline.scenes.scene import ParameterReader
+from touchline.scenes.shape_drawing import BLUE as BLUE_COLOUR
+from touchline.scenes.shape_drawing import FLOOR as FLOOR_COLOUR
+from touchline.scenes.shape_drawing import GLASS, WHITE, ShapeDrawing
+from touchline.scenes.shape_drawing import PURPLE as PURPLE_COLOUR
+from touchline.scenes.shapes import (
+    BOX_TAG,
+    COS,
+    HALF_X,
+    HALF_Y,
+    HALF_Z,
+    SIN,
+    Floats,
+    X,
+    Y,
+    Z,
+    ball,
+    box,
+    boxes,
+    rounds,
+)
+from touchline.scenes.stacking import Stack
+from touchline.scenes.upright import (
+    APPROACH,
+    DT_S,
+    GRAVITY,
+    MAX_SPIN,
+    MU,
+    TOUCH_M,
+    contact_room,
+    nearest_on_box,
+    press_floor,
+    solve,
+    touch_at,
+)
+from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+MAX_FIELD_STEPS = 5000
+"""The field's own time limit (MaxEnvironmentSteps); agents have none."""
+
+BLUE, PURPLE = 0, 1
+TAGS = ["ball", "blueGoal", "purpleGoal", "wall", "blueAgent", "purpleAgent"]
+BALL_TAG, BLUE_GOAL, PURPLE_GOAL, WALL, BLUE_AGENT, PURPLE_AGENT = range(6)
+
+PLAYER_RADIUS_M, PLAYER_KG, PLAYER_DRAG = 0.5, 50.0, 3.0
+BALL_RADIUS_M, BALL_KG, BALL_DRAG, BALL_SPIN_DRAG = 0.6242, 3.0, 1.0, 1.0
+BALL_INERTIA = 0.4 * BALL_KG * BALL_RADIUS_M**2
+HEIGHT_M = 0.5
+"""All centres are this high for ever: players stand on the floor, the ball is sunk 0.124 m into it."""
+SUNK_M = BALL_RADIUS_M - HEIGHT_M
+BOUNCE = 0.8
+"""Restitution of the ball against everything; players have none."""
+FLOOR_MU = 0.35
+"""The field's reducedFriction (0.1) averaged with 0.6."""
+GOAL_FLOOR_X_M = 15.5
+"""Beyond this |x| the floor is a goal's, of default friction."""
+KICK_MPS = 2000.0 * DT_S / BALL_KG
+TURN_RAD = math.radians(100.0) * DT_S
+RUN_SPEED = 2.0
+TOUCH_REWARD = 0.2
+
+START_X_M, START_Z_M, START_SHIFT_M, START_SPREAD_M = 3.19, 1.2, 5.0, 5.0
+BALL_SPREAD_M = 2.5
+START_YAW_DEG = (80.0, 100.0)
+
+FIELD = boxes(
+    box((0.0, 1.76, 7.738), (31.0, 4.531, 0.461), WALL),
+    box((0.0, 1.76, -7.738), (31.0, 4.531, 0.461), WALL),
+    box((14.46, 1.76, 6.41), (4.8, 4.531, 0.461), WALL, 60.0),
+    box((14.46, 1.76, -6.41), (4.8, 4.531, 0.461), WALL, -60.0),
+    box((-14.46, 1.76, 6.41), (4.8, 4.531, 0.461), WALL, -60.0),
+    box((-14.46, 1.76, -6.41), (4.8, 4.531, 0.461), WALL, 60.0),
+    box((-16.5, -0.25, 0.0), (2.0, 0.5, 8.5), BLUE_GOAL),
+    box((16.5, -0.25, 0.0), (2.0, 0.5, 8.5), PURPLE_GOAL),
+    box((-16.5, 1.92, 4.2), (2.0, 3.84, 0.1), BLUE_GOAL),
+    box((-16.5, 1.92, -4.2), (2.0, 3.84, 0.1), BLUE_GOAL),
+    box((16.47, 1.92, 4.2), (2.0, 3.84, 0.1), PURPLE_GOAL),
+    box((16.47, 1.92, -4.2), (2.0, 3.84, 0.1), PURPLE_GOAL),
+    box((-17.436, 1.92, 0.0), (0.127, 3.84, 8.3), BLUE_GOAL),
+    box((17.406, 1.92, 0.0), (0.1, 3.84, 8.3), PURPLE_GOAL),
+)
+FLOOR = boxes(box((0.0, -0.5, 0.0), (31.0, 1.0, 15.0)))[0]
+"""Only drawn: it lies under everything for ever, and level rays that start above it never meet it."""
+BLUE_GOAL_BLOCK = box((-15.51, 1.55, 0.0), (1.0, 3.96, 7.915), WALL)
+"""StrikersVsGoalie has no way into the blue goal."""
+OPEN_X_M, OPEN_Z_M = 11.5, 6.6
+"""Within these nobody can touch a wall, whatever the step."""
+
+FRAMES = 3
+NO_BOXES = boxes()
+
+
+class Player(NamedTuple):
+    """One player of a field, in the order of the agent ids."""
+
+    behavior: str
+    team: int
+    start_x_m: float
+    start_z_m: float
+    ahead_mps: float
+    sideways_mps: float
+    always_kicks: bool
+    step_reward: float
+
+
+class _Soccer:
+    """What both scenes share; not a scene itself.
+
+    Actions, three branches of three: 0 nothing, 1 ahead (arms the kick), 2 back · 1 right, 2 left, which wins over
+    the first branch · 1 turn left, 2 turn right by 2° per step. Every fifth step, repeated in between.
+    """
+
+    name: ClassVar[str]
+    unity_areas: ClassVar[int] = 8
+    seconds_per_step: ClassVar[float] = DT_S
+    parameters: ClassVar[Mapping[str, Parameter]] = {
+        "gravity": Parameter(GRAVITY, 0.0, 1000.0, "downward acceleration, m/s²; it only presses on the floor"),
+        "ball_touch": Parameter(0.0, -1000.0, 1000.0, "a fifth of this is paid for each touch of the ball"),
+    }
+    players: ClassVar[tuple[Player, ...]]
+    field: ClassVar[Floats]
+
+    def __init__(self, num_areas: int, num_threads: int = 0) -> None:
+        self._sensors = self._make_sensors()
+        actions = ActionSpec.create_discrete((3, 3, 3))
+        behaviors = {
+            name: BehaviorSpec(
+                tuple(
+                    ObservationSpec((FRAMES * s.size,), name=f"StackingSensor_size{FRAMES}_{label}")
+                    for label, s in sensors.items()
+                ),
+                actions,
+            )
+            for name, sensors in self._sensors.items()
+        }
+        players = len(self.players)
+        self.academy = Academy(behaviors, num_areas, players)
+        self.streams = Streams(num_areas)
+        self._reader = ParameterReader(self.name, self.parameters, self.streams)
+        self._threads = Threads(num_threads)
+        everyone = num_areas * players
+        self._area_of = np.repeat(np.arange(num_areas), players)
+        self._teams = np.array([p.team for p in self.players])
+        self._step_rewards = np.array([p.step_reward for p in self.players], np.float32)
+        self._pays_by_the_step = bool(self._step_rewards.any())
+        self._player_numbers = np.array(
+            [[p.team, p.start_x_m, p.start_z_m, p.ahead_mps, p.sideways_mps, p.always_kicks] for p in self.players]
+        )
+        self._stacks = {
+            name: [Stack(everyone, FRAMES, s.size) for s in sensors.values()]
+            for name, sensors in self._sensors.items()
+        }
+        agent_tags = [BLUE_AGENT, PURPLE_AGENT]
+        bodies = [ball((0.0, HEIGHT_M, 0.0), PLAYER_RADIUS_M, agent_tags[p.team]) for p in self.players]
+        bodies.append(ball((0.0, HEIGHT_M, 0.0), BALL_RADIUS_M, BALL_TAG))
+        self.rounds = np.tile(rounds(*bodies), (num_areas, 1, 1))
+        self.velocity = np.zeros((num_areas, players + 2, 6))
+        self._inverse = np.zeros((players + 2, 6))
+        self._inverse[:players, [0, 2]] = 1.0 / PLAYER_KG
+        self._inverse[players, [0, 2]] = 1.0 / BALL_KG
+        self._inverse[players, 3:] = 1.0 / BALL_INERTIA
+        self.yaw = np.zeros((num_areas, players))
+        self.kick = np.zeros((num_areas, 2))
+        """Speed that the ball will get in the next step, x and z."""
+        self.touching = np.zeros((num_areas, players), np.bool_)
+        self.timer = np.zeros(num_areas, np.int32)
+        self.gravity = np.zeros(num_areas)
+        self.touch_reward = np.zeros(num_areas)
+        self._touched = np.zeros((num_areas, players), np.bool_)
+        self._goal = np.zeros(num_areas, np.int8)
+        self._no_boxes = np.tile(NO_BOXES, (num_areas, 1, 1))
+        self._eyes = np.zeros((everyone, 4))
+        self._drawing: ShapeDrawing | None = None
+        self.restart()
+
+    def _make_sensors(self) -> dict[str, dict[str, RaySensor]]:
+        """Full behavior name -> sensor name -> sensor, both in Unity's order."""
+        raise NotImplementedError
+
+    def capacity(self, behavior: str) -> int:
+        return len(self.rounds) * sum(p.behavior == behavior for p in self.players)
+
+    def set_parameter(self, name: str, value: ParameterValue) -> None:
+        self._reader.set(name, value)
+        if name == "gravity" and isinstance(value, float | int):
+            self.gravity[:] = value
+
+    # reset
+
+    def restart(self) -> None:
+        """Groups are numbered from 1, blue before purple in each field."""
+        academy = self.academy
+        academy.group_id[:] = 1 + 2 * np.arange(len(self.rounds))[:, None] + self._teams
+        academy.behavior[:] = [academy.names.index(p.behavior) for p in self.players]
+
+    def begin_episodes(self, agents: Agents) -> None:
+        """Unity's reset does not touch the fields; this one starts them anew."""
+        areas = np.unique(agents // len(self.players))
+        self._reset(areas)
+        self.timer[areas] = 1  # the controllers' first update comes before the first decision
+
+    def _reset(self, areas: NDArray[np.intp]) -> None:
+        self.streams.next_episode(areas)
+        self.gravity[areas] = self._reader.read("gravity", areas)
+        self.touch_reward[areas] = TOUCH_REWARD * self._reader.read("ball_touch", areas)
+        _place(areas, self.streams.arrays(), self._player_numbers, self.rounds, self.velocity, self.yaw)
+        self.kick[areas] = 0.0
+        self.touching[areas] = False
+        self.timer[areas] = 0
+        agents = self._agents_of(areas)
+        for stacks in self._stacks.values():
+            for stack in stacks:
+                stack.clear(agents)
+
+    def _agents_of(self, areas: NDArray[np.intp]) -> Agents:
+        players = len(self.players)
+        return (areas[:, None] * players + np.arange(players)).reshape(-1)
+
+    # observe
+
+    def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
+        players = len(self.players)
+        eyes = self._eyes.reshape(len(self.rounds), players, 4)
+        eyes[..., :3] = self.rounds[:, :players, :3]
+        eyes[..., 3] = self.yaw
+        where = (self._area_of, self._eyes, self.field, self._no_boxes, self.rounds)
+        return [
+            stack.push(agents, sensor.read(self._threads, agents, *where))
+            for stack, sensor in zip(self._stacks[behavior], self._sensors[behavior].values(), strict=True)
+        ]
+
+    def action_mask(self, behavior: str, agents: Agents) -> None:
+        return None
+
+    # act
+
+    def fixed_update(self) -> None:
+        """The fields' clocks, and time-outs: both groups are interrupted, without a reward."""
+        self.timer += 1
+        if self.timer.max() >= MAX_FIELD_STEPS:
+            areas = np.flatnonzero(self.timer >= MAX_FIELD_STEPS)
+            self.academy.end(self, self._agents_of(areas), interrupted=True)
+            self._reset(areas)
+
+    def act(self) -> None:
+        _move(self.academy.discrete, self._player_numbers, self.yaw, self.velocity)
+        if self._pays_by_the_step:
+            self.academy.reward += self._step_rewards
+
+    def step_physics(self) -> None:
+        self._threads.run(
+            _step,
+            len(self.rounds),
+            self.academy.discrete,
+            self._player_numbers,
+            self.field,
+            self.gravity,
+            self._inverse,
+            self.rounds,
+            self.velocity,
+            self.kick,
+            self.touching,
+            self._touched,
+            self._goal,
+        )
+        self._pay_touches()
+        self._score()
+
+    # reward and end
+
+    def _pay_touches(self) -> None:
+        if np.count_nonzero(self.touch_reward):
+            self.academy.reward += self._touched * self.touch_reward[:, None]
+
+    def _score(self) -> None:
+        """A goal: the faster, the more the scoring group earns; the other loses 1; both episodes end."""
+        if not np.count_nonzero(self._goal):
+            return
+        areas = np.flatnonzero(self._goal)
+        scorer = np.where(self._goal[areas] == PURPLE_GOAL, BLUE, PURPLE)
+        earned = 1.0 - self.timer[areas] / MAX_FIELD_STEPS
+        self.academy.group_reward[areas] += np.where(self._teams == scorer[:, None], earned[:, None], -1.0)
+        self.academy.end(self, self._agents_of(areas))
+        self._reset(areas)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        return {name: array.copy() for name, array in self._arrays().items()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        for name, array in self._arrays().items():
+            array[...] = state[name]
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        stacks = {
+            f"stack/{name}/{i}": stack.frames
+            for name, stacks in self._stacks.items()
+            for i, stack in enumerate(stacks)
+        }
+        names = ("rounds", "velocity", "yaw", "kick", "touching", "timer", "gravity", "touch_reward")
+        return stacks | {name: getattr(self, name) for name in names}
+
+    def render(self, area: int, width: int, height: int) -> NDArray[np.uint8]:
+        colours = {WALL: GLASS, BLUE_GOAL: BLUE_COLOUR, PURPLE_GOAL: PURPLE_COLOUR}
+        self._drawing = self._drawing or ShapeDrawing(eye=(0.0, 25.0, -24.0), target=(0.0, 0.0, -1.0))
+        teams = [BLUE_COLOUR if p.team == BLUE else PURPLE_COLOUR for p in self.players]
+        return self._drawing.picture(
+            width,
+            height,
+            [(FLOOR, FLOOR_COLOUR), *((row, colours[int(row[BOX_TAG])]) for row in self.field)],
+            zip(self.rounds[area], [*teams, WHITE], strict=True),
+            [(self.rounds[area, i], self.yaw[area, i], PLAYER_RADIUS_M) for i in range(len(self.players))],
+        )
+
+    def close(self) -> None:
+        self._threads.close()
+        if self._drawing is not None:
+            self._drawing.close()
+
+
+class SoccerTwos(_Soccer):
+    """Two against two.
+
+    Observations of blue (purple: colours exchanged): `…BlueRayPerceptionSensor` (264), eleven rays over ±60°, and
+    `…BlueRayPerceptionSensorReverse` (72), three rays over ±45° behind; 20 m, 0.5 m above the body, three frames;
+    tags ball, own goal, other goal, wall, own agent, other agent.
+    Group reward: +(1 - steps/5000) for a goal, -1 against one.
+    """
+
+    name: ClassVar[str] = "SoccerTwos"
+    players: ClassVar[tuple[Player, ...]] = (
+        Player("SoccerTwos?team=1", PURPLE, START_X_M, START_Z_M, 2.0, 0.6, False, 0.0),
+        Player("SoccerTwos?team=0", BLUE, -START_X_M, START_Z_M, 2.0, 0.6, False, 0.0),
+        Player("SoccerTwos?team=1", PURPLE, START_X_M, -START_Z_M, 2.0, 0.6, False, 0.0),
+        Player("SoccerTwos?team=0", BLUE, -START_X_M, -START_Z_M, 2.0, 0.6, False, 0.0),
+    )
+    field: ClassVar[Floats] = FIELD
+
+    def _make_sensors(self) -> dict[str, dict[str, RaySensor]]:
+        purple = ["ball", "purpleGoal", "blueGoal", "wall", "purpleAgent", "blueAgent"]
+        blue = ["ball", "blueGoal", "purpleGoal", "wall", "blueAgent", "purpleAgent"]
+        return {
+            "SoccerTwos?team=1": _field_player_sensors("Purple", purple),
+            "SoccerTwos?team=0": _field_player_sensors("Blue", blue),
+        }
+
+
+class StrikersVsGoalie(_Soccer):
+    """Two strikers, who lose 1/5000 per step, against a goalie, who earns as much.
+
+    Observations of a striker: `…BlueRayPerceptionSensor` (231) and `…Reverse` (63) as in SoccerTwos, tags ball,
+    purpleGoal, wall, blueAgent, purpleAgent. Of the goalie: `…PurpleGoalieRayPerceptionSensor` (738), 41 rays all
+    round, tags ball, purpleGoal, wall, blueAgent. Strikers are faster ahead, the goalie sideways, and its every
+    touch kicks. Group rewards as in SoccerTwos.
+    """
+
+    name: ClassVar[str] = "StrikersVsGoalie"
+    players: ClassVar[tuple[Player, ...]] = (
+        Player("Striker?team=0", BLUE, -START_X_M, START_Z_M, 2.6, 0.6, False, -1.0 / MAX_FIELD_STEPS),
+        Player("Goalie?team=1", PURPLE, 4.0, 0.0, 2.0, 2.0, True, 1.0 / MAX_FIELD_STEPS),
+        Player("Striker?team=0", BLUE, -START_X_M, -START_Z_M, 2.6, 0.6, False, -1.0 / MAX_FIELD_STEPS),
+    )
+    field: ClassVar[Floats] = np.concatenate([FIELD, boxes(BLUE_GOAL_BLOCK)])
+
+    def _make_sensors(self) -> dict[str, dict[str, RaySensor]]:
+        goalie = _ray_sensor(["ball", "purpleGoal", "wall", "blueAgent"], 20, 180.0)
+        return {
+            "Striker?team=0": _field_player_sensors(
+                "Blue", ["ball", "purpleGoal", "wall", "blueAgent", "purpleAgent"]
+            ),
+            "Goalie?team=1": {"PurpleGoalieRayPerceptionSensor": goalie},
+        }
+
+
+def _field_player_sensors(colour: str, tags: list[str]) -> dict[str, RaySensor]:
+    return {
+        f"{colour}RayPerceptionSensor": _ray_sensor(tags, 5, 60.0),
+        f"{colour}RayPerceptionSensorReverse": _ray_sensor(tags, 1, 45.0, turned_deg=180.0),
+    }
+
+
+def _ray_sensor(tags: list[str], rays_per_direction: int, max_degrees: float, turned_deg: float = 0.0) -> RaySensor:
+    return RaySensor(
+        TAGS,
+        tags,
+        rays_per_direction=rays_per_direction,
+        max_degrees=max_degrees,
+        length_m=20.0,
+        start_m=0.5,
+        end_m=0.5,
+        turned_deg=turned_deg,
+    )
+
+
+_TEAM, _START_X, _START_Z, _AHEAD, _SIDEWAYS, _ALWAYS_KICKS = range(6)
+
+
+@compiled
+def _place(
+    areas: NDArray[np.intp], streams: StreamArrays, players: Floats, shapes: Floats, velocity: Floats, yaw: Floats
+) -> None:
+    """Players on their halves, each facing about the other goal; the ball near the middle; all at rest."""
+    last = len(players)
+    low, high = START_YAW_DEG
+    for area in areas:
+        velocity[area] = 0.0
+        for i in range(last):
+            side = 1.0 if players[i, _TEAM] == PURPLE else -1.0
+            u, v, _, _ = draw(streams, area)
+            shapes[area, i, X] = players[i, _START_X] + side * START_SHIFT_M + START_SPREAD_M * (2.0 * u - 1.0)
+            shapes[area, i, Z] = players[i, _START_Z]
+            yaw[area, i] = -side * math.radians(low + (high - low) * v)
+        u, v, _, _ = draw(streams, area)
+        shapes[area, last, X] = BALL_SPREAD_M * (2.0 * u - 1.0)
+        shapes[area, last, Z] = BALL_SPREAD_M * (2.0 * v - 1.0)
+
+
+@compiled
+def _move(discrete: NDArray[np.int32], players: Floats, yaw: Floats, velocity: Floats) -> None:
+    """Push every player where it faces, then turn it."""
+    for area in range(len(yaw)):
+        for i in range(len(players)):
+            ahead, side, turn = discrete[area, i, 0], discrete[area, i, 1], discrete[area, i, 2]
+            if ahead != 0 or side != 0:
+                cos, sin = math.cos(yaw[area, i]), math.sin(yaw[area, i])
+                if side != 0:
+                    push = players[i, _SIDEWAYS] if side == 1 else -players[i, _SIDEWAYS]
+                    velocity[area, i, 0] += push * cos
+                    velocity[area, i, 2] -= push * sin
+                else:
+                    push = players[i, _AHEAD] if ahead == 1 else -players[i, _AHEAD]
+                    velocity[area, i, 0] += push * sin
+                    velocity[area, i, 2] += push * cos
+            if turn != 0:
+                yaw[area, i] += -TURN_RAD if turn == 1 else TURN_RAD
+
+
+@compiled
+def _step(
+    first: int,
+    last: int,
+    discrete: NDArray[np.int32],
+    players: Floats,
+    field: Floats,
+    gravity: Floats,
+    inverse: Floats,
+    shapes: Floats,
+    velocity: Floats,
+    kick: Floats,
+    touching: NDArray[np.bool_],
+    touched: NDArray[np.bool_],
+    goal: NDArray[np.int8],
+) -> None:
+    room = contact_room()
+    moving = np.zeros_like(inverse)
+    gaps = np.zeros(len(players))
+    points = np.zeros((len(players), 2))
+    the_ball = len(players)
+    for area in range(first, last):
+        body, speed = shapes[area], velocity[area]
+        _drag(speed, kick[area])
+        goal[area], n = _touch(room, field, gravity[area], body, speed, inverse, gaps, points)
+        solve(room, n, speed, inverse, moving)
+        for i in range(the_ball + 1):
+            radius = BALL_RADIUS_M if i == the_ball else PLAYER_RADIUS_M
+            bounce = BOUNCE if i == the_ball else 0.0
+            _travel(field, body[i], speed[i], moving[i], radius, bounce)
+        kick[area] = 0.0
+        for i in range(the_ball):
+            touches = gaps[i] < TOUCH_M
+            touched[area, i] = touches and not touching[area, i]
+            touching[area, i] = touches
+            if touched[area, i] and (players[i, _ALWAYS_KICKS] > 0.0 or discrete[area, i, 0] == 1):
+                # From where the player is now to where they met: at speed, well off the line of centres.
+                dx, dz = points[i, 0] - body[i, X], points[i, 1] - body[i, Z]
+                length = math.sqrt(dx * dx + dz * dz)
+                if length > 0.0:
+                    kick[area, 0] += KICK_MPS * dx / length
+                    kick[area, 1] += KICK_MPS * dz / length
+
+
+@compiled
+def _drag(speed: Floats, kick: Floats) -> None:
+    """Drag, and the kick of the step before."""
+    the_ball = len(speed) - 2
+    keep = 1.0 - PLAYER_DRAG * DT_S
+    for i in range(the_ball):
+        speed[i, 0] *= keep
+        speed[i, 2] *= keep
+    keep = 1.0 - BALL_DRAG * DT_S
+    speed[the_ball, 0] = keep * (speed[the_ball, 0] + kick[0])
+    speed[the_ball, 2] = keep * (speed[the_ball, 2] + kick[1])
+    spin = 0.0
+    for k in range(3, 6):
+        speed[the_ball, k] *= 1.0 - BALL_SPIN_DRAG * DT_S
+        spin += speed[the_ball, k] ** 2
+    if spin > MAX_SPIN**2:
+        speed[the_ball, 3:] *= MAX_SPIN / math.sqrt(spin)
+
+
+@compiled
+def _touch(
+    room: Floats,
+    field: Floats,
+    gravity: float,
+    body: Floats,
+    speed: Floats,
+    inverse: Floats,
+    gaps: Floats,
+    points: Floats,
+) -> tuple[int, int]:
+    """All contacts of one field. Returns the tag of the goal that the ball touches (0: none), and their number.
+
+    `gaps` and `points` (x, z) are those between each player and the ball.
+    """
+    the_ball = len(body) - 1
+    weight = BALL_KG * gravity * DT_S * (1.0 - BALL_DRAG * DT_S)
+    sunk = BALL_KG * APPROACH * SUNK_M / DT_S
+    mu = _floor_mu(body[the_ball, X])
+    n = press_floor(room, 0, the_ball, the_ball + 1, HEIGHT_M, weight + sunk, weight, mu, speed, inverse)
+    goal = 0
+    for i in range(the_ball + 1):
+        if abs(body[i, X]) > OPEN_X_M or abs(body[i, Z]) > OPEN_Z_M:
+            tag, n = _touch_walls(room, n, field, i, body, speed, inverse)
+            goal = max(goal, tag)
+    n = _touch_bodies(room, n, body, speed, inverse, gaps, points)
+    press = PLAYER_KG * gravity * DT_S * (1.0 - PLAYER_DRAG * DT_S)
+    others = n
+    for i in range(the_ball):
+        alone = True
+        for c in range(1, others):
+            alone = alone and room[c, 0] != i and room[c, 1] != i
+        mu = _floor_mu(body[i, X])
+        if alone:  # solved by hand: the floor brakes it along its way
+            loss = mu * press / PLAYER_KG
+            now = math.sqrt(speed[i, 0] ** 2 + speed[i, 2] ** 2)
+            share = 1.0 - loss / now if now > loss else 0.0
+            speed[i, 0] *= share
+            speed[i, 2] *= share
+        else:
+            n = press_floor(room, n, i, the_ball + 1, HEIGHT_M, press, press, mu, speed, inverse)
+    return goal, n
+
+
+@compiled
+def _floor_mu(x: float) -> float:
+    return MU if abs(x) > GOAL_FLOOR_X_M else FLOOR_MU
+
+
+@compiled
+def _touch_walls(
+    room: Floats, n: int, field: Floats, i: int, body: Floats, speed: Floats, inverse: Floats
+) -> tuple[int, int]:
+    """The contacts of one body with what stands around the field; for the ball, the tag of a goal it touches."""
+    the_ball = len(body) - 1
+    radius, bounce = (BALL_RADIUS_M, BOUNCE) if i == the_ball else (PLAYER_RADIUS_M, 0.0)
+    goal = 0
+    for k in range(len(field)):
+        distance, nx, ny, nz = nearest_on_box(body[i, X], HEIGHT_M, body[i, Z], field[k])
+        gap = distance - radius
+        if gap >= TOUCH_M:
+            continue
+        tag = int(field[k, BOX_TAG])
+        if i == the_ball and tag in (BLUE_GOAL, PURPLE_GOAL):
+            goal = tag
+        if abs(ny) < 0.5:  # a goal's floor is below; heights are locked
+            arm = (-distance * nx, 0.0, -distance * nz)
+            n = touch_at(room, n, i, the_ball + 1, (nx, ny, nz), gap, arm, (0.0, 0.0, 0.0), MU, bounce, speed, inverse)
+    return goal, n
+
+
+@compiled
+def _touch_bodies(
+    room: Floats, n: int, body: Floats, speed: Floats, inverse: Floats, gaps: Floats, points: Floats
+) -> int:
+    """The contacts of players and ball with each other, in the middle of their gap or overlap."""
+    the_ball = len(body) - 1
+    for i in range(the_ball):
+        for k in range(i + 1, the_ball + 1):
+            dx, dz = body[i, X] - body[k, X], body[i, Z] - body[k, Z]
+            radius, bounce = (BALL_RADIUS_M, BOUNCE) if k == the_ball else (PLAYER_RADIUS_M, 0.0)
+            distance = math.sqrt(dx * dx + dz * dz)
+            gap = distance - PLAYER_RADIUS_M - radius
+            if k == the_ball:
+                gaps[i] = gap
+            if gap >= TOUCH_M:
+                continue
+            nx, nz = (dx / distance, dz / distance) if distance > 0.0 else (1.0, 0.0)
+            reach_i, reach_k = PLAYER_RADIUS_M + 0.5 * gap, radius + 0.5 * gap
+            arm_i, arm_k = (-reach_i * nx, 0.0, -reach_i * nz), (reach_k * nx, 0.0, reach_k * nz)
+            if k == the_ball:
+                points[i, 0], points[i, 1] = body[i, X] + arm_i[0], body[i, Z] + arm_i[2]
+            n = touch_at(room, n, i, k, (nx, 0.0, nz), gap, arm_i, arm_k, MU, bounce, speed, inverse)
+    return n
+
+
+@compiled
+def _travel(field: Floats, body: Floats, speed: Floats, moving: Floats, radius: float, bounce: float) -> None:
+    """Move one body. One that would go further than its radius into a wall stops at the wall and rebounds there.
+
+    Continuous collision as Unity has it: slower bodies do sink in, and are pushed out by the next contacts.
+    """
+    dx, dz = moving[0] * DT_S, moving[2] * DT_S
+    length = math.sqrt(dx * dx + dz * dz)
+    if length > radius:
+        ux, uz = dx / length, dz / length
+        best, mx, mz = length, 0.0, 0.0
+        for k in range(len(field)):
+            wall = field[k]
+            wx, wz = body[X] - wall[X], body[Z] - wall[Z]
+            px, pz = wx * wall[COS] - wz * wall[SIN], wx * wall[SIN] + wz * wall[COS]
+            gx, gz = max(abs(px) - wall[HALF_X], 0.0), max(abs(pz) - wall[HALF_Z], 0.0)
+            if HEIGHT_M - wall[Y] > wall[HALF_Y] or gx * gx + gz * gz <= radius * radius:
+                continue  # below the body, or touched already
+            qx, qz = ux * wall[COS] - uz * wall[SIN], ux * wall[SIN] + uz * wall[COS]
+            t = sweep_box(px, 0.0, pz, qx, 0.0, qz, wall[HALF_X], wall[HALF_Y], wall[HALF_Z], radius)
+            if t < best:
+                _, nx, _, nz = nearest_on_box(body[X] + t * ux, HEIGHT_M, body[Z] + t * uz, wall)
+                if -(dx * nx + dz * nz) > radius:
+                    best, mx, mz = t, nx, nz
+        into = min(speed[0] * mx + speed[2] * mz, 0.0)
+        speed[0] -= (1.0 + bounce) * into * mx
+        speed[2] -= (1.0 + bounce) * into * mz
+        dx, dz = best * ux, best * uz
+    body[X] += dx
+    body[Z] += dz

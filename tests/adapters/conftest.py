@@ -1,0 +1,8 @@
+"""TorchRL 0.14.1 warns about itself while it is imported; that once is forgiven, nothing later is."""
+
+import warnings
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import torchrl.collectors
+    import torchrl.objectives  # noqa: F401

@@ -1,0 +1,10 @@
+"""All scenes as test parameters: a few that differ most run always, the others in the slow tests."""
+
+import pytest
+
+from touchline.scenes import SCENES
+
+QUICK = {"3DBall", "Basic", "SoccerTwos"}
+"""Many independent agents; new ids and idle steps; two teams, several sensors and branches."""
+
+SCENE_PARAMS = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SCENES]

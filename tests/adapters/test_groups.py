@@ -1,0 +1,133 @@
+"""Groups over one world and several: rows that stay where they are, and requests refused with the reason."""
+
+import numpy as np
+import pytest
+
+from touchline.adapters.groups import Groups
+from touchline.envs.env import EnvRecipe, make
+from touchline.envs.slots import Slots
+from touchline.errors import RunError, UsageError
+from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec, ObservationSpec
+from touchline.testing import ScriptedWorld, random_slot_actions
+
+
+def _actions(groups, rng):
+    return {g: random_slot_actions(groups.specs[g], rows, rng) for g, rows in groups.rows.items()}
+
+
+def test_two_worlds_beside_each_other_are_each_as_if_alone():
+    together = Groups(
+        [EnvRecipe("scene", "3DBall", num_areas=2, seed=4), EnvRecipe("scene", "3DBall", num_areas=3, seed=9)]
+    )
+    alone = [Slots(make(EnvRecipe("scene", "3DBall", num_areas=n, seed=s)), grow=False) for n, s in ((2, 4), (3, 9))]
+    assert together.sizes == {"3DBall": 5}
+    rng = np.random.default_rng(0)
+    rows = [slots.reset()["3DBall?team=0"] for slots in alone]
+    for _ in range(150):
+        actions = _actions(together, rng)
+        both = together.step(actions)["3DBall"]
+        parts = np.split(actions["3DBall"].continuous, [2])
+        rows = [s.step({"3DBall?team=0": ActionTuple(a)})["3DBall?team=0"] for s, a in zip(alone, parts, strict=True)]
+        for name in ("reward", "terminated", "begins", "agent_id"):
+            np.testing.assert_array_equal(getattr(both, name), np.concatenate([getattr(r, name) for r in rows]))
+        np.testing.assert_array_equal(both.obs[0], np.concatenate([r.obs[0] for r in rows]))
+        np.testing.assert_array_equal(both.final_slot, np.concatenate([rows[0].final_slot, rows[1].final_slot + 2]))
+    assert both.env_index.tolist() == [0, 0, 1, 1, 1]
+    together.close()
+
+
+def test_the_same_recipe_twice_plays_two_different_games():
+    with_default = Groups(["3DBall", "3DBall"])
+    obs = with_default.rows["3DBall"].obs[0]
+    assert not np.array_equal(obs[:12], obs[12:])
+    seeded = with_default.reset(seed=5)["3DBall"].obs[0]
+    again = with_default.reset(seed=5)["3DBall"].obs[0]
+    np.testing.assert_array_equal(seeded, again)
+    assert not np.array_equal(seeded[:12], seeded[12:])
+    with_default.close()
+
+
+@pytest.mark.parametrize(("group_by", "sizes"), [("behavior", {"Walker": 3, "Jumper": 3}), ("all", {"agents": 6})])
+def test_grouping(group_by, sizes):
+    groups = Groups(ScriptedWorld(), group_by=group_by)
+    assert groups.sizes == sizes
+
+
+def test_teams_are_apart_unless_merged():
+    class Teams(ScriptedWorld):
+        def __init__(self):
+            self._mended = False
+            super().__init__()
+
+        def reset(self, seed=None, parameters=None):
+            self._names = ["Soccer?team=0", "Soccer?team=1"]
+            super().reset(seed, parameters)
+
+    assert Groups(Teams()).sizes == {"Soccer_0": 3, "Soccer_1": 3}
+    assert Groups(Teams(), group_by="base").sizes == {"Soccer": 6}
+
+
+def test_nothing_is_restarted_before_anybody_has_acted():
+    class Counting(ScriptedWorld):
+        resets = 0
+
+        def reset(self, seed=None, parameters=None):
+            self.resets += 1
+            super().reset(seed, parameters)
+
+    world = Counting(births=False)
+    before = world.resets
+    groups = Groups(world)
+    groups.reset()
+    assert world.resets == before + 1
+    groups.step(_actions(groups, np.random.default_rng(0)))
+    groups.reset()
+    assert world.resets == before + 2
+
+
+def test_one_agent_too_many_names_the_option():
+    groups = Groups(ScriptedWorld(moves=False))
+    rng = np.random.default_rng(0)
+
+    def live_long():
+        for _ in range(500):
+            groups.step(_actions(groups, rng))
+
+    with pytest.raises(RunError, match="make the adapter with more spare_slots"):
+        live_long()
+
+
+def test_merging_what_differs_is_refused_with_the_difference():
+    class Mixed(ScriptedWorld):
+        @property
+        def behaviors(self):
+            specs = dict(super().behaviors)
+            specs["Jumper?team=0"] = BehaviorSpec((ObservationSpec((4,)),), ActionSpec(1))
+            return specs
+
+    with pytest.raises(UsageError, match=r"Walker\?team=0 has observations .* take group_by='behavior'"):
+        Groups(Mixed(), group_by="all")
+
+
+def test_a_behavior_that_appears_later_is_an_error_at_that_exchange():
+    class Late(ScriptedWorld):
+        shown = 1
+
+        @property
+        def behaviors(self):
+            return dict(list(super().behaviors.items())[: self.shown])
+
+    world = Late()
+    groups = Groups(world, spare_slots=20)
+    world.shown = 2
+    with pytest.raises(RunError, match=r"behavior Jumper\?team=0 appeared after"):
+        groups.step(_actions(groups, np.random.default_rng(0)))
+
+
+def test_requests_that_mean_nothing_are_refused():
+    with pytest.raises(UsageError, match="group_by: expected"):
+        Groups("3DBall", group_by="team")
+    with pytest.raises(UsageError, match="got an empty list"):
+        Groups([])
+    with pytest.raises(UsageError, match="unknown scene 'Soccer'"):
+        Groups("Soccer")

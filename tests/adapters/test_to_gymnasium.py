@@ -1,0 +1,281 @@
+"""Gymnasium's own checker, and the same steps beside the slots they come from."""
+
+import re
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from scene_params import SCENE_PARAMS
+
+import touchline
+import touchline.adapters.to_gymnasium
+from touchline.envs.env import EnvRecipe, make
+from touchline.envs.slots import Slots
+from touchline.errors import RunError, UsageError
+from touchline.scenes import SCENES
+from touchline.specs import ActionTuple
+from touchline.testing import Ledger, ScriptedWorld, random_slot_actions
+
+
+def _single(scene, **options):
+    try:
+        return touchline.make_gymnasium(scene, **options)
+    except UsageError as refused:
+        assert re.search("shows one (agent|behavior), .* (vector=True|make_torchrl)", str(refused))  # noqa: PT017
+        pytest.skip(str(refused))
+
+
+class OneAgent(ScriptedWorld):
+    """One agent with masks, hybrid actions and group rewards, that ends often."""
+
+    def __init__(self):
+        super().__init__(1, periods=(1,), moves=False, births=False, vanishings=False)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("scene", SCENE_PARAMS)
+def test_gymnasiums_checker_finds_nothing(scene, flat):
+    options = {"join_vectors": flat, "flatten_branches": flat, "uint8_images": True}
+    _single(scene).close()
+    env = gymnasium.make(f"touchline/{scene}-v0", **options)
+    check_env(env.unwrapped, skip_render_check=True)
+    env.close()
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "scene", ["3DBall", *(pytest.param(s, marks=pytest.mark.slow) for s in SCENES if s != "3DBall")]
+)
+def test_gymnasiums_render_checker_finds_nothing(scene):
+    _single(scene).close()
+    env = gymnasium.make(f"touchline/{scene}-v0", render_mode="rgb_array")
+    check_env(env.unwrapped, skip_close_check=True)
+    env.close()
+
+
+def test_the_checker_finds_nothing_where_there_are_masks_and_both_kinds_of_action():
+    env = touchline.make_gymnasium(OneAgent())
+    env.spec = None
+    check_env(env, skip_render_check=True)
+
+
+def test_a_step_tells_what_the_slots_tell():
+    env = touchline.make_gymnasium(OneAgent())
+    slots = Slots(OneAgent())
+    obs, info = env.reset(seed=5)
+    (row,) = slots.reset(5).values()
+    env.action_space.seed(1)
+    ends = 0
+    for _ in range(500):
+        np.testing.assert_array_equal(obs, row.obs[0][0])
+        np.testing.assert_array_equal(info["action_mask"], row.action_mask[0])
+        action = env.action_space.sample(info["action_mask"])
+        assert info["action_mask"][:3][action["discrete"][0]]
+        assert info["action_mask"][3:][action["discrete"][1]]
+        obs, reward, terminated, truncated, info = env.step(action)
+        batched = ActionTuple(action["continuous"][None], action["discrete"][None])
+        row = slots.step({"Walker?team=0": batched})["Walker?team=0"]
+        assert reward == row.reward[0] + row.group_reward[0]
+        assert info["group_reward"] == row.group_reward[0]
+        assert (terminated, truncated) == (row.terminated[0], row.truncated[0])
+        if terminated or truncated:
+            ends += 1
+            np.testing.assert_array_equal(obs, row.final_obs[0][0])
+            assert info["step"]["interrupted"] == truncated
+            assert info["step"]["reward"] == row.reward[0]
+            obs, info = env.reset()
+        else:
+            assert [m.tolist() for m in info["step"]["action_mask"]] == [
+                (~row.action_mask[0, :3]).tolist(),
+                (~row.action_mask[0, 3:]).tolist(),
+            ]
+    assert ends > 20
+
+
+def test_reset_after_an_end_restarts_nothing_and_in_mid_episode_restarts_the_world():
+    ledger = Ledger(OneAgent())
+    env = touchline.make_gymnasium(ledger)
+    env.reset()
+    assert ledger.resets == 1
+    ended = False
+    while not ended:
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        ended = terminated or truncated
+    first, _ = env.reset()
+    assert ledger.resets == 1
+    assert first[1] > 0, "the next life of the same agent"
+    env.step(env.action_space.sample())
+    env.reset()
+    assert ledger.resets == 2
+
+
+@pytest.mark.parametrize("scene", SCENE_PARAMS)
+def test_500_steps_are_the_same_for_the_same_seed(scene):
+    def path(env):
+        obs, info = env.reset(seed=3)
+        env.action_space.seed(3)
+        seen = [obs]
+        for _ in range(500):
+            obs, reward, terminated, truncated, info = env.step(env.action_space.sample(info.get("action_mask")))
+            seen += [obs, reward, terminated, truncated]
+            if terminated or truncated:
+                obs, info = env.reset()
+                seen.append(obs)
+        env.close()
+        return seen
+
+    a, b = (path(_single(scene)) for _ in range(2))
+    assert gymnasium.utils.env_checker.data_equivalence(a, b)
+
+
+def test_a_vector_env_is_the_slots_in_other_words():
+    env = gymnasium.make_vec("touchline/3DBall-v0", num_envs=4)
+    assert env.metadata["autoreset_mode"] is env.autoreset_mode is AutoresetMode.SAME_STEP
+    assert env.observation_space.shape == (4, 8)
+    slots = Slots(make(EnvRecipe("scene", "3DBall", num_areas=4)))
+    obs, info = env.reset(seed=2)
+    (row,) = slots.reset(2).values()
+    held = []
+    ends = 0
+    for _ in range(300):
+        np.testing.assert_array_equal(obs, row.obs[0])
+        assert info["mask"].all()
+        action = env.action_space.sample()
+        obs, reward, terminated, truncated, info = env.step(action)
+        (row,) = slots.step({"3DBall?team=0": ActionTuple(action)}).values()
+        np.testing.assert_array_equal(reward, row.reward)
+        np.testing.assert_array_equal(terminated, row.terminated)
+        np.testing.assert_array_equal(truncated, row.truncated)
+        if len(row.final_slot):
+            ends += len(row.final_slot)
+            np.testing.assert_array_equal(info["_final_obs"], terminated | truncated)
+            for slot, last in zip(row.final_slot, row.final_obs[0], strict=True):
+                np.testing.assert_array_equal(info["final_obs"][slot], last)
+            assert info["final_info"]["_group_reward"] is info["_final_info"]
+        else:
+            assert "final_obs" not in info
+        held.append((obs, obs.copy()))
+    assert ends > 20
+    for array, copy in held:
+        np.testing.assert_array_equal(array, copy)
+    env.close()
+    env.close()
+
+
+def test_gymnasiums_own_statistics_agree_with_the_rewards():
+    env = RecordEpisodeStatistics(touchline.make_gymnasium("3DBall", num_envs=3))
+    env.reset(seed=0)
+    running, length, seen = np.zeros(3), np.zeros(3, int), 0
+    for _ in range(400):
+        _, reward, terminated, truncated, info = env.step(env.action_space.sample())
+        running += reward
+        length += 1
+        ended = terminated | truncated
+        if ended.any():
+            np.testing.assert_allclose(info["episode"]["r"][ended], running[ended], rtol=1e-6)
+            np.testing.assert_array_equal(info["episode"]["l"][ended], length[ended])
+            seen += ended.sum()
+            running[ended], length[ended] = 0, 0
+    assert seen > 10
+
+
+def test_a_vector_reset_right_after_everybody_ended_does_not_restart_the_world():
+    class EndsTogether(ScriptedWorld):
+        def __init__(self):
+            super().__init__(2, periods=(1,), moves=False, births=False, vanishings=False)
+
+        def _live(self, agent_id):
+            agent = self._agents[agent_id]
+            agent.age += 1
+            if agent.age < 5:
+                return None
+            end = (agent.behavior, [agent_id, agent.life, agent.age, self._tick], 0.0, 0.0, False, agent_id)
+            agent.life, agent.age = agent.life + 1, 0
+            return end
+
+    ledger = Ledger(EndsTogether())
+    env = touchline.make_gymnasium(ledger, vector=True)
+    env.reset()
+    for _ in range(5):
+        obs, *_ = env.step(env.action_space.sample())
+    again, _ = env.reset()
+    np.testing.assert_array_equal(obs, again)
+    assert ledger.resets == 1
+    env.step(env.action_space.sample())
+    env.reset()
+    assert ledger.resets == 2
+
+
+def test_idle_rows_are_refused_or_shown():
+    world = ScriptedWorld(4, moves=False, births=False, vanishings=False)  # uneven decision times
+    env = touchline.make_gymnasium(world, vector=True)
+    env.reset(seed=0)
+    with pytest.raises(RunError, match=r"rows have nobody who acts now; .* allow_idle=True .* make_torchrl"):
+        env.step(env.action_space.sample())
+    env = touchline.make_gymnasium(world, vector=True, allow_idle=True)
+    _, info = env.reset(seed=0)
+    masks = []
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        rows = env._groups.rows["Walker"]
+        chosen = random_slot_actions(env._groups.specs["Walker"], rows, rng)
+        *_, info = env.step({"continuous": chosen.continuous, "discrete": chosen.discrete})
+        masks.append(info["mask"])
+    assert 0 < np.mean(masks) < 1
+
+
+def test_ids_registered_with_gymnasium_are_unitys_names():
+    assert {f"touchline/{scene}-v0" for scene in SCENES} <= set(gymnasium.registry)
+    assert gymnasium.spec("touchline/World-v0").nondeterministic
+
+
+def test_num_envs_builds_a_scene_to_measure():
+    assert touchline.make_gymnasium("3DBall", num_envs=7).num_envs == 7
+    assert touchline.make_gymnasium("3DBall", vector=True).num_envs == 12, "as many as Unity's own scene has"
+    with pytest.raises(UsageError, match="num_envs: expected 3, the agents that this world has, or None; got 4"):
+        touchline.make_gymnasium(EnvRecipe("scene", "3DBall", num_areas=3), num_envs=4)
+
+
+def test_what_the_view_cannot_express_is_refused_with_the_view_that_can():
+    with pytest.raises(UsageError, match=r"shows one agent, 3DBall has room for 12; .* vector=True"):
+        touchline.make_gymnasium(EnvRecipe("scene", "3DBall", num_areas=12))
+    for vector in (False, True):
+        with pytest.raises(UsageError, match=r"shows one behavior, .* take make_torchrl or make_pettingzoo"):
+            touchline.make_gymnasium(ScriptedWorld(), vector=vector)
+    with pytest.raises(UsageError, match="begin new episodes by themselves"):
+        touchline.make_gymnasium("3DBall", num_envs=2, autoreset_mode=AutoresetMode.NEXT_STEP)
+    with pytest.raises(UsageError, match="expected None or 'rgb_array', got 'human'"):
+        touchline.make_gymnasium("3DBall", render_mode="human")
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (np.zeros((3, 2)), r"continuous action: expected floats of shape \(4, 2\), got float64 of shape \(3, 2\)"),
+        (np.zeros((4, 2), complex), "expected floats"),
+        ({"continuous": np.zeros((4, 2))}, "expected floats"),
+    ],
+)
+def test_actions_of_the_wrong_form_are_named(action, message):
+    env = touchline.make_gymnasium("3DBall", num_envs=4)
+    env.reset()
+    with pytest.raises(UsageError, match=message):
+        env.step(action)
+
+
+def test_wrong_keys_dtypes_and_masked_actions_are_named():
+    env = touchline.make_gymnasium(OneAgent())
+    with pytest.raises(UsageError, match="call reset"):
+        env.step(env.action_space.sample())
+    env.reset()
+    with pytest.raises(UsageError, match=r"expected a dict with 'continuous' and 'discrete' .*, got keys \['move'\]"):
+        env.step({"move": np.zeros(1)})
+    with pytest.raises(UsageError, match=r"discrete action: expected integers of shape \(1, 2\), got float"):
+        env.step({"continuous": np.zeros(1, np.float32), "discrete": np.zeros(2)})
+    basic = touchline.make_gymnasium("Basic")
+    basic.reset()
+    with pytest.raises(UsageError, match="expected 0 to 2, got 3"):
+        basic.step(3)

@@ -1,0 +1,258 @@
+"""PettingZoo's own checkers in all modes, and the same lives beside the slots they come from."""
+
+import warnings
+
+import numpy as np
+import pytest
+from pettingzoo.test import api_test, parallel_api_test, render_test
+from scene_params import SCENE_PARAMS
+
+import touchline
+from touchline.envs.env import EnvRecipe
+from touchline.errors import RunError, UsageError
+from touchline.testing import Ledger, ScriptedWorld
+
+MODES = ("one_life", "respawn", "slots")
+
+
+def _steady():
+    """Agents that end, with masks and hybrid actions; nobody is born or goes."""
+    return ScriptedWorld(moves=False, births=False, vanishings=False)
+
+
+def _sampled(env, observations):
+    return {
+        name: env.action_space(name).sample(o["action_mask"] if isinstance(o, dict) and "action_mask" in o else None)
+        for name, o in observations.items()
+        if name in env.agents
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("scene", SCENE_PARAMS)
+def test_parallel_checker_finds_nothing_on_a_scene(scene, mode):
+    env = touchline.make_pettingzoo(scene, mode=mode, num_areas=2)
+    with warnings.catch_warnings():
+        if len(env.reset()[0]) < len(env.possible_agents):  # agents may be born or move to another behavior later
+            warnings.filterwarnings("ignore", "No agents present but not all possible_agents")
+        parallel_api_test(env, num_cycles=150)
+    env.close()
+    env.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("events", [{}, {"moves": False}, {"births": False}, {"births": False, "vanishings": False}])
+def test_parallel_checker_finds_nothing_through_births_deaths_and_moves(mode, flat, events):
+    env = touchline.make_pettingzoo(
+        ScriptedWorld(**events), mode=mode, spare_slots=14, flatten_branches=flat, join_vectors=flat
+    )
+    with warnings.catch_warnings():
+        # Spare names wait for agents who may be born; when everybody has died first, they were never used.
+        warnings.filterwarnings("ignore", "No agents present but not all possible_agents")
+        parallel_api_test(env, num_cycles=300)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("scene", SCENE_PARAMS)
+def test_aec_checker_finds_nothing_on_a_scene(scene, mode):
+    with warnings.catch_warnings():
+        # It wants arrays, while masks make dicts; PettingZoo's own board games are on its list of exceptions.
+        warnings.filterwarnings("ignore", "Observation space for each agent probably should be")
+        warnings.filterwarnings("ignore", "Observation is not a NumPy array")
+        warnings.filterwarnings("ignore", "Agents have different observation space sizes")  # a goalie and a striker do
+        # In mode `slots` a name outlives its agent, and Basic's new agent comes a step after the old one.
+        warnings.filterwarnings("ignore", "Observation numpy array is all zeros")
+        env = touchline.make_pettingzoo(
+            scene, mode=mode, num_areas=2, api="aec", join_vectors=True, flatten_branches=True
+        )
+        api_test(env, num_cycles=100)
+        env.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_aec_checker_finds_nothing_through_births_and_deaths(mode):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Observation space for each agent probably should be")
+        warnings.filterwarnings("ignore", "Action space for each agent probably should be")
+        warnings.filterwarnings("ignore", "Observation is not a NumPy array")
+        warnings.filterwarnings("ignore", "Observation numpy array is all zeros")  # slots nobody lives in
+        api_test(touchline.make_pettingzoo(_steady(), mode=mode, api="aec"), num_cycles=200)
+        api_test(touchline.make_pettingzoo(ScriptedWorld(), mode=mode, api="aec", spare_slots=14), num_cycles=200)
+
+
+def test_render_checker_finds_nothing():
+    def make(render_mode):  # the test opens "human" unasked; nobody promised a window
+        mode = None if render_mode == "human" else render_mode
+        return touchline.make_pettingzoo("3DBall", num_areas=1, api="aec", render_mode=mode)
+
+    render_test(make)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("scene", [*SCENE_PARAMS, "scripted"])
+def test_500_steps_are_the_same_for_the_same_seed(scene, mode):
+    def path():
+        env = touchline.make_pettingzoo(_steady() if scene == "scripted" else EnvRecipe("scene", scene, 2), mode=mode)
+        observations, infos = env.reset(seed=11)
+        for name in env.agents:
+            env.action_space(name).seed(1)
+        seen = [observations, infos]
+        for step in range(500):
+            if not env.agents:
+                observations, infos = env.reset(seed=step)
+                seen += [observations, infos]
+            told = env.step(_sampled(env, observations))
+            observations = told[0]
+            seen += told
+        env.close()
+        return seen
+
+    for one, other in zip(path(), path(), strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            np.testing.assert_equal(one[name], other[name])
+
+
+@pytest.mark.parametrize("mode", ["one_life", *(pytest.param(m, marks=pytest.mark.slow) for m in MODES[1:])])
+def test_no_forbidden_action_is_possible_in_10_000_steps(mode):
+    class Strict(ScriptedWorld):
+        def set_actions(self, behavior, actions):
+            super().set_actions(behavior, actions)
+            masks = self.steps(behavior)[0].action_mask
+            for branch, forbidden in enumerate(masks):
+                assert not forbidden[np.arange(len(actions)), actions.discrete[:, branch]].any()
+
+    world = Strict(moves=False, births=False, vanishings=False)
+    env = touchline.make_pettingzoo(world, mode=mode, lives_per_slot=5000)
+    observations, _ = env.reset(seed=0)
+    for _ in range(10_000):
+        if not env.agents:
+            observations, _ = env.reset()
+        observations, *_ = env.step(_sampled(env, observations))
+
+
+@pytest.mark.parametrize("mode", ["respawn", "slots"])
+def test_rewards_are_conserved_and_nothing_is_restarted(mode):
+    ledger = Ledger(_steady())
+    env = touchline.make_pettingzoo(ledger, mode=mode)
+    observations, _ = env.reset(seed=1)
+    before, sent = ledger.actions, ledger.reward + ledger.group_reward
+    earned = group = 0.0
+    deciding = 0
+    counts = env._groups.counts["Walker"][0]
+    start = counts.unattributed_reward + counts.unattributed_group_reward
+    for _ in range(2000):
+        deciding += int(env._groups.rows["Walker"].deciding.sum())
+        observations, rewards, _, _, infos = env.step(_sampled(env, observations))
+        earned += sum(rewards.values())
+        group += sum(info["group_reward"] for info in infos.values())
+    unattributed = counts.unattributed_reward + counts.unattributed_group_reward - start
+    assert earned + unattributed == ledger.reward + ledger.group_reward - sent
+    assert 0 < group < ledger.group_reward
+    assert ledger.actions - before == deciding
+    assert ledger.resets == 2, "one at construction, one with the seed"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_observation_is_followed_by_one_from_another_life(mode):
+    env = touchline.make_pettingzoo(_steady(), mode=mode)
+    observations, infos = env.reset(seed=2)
+    lives = {name: o["observation"][:2].tolist() for name, o in observations.items()}
+    ends = 0
+    for _ in range(1500):
+        if not env.agents:
+            observations, infos = env.reset(seed=ends)
+            lives = {name: o["observation"][:2].tolist() for name, o in observations.items()}
+        observations, _, terminated, truncated, infos = env.step(_sampled(env, observations))
+        for name, observation in observations.items():
+            life = observation["observation"][:2].tolist()
+            ended = terminated[name] or truncated[name]
+            if mode == "slots" and (infos[name]["terminated"] or infos[name]["truncated"]):
+                assert infos[name]["final_observation"][:2].tolist() == lives[name]
+                lives[name] = life if infos[name]["deciding"] else None
+                ends += 1
+            elif lives.get(name) is None:  # born
+                assert not ended
+                lives[name] = life if infos[name]["deciding"] else None
+            else:
+                assert life == lives[name], "the last observation included"
+                ends += ended
+    assert ends > 100
+
+
+def test_in_one_life_everybody_leaves_once_and_the_episode_ends_with_the_last():
+    env = touchline.make_pettingzoo("3DBall", num_areas=3)
+    observations, _ = env.reset(seed=0)
+    assert env.agents == env.possible_agents == ["agent_0", "agent_1", "agent_2"]
+    left = []
+    while env.agents:
+        before = list(env.agents)
+        observations, _, terminated, truncated, _ = env.step(_sampled(env, observations))
+        assert list(observations) == before
+        gone = [name for name in before if terminated[name] or truncated[name]]
+        assert env.agents == [name for name in before if name not in gone]
+        left += gone
+    assert sorted(left) == env.possible_agents
+    assert env.step({}) == ({}, {}, {}, {}, {})
+
+
+def test_the_horizon_truncates_everybody():
+    env = touchline.make_pettingzoo("3DBall", num_areas=3, horizon=4)
+    observations, _ = env.reset(seed=0)
+    for _ in range(4):
+        observations, _, terminated, truncated, _ = env.step(_sampled(env, observations))
+    assert all(truncated.values())
+    assert not any(terminated.values())
+    assert env.agents == []
+
+
+def test_reset_world_off_hands_out_the_lives_that_run():
+    ledger = Ledger(_steady())
+    env = touchline.make_pettingzoo(ledger, horizon=10, reset_world=False)
+    ticks = []
+    for _ in range(5):
+        observations, _ = env.reset()
+        while env.agents:
+            ticks.append(max(o["observation"][3] for o in observations.values()))
+            observations, *_ = env.step(_sampled(env, observations))
+    assert ledger.resets == 1
+    assert max(ticks) > 20
+    env.reset(seed=1)
+    assert ledger.resets == 2
+
+
+def test_names_tell_behaviors_and_teams_apart():
+    env = touchline.make_pettingzoo(ScriptedWorld(), mode="respawn", lives_per_slot=2)
+    assert env.possible_agents[:4] == ["walker_0_0", "walker_1_0", "walker_2_0", "walker_0_1"]
+    assert {name.partition("_")[0] for name in env.possible_agents} == {"walker", "jumper"}
+    assert env.observation_space("walker_0_0") is env.observation_space("walker_0_0")
+
+
+def test_an_empty_pool_of_names_is_an_error_that_names_the_option():
+    env = touchline.make_pettingzoo(_steady(), mode="respawn", lives_per_slot=3)
+
+    def live_long():
+        observations, _ = env.reset(seed=0)
+        for _ in range(1000):
+            observations, *_ = env.step(_sampled(env, observations))
+
+    with pytest.raises(RunError, match=r"all 3 names of a slot are used up; .* more lives_per_slot"):
+        live_long()
+
+
+def test_actions_of_the_wrong_form_are_named():
+    env = touchline.make_pettingzoo("3DBall", num_areas=2)
+    env.reset()
+    good = np.zeros(2, np.float32)
+    with pytest.raises(UsageError, match="no action for agent_1, who is waiting for one"):
+        env.step({"agent_0": good})
+    with pytest.raises(UsageError, match=r"agent_1: expected an action in Box.*, got array\(\[0., 0., 0.\]\)"):
+        env.step({"agent_0": good, "agent_1": np.zeros(3)})
+    with pytest.raises(UsageError, match="unknown agent 'striker_0' among the actions; agents: agent_0, agent_1"):
+        env.step({"agent_0": good, "agent_1": good, "striker_0": good})
+    with pytest.raises(UsageError, match="possible agents: agent_0 to agent_1"):
+        env.action_space("agent_9")
+    for options, message in (({"mode": "lives"}, "one_life, respawn, slots"), ({"api": "x"}, "'parallel' or 'aec'")):
+        with pytest.raises(UsageError, match=message):
+            touchline.make_pettingzoo("3DBall", **options)

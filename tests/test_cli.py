@@ -1,0 +1,156 @@
+"""The command line as people type it: figures, errors, exit codes, and what it must not load."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from touchline.cli import run
+
+
+def _touchline(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-c", "from touchline.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"], ["train", "3Dball"], ["eval"]])
+def test_help_and_wrong_calls_load_nothing_heavy(arguments):
+    code = (
+        "import sys; from touchline.cli import run; code = run(sys.argv[1:]);"
+        "heavy = {'torch', 'mujoco', 'grpc', 'numba', 'onnxruntime'} & set(sys.modules);"
+        "sys.exit(99 if heavy else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["train", "3Dball"], "no preset '3Dball'; did you mean '3DBall'?"),
+        (["train", "nowhere.yaml"], "nowhere.yaml: no such file"),
+        (["eval", "3DBal", "--policy", "random"], "unknown scene '3DBal'; did you mean '3DBall'?"),
+        (
+            ["train", "3DBall", "--set", "behaviors.3DBall.hyperparameters.lamdb=1"],
+            "unknown key; did you mean 'lambd'?",
+        ),
+        (["train", "3DBall", "--set", "behaviors.3DBall.max_steps=-5"], "greater than 0, got -5"),
+        (["train", "3DBall", "--set", "nonsense"], "expected a.b.c=value"),
+        (["eval", "3DBall", "--policy", "nowhere.onnx"], "nowhere.onnx: no such policy file"),
+        (["eval", "3DBall", "--policy", "Bal=random"], "no behavior 'Bal'"),
+        (["eval", "3DBall", "--policy", "random", "--parameter", "mass=0"], "takes 0.001 to 1000, got 0"),
+        (["eval", "3DBall", "--policy", "random", "--versus", "random"], "has only one team"),
+        (["play", "3DBall", "--policy", "random", "--record", "film.gif"], "ends in .mp4"),
+        (["train", "3DBall", "--resume", "--run-id", "none-such"], "there is no run to resume"),
+        (["bench", "everything"], "no benchmark 'everything'"),
+        (["eval", "3DBall"], "--policy"),
+        (["fly"], "fly"),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_exit_code_2(arguments, expected, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert expected in captured.err
+    assert captured.err.startswith("touchline: ")
+    assert captured.err.count("\n") == 1, "one line"
+    assert captured.out == ""
+
+
+def test_figures_are_one_json_object_on_standard_output(capsys):
+    assert run(["eval", "Basic", "--policy", "random", "--episodes", "5", "--seed", "3", "--json"]) == 0
+    captured = capsys.readouterr()
+    figures = json.loads(captured.out)
+    assert figures["episodes"] == 5
+    assert set(figures) == {
+        "scene", "policy", "seed", "episodes", "mean_return", "std_return", "ci95", "mean_length",
+        "mean_group_return", "games", "agent_steps_per_s", "behaviors",
+    }  # fmt: skip
+    assert run(["eval", "Basic", "--policy", "random", "--episodes", "5", "--seed", "3", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again | {"agent_steps_per_s": 0} == figures | {"agent_steps_per_s": 0}, "the same seed, the same figures"
+
+
+def test_scenes_and_inspect_tell_what_there_is(capsys):
+    assert run(["scenes", "--json"]) == 0
+    assert {"3DBall", "3DBallHard", "Basic"} <= {s["scene"] for s in json.loads(capsys.readouterr().out)}
+    assert run(["inspect", "3DBallHard", "--json"]) == 0
+    behavior = json.loads(capsys.readouterr().out)["behaviors"]["3DBallHard?team=0"]
+    assert [o["shape"] for o in behavior["observations"]] == [[27], [18]]
+    assert behavior["continuous"] == 2
+    assert behavior["branches"] == []
+
+
+def test_train_resume_force_export_eval_play(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    base = ["train", "Basic", "--run-id", "x", "--seed", "1"]
+    assert run([*base, "--max-steps", "600"]) == 0
+    run_folder = tmp_path / "results" / "x"
+    kept = {p.name for p in run_folder.rglob("*") if p.is_file()}
+    assert {"configuration.yaml", "Basic.onnx", "Basic.png", "checkpoint.safetensors", "metrics.csv"} <= kept
+    assert run(base) == 2, "an existing run is not overwritten"
+    assert "--resume continues it, --force overwrites it" in capsys.readouterr().err
+    assert run([*base, "--resume", "--max-steps", "1200"]) == 0
+    steps = [int(line.split(",")[0]) for line in (run_folder / "Basic" / "metrics.csv").read_text().splitlines()[1:]]
+    assert steps == sorted(steps)
+    assert steps[-1] >= 1200
+    assert run([*base, "--force", "--max-steps", "300"]) == 0
+    assert run(["export", "results/x", "-o", "model.onnx"]) == 0
+    assert (tmp_path / "model.onnx").stat().st_size > 1000
+    for policy in ("results/x", "model.onnx", "results/x/Basic/checkpoint.safetensors"):
+        assert run(["eval", "Basic", "--policy", policy, "--episodes", "2"]) == 0
+    assert run(["play", "Basic", "--policy", "model.onnx", "--record", "film.mp4", "--seconds", "1"]) == 0
+    assert (tmp_path / "film.mp4").stat().st_size > 1000
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals work otherwise there")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_saves_everything_and_exits_with_130(tmp_path, number):
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from touchline.cli import main; main()", "train", "Basic", "--run-id", "stop"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stderr:
+        if "step" in line and "%" in line:
+            break
+    process.send_signal(number)
+    told = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=60) == 130
+    assert "everything is saved" in told or "all is saved" in told
+    assert "Traceback" not in told
+    assert _touchline("eval", "Basic", "--policy", "results/stop", "--episodes", "1", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")  # noqa: PTH110
+def test_a_full_disk_is_one_line_and_exit_code_1(tmp_path, monkeypatch, capsys):
+    import touchline.policies.checkpoints as checkpoints
+
+    def full(path, content):
+        with open("/dev/full", "wb") as file:  # noqa: PTH123
+            file.write(content)
+
+    monkeypatch.setattr("touchline.training.run_folder.write_whole", full)
+    monkeypatch.chdir(tmp_path)
+    assert checkpoints is not None
+    assert run(["train", "Basic", "--run-id", "full"]) == 1
+    assert "No space left" in capsys.readouterr().err
+
+
+def test_help_answers_at_once():
+    spent = []
+    for _ in range(5):
+        started = time.perf_counter()
+        assert _touchline("--help").returncode == 0
+        spent.append(time.perf_counter() - started)
+    assert sorted(spent)[2] < 1.0, "about a quarter of a second on an idle machine"

@@ -1,0 +1,98 @@
+"""Figures of an evaluation: quotas, groups, sides."""
+
+import numpy as np
+import pytest
+
+from touchline.envs.env import EnvRecipe, make
+from touchline.envs.slots import Slots
+from touchline.errors import RunError
+from touchline.policies.policy import RandomPolicy, ZeroPolicy
+from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from touchline.steps import DecisionSteps, TerminalSteps
+from touchline.training.evaluation import evaluate
+
+
+class Matches:
+    """Two teams of two in each of two fields; games of 3 decisions, field 0 is won by team 0, field 1 by team 1."""
+
+    spec = BehaviorSpec((ObservationSpec.vector(1, "t"),), ActionSpec.create_discrete((2,)))
+    behaviors = {"Game?team=0": spec, "Game?team=1": spec}
+
+    def capacity(self, behavior):
+        return 4
+
+    def reset(self, seed=None, parameters=None):
+        self.tick = 0
+
+    def set_actions(self, behavior, actions):
+        pass
+
+    def step(self):
+        self.tick += 1
+
+    def steps(self, behavior):
+        team = int(behavior[-1])
+        ids = np.array([8 * field + 4 * team + k for field in (0, 1) for k in (0, 1)], np.int32)
+        groups = np.array([1 + 2 * field + team for field in (0, 1) for _ in (0, 1)], np.int32)
+        obs, own = [np.full((4, 1), self.tick, np.float32)], np.full(4, 0.5, np.float32)
+        nothing = np.zeros(4, np.float32)
+        decisions = DecisionSteps(obs, own, ids, [np.zeros((4, 2), bool)], groups, nothing)
+        if self.tick == 0 or self.tick % 3:
+            return decisions, TerminalSteps.empty(self.spec)
+        won = np.array([1, 1, -1, -1] if team == 0 else [-1, -1, 1, 1], np.float32)
+        begins = DecisionSteps(obs, nothing, ids, decisions.action_mask, groups, nothing)
+        return begins, TerminalSteps(obs, own, np.zeros(4, bool), ids, groups, won)
+
+
+def test_games_count_once_from_the_lower_teams_side():
+    policies = {name: RandomPolicy() for name in Matches.behaviors}
+    figures = evaluate(Slots(Matches()), policies, episodes=10, seed=0)
+    games = figures["games"]
+    assert games == {"played": 10, "decided": 10, "won": 5, "lost": 5, "interrupted": 0, "mean_length": 3.0}
+    assert figures["mean_group_return"] == 0.0
+    assert figures["mean_return"] == pytest.approx(1.5), "own rewards only"
+
+
+def test_one_side_alone_can_be_evaluated():
+    policies = {name: RandomPolicy() for name in Matches.behaviors}
+    figures = evaluate(Slots(Matches()), policies, episodes=4, seed=0, evaluated=["Game?team=1"])
+    assert figures["games"]["played"] == 4
+    assert figures["behaviors"]["Game"]["games"]["won"] == 2
+
+
+@pytest.mark.parametrize(("episodes", "areas"), [(7, 3), (2, 5), (12, 4)])
+def test_every_agent_plays_its_share_and_no_more(episodes, areas):
+    with make(EnvRecipe("scene", "3DBall", num_areas=areas)) as env:
+        figures = evaluate(Slots(env), {"3DBall?team=0": RandomPolicy()}, episodes, seed=0)
+    assert figures["episodes"] == episodes
+
+
+def test_short_episodes_are_not_favoured():
+    """Of two agents with lives of 2 and 20 decisions, each gives half of the episodes."""
+
+    class Uneven(Matches):
+        behaviors = {"Game?team=0": Matches.spec}
+
+        def capacity(self, behavior):
+            return 2
+
+        def steps(self, behavior):
+            ended = [i for i, life in enumerate((2, 20)) if self.tick and self.tick % life == 0]
+            one = np.ones(2, np.float32)
+            decisions = DecisionSteps(
+                [one[:, None]], one, np.arange(2, dtype=np.int32), [np.zeros((2, 2), bool)],
+                np.zeros(2, np.int32), 0 * one,
+            )  # fmt: skip
+            some = one[: len(ended)]
+            return decisions, TerminalSteps(
+                [some[:, None]], some, some > 2, np.array(ended, np.int32), np.zeros(len(ended), np.int32), 0 * some
+            )
+
+    figures = evaluate(Slots(Uneven()), {"Game?team=0": RandomPolicy()}, episodes=8, seed=0)
+    assert figures["mean_length"] == pytest.approx((2 + 20) / 2)
+
+
+def test_a_policy_that_never_ends_an_episode_is_told_so(monkeypatch):
+    monkeypatch.setattr("touchline.training.evaluation.MAX_STEPS_WITHOUT_END", 50)
+    with make("Basic") as env, pytest.raises(RunError, match="no episode ended"):
+        evaluate(Slots(env), {"Basic?team=0": ZeroPolicy()}, 1, seed=0)

@@ -1,0 +1,30 @@
+"""Games won, tied and lost against a list of bots."""
+
+import pytest
+
+from touchline.envs.env import EnvRecipe
+from touchline.envs.microrts.engine import fetch
+from touchline.errors import RunError
+from touchline.training.opponents import evaluate_opponents, format_table, wilson_interval
+
+
+def test_every_opponent_gets_its_games_from_both_seats():
+    try:
+        engine = fetch(bots=True)
+    except RunError as error:
+        pytest.skip(f"the MicroRTS engine could not be fetched: {error}")
+    recipe = EnvRecipe.parse(f"microrts:basesWorkers8x8?max_ticks=400&engine={engine.folder}")
+    report = evaluate_opponents(recipe, ["zero"], ["workerrush", "passive"], 4, 0)
+    rush, passive = report["opponents"]["workerrush"], report["opponents"]["passive"]
+    assert (rush["games"], rush["lost"], rush["win_rate"], rush["win_rate_by_seat"]) == (4, 4, 0.0, [0.0, 0.0])
+    assert (passive["tied"], passive["mean_ticks"]) == (4, 400.0)
+    assert report["total"]["games"] == 8
+    text = format_table(report).splitlines()
+    assert text[1].split() == ["workerrush", "4", "0", "0", "4", "0.00", "[0.00,", "0.49]"]
+
+
+def test_the_interval_of_a_win_rate_is_wilsons():
+    """Worked by hand: with z² = 3.8416, none of 10 ends at z² / (10 + z²)."""
+    assert wilson_interval(0, 10) == pytest.approx([0.0, 0.2775], abs=1e-3)
+    assert wilson_interval(50, 100) == pytest.approx([0.4038, 0.5962], abs=1e-3)
+    assert wilson_interval(0, 0) == [0.0, 1.0]

@@ -1,0 +1,109 @@
+"""Whole runs: what they leave behind, how they resume, and that they learn."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from touchline.envs.env import EnvRecipe, make
+from touchline.envs.slots import Slots
+from touchline.errors import NonFiniteError, UsageError
+from touchline.policies.checkpoints import read_checkpoint
+from touchline.policies.policy import load_policies
+from touchline.training.config import read_config
+from touchline.training.evaluation import evaluate
+from touchline.training.trainer import train
+
+
+def _config(tmp_path, scene, seed=0, **changes):
+    overrides = {
+        "checkpoint_settings.results_dir": str(tmp_path),
+        "checkpoint_settings.run_id": "run",
+        "env_settings.seed": seed,
+    }
+    return read_config(scene, (), overrides | {k.replace("__", "."): v for k, v in changes.items()})
+
+
+def _score(scene, folder, episodes):
+    with make(scene) as env:
+        slots = Slots(env)
+        slots.reset(0)
+        policies = load_policies([str(folder)], slots.behaviors, deterministic=True)
+        return evaluate(slots, policies, episodes, seed=123)["mean_return"]
+
+
+def test_the_same_seed_trains_the_same_weights(tmp_path):
+    weights = []
+    for name in ("a", "b"):
+        config = _config(tmp_path / name, "3DBall", seed=4, behaviors__3DBall__max_steps=24_000)
+        result = train(config, EnvRecipe("scene", "3DBall"))
+        tensors, _ = read_checkpoint(result.folder / "3DBall" / "checkpoint.safetensors")
+        weights.append(tensors)
+    for name, tensor in weights[0].items():
+        assert torch.equal(tensor, weights[1][name]), name
+
+
+def test_a_run_tells_what_it_is(tmp_path):
+    lines = []
+    config = _config(tmp_path, "Basic", seed=5, behaviors__Basic__max_steps=2500)
+    result = train(config, EnvRecipe("scene", "Basic"), lines.append)
+    assert "seed 5" in lines[0]
+    assert any("steps/s" in line and "return" in line and "left" in line for line in lines)
+    status = json.loads((result.folder / "run_logs" / "training_status.json").read_text())
+    assert status["seed"] == 5
+    assert status["Basic"]["checkpoints"][-1]["steps"] >= 2500
+    assert read_config(str(result.folder / "configuration.yaml")) == config
+    assert list((result.folder / "Basic").glob("events.out.tfevents.*"))
+
+
+def test_only_the_last_few_checkpoints_are_kept(tmp_path):
+    config = _config(
+        tmp_path, "Basic", behaviors__Basic__max_steps=3000,
+        behaviors__Basic__checkpoint_interval=512, behaviors__Basic__keep_checkpoints=2,
+    )  # fmt: skip
+    folder = train(config, EnvRecipe("scene", "Basic")).folder
+    assert len(list((folder / "Basic").glob("Basic-*.safetensors"))) == 2
+    assert len(list((folder / "Basic").glob("Basic-*.onnx"))) == 2
+
+
+def test_a_nan_stops_the_run_and_leaves_what_replays_it(tmp_path):
+    config = _config(tmp_path, "3DBall", behaviors__3DBall__max_steps=36_000)
+    config.behaviors["3DBall"].hyperparameters.__dict__["learning_rate"] = 1e38
+    with pytest.raises(NonFiniteError, match=r"3DBall\?team=0: agent \d+ .* at exchange \d+.*replay.npz"):
+        train(config, EnvRecipe("scene", "3DBall"))
+    replay = np.load(tmp_path / "run" / "replay.npz")
+    state = {k.removeprefix("state/"): replay[k] for k in replay.files if k.startswith("state/")}
+    with make("3DBall") as env:
+        env.load_state(state)
+        assert len(env.steps("3DBall?team=0")[0]) == 12
+    assert np.isnan(replay["actions/0/3DBall?team=0/continuous"]).any()
+    assert not (tmp_path / "run" / "3DBall.onnx").exists(), "NaN is not saved as a model"
+
+
+def test_a_behavior_without_configuration_is_named(tmp_path):
+    config = _config(tmp_path, "Basic")
+    with pytest.raises(UsageError, match="behavior '3DBall' without a configuration; configured: Basic"):
+        train(config, EnvRecipe("scene", "3DBall"))
+
+
+def test_a_checkpoint_of_another_network_is_refused(tmp_path):
+    train(_config(tmp_path, "Basic", behaviors__Basic__max_steps=300), EnvRecipe("scene", "Basic"))
+    config = _config(
+        tmp_path, "Basic", checkpoint_settings__resume=True, behaviors__Basic__network_settings__hidden_units=32
+    )
+    with pytest.raises(UsageError, match="does not fit the configured network"):
+        train(config, EnvRecipe("scene", "Basic"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scene", "score", "seed"),
+    [("3DBall", 99.0, s) for s in range(3)]
+    + [("3DBallHard", 95.0, s) for s in range(3)]
+    + [("Basic", 0.9, s) for s in range(3)],
+)
+def test_the_presets_reach_their_benchmarks(tmp_path, scene, score, seed):
+    """Source of the scores: ML-Agents' published benchmarks, 100, 100 and 0.93."""
+    result = train(_config(tmp_path, scene, seed=seed), EnvRecipe("scene", scene))
+    assert _score(scene, result.folder, 100) >= score
