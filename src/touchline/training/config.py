@@ -147,7 +147,40 @@ class EnvSettings(_Part):
     num_areas: Whole | None = None
     """Areas in one world; None: as many as Unity's own scene has."""
     seed: int = -1
-    """Seed of world and learner; -1: chosen at random and printed."""
+    """Seed of world and learner; -1: chosen at random and printed. World i gets seed + i."""
+    num_envs: Whole = 1
+    """Worlds side by side; several need a player, or a scene."""
+    base_port: Whole | None = None
+    """A player's port is this plus its number; None: a free one for each."""
+    env_args: list[str] = Field(default_factory=list)
+    """Further arguments for players."""
+    timeout_wait: Positive = 60.0
+    """Seconds to wait for a player's answer."""
+    max_lifetime_restarts: int = Field(default=10, ge=-1)
+    """How often one player may be started again; -1: no limit."""
+    restarts_rate_limit_n: int = Field(default=1, ge=-1)
+    """How often within the period below; -1: no limit."""
+    restarts_rate_limit_period_s: Positive = 60.0
+    """Seconds."""
+
+
+class EngineSettings(_Part):
+    """How a Unity player runs; twins have no engine."""
+
+    width: Whole = 84
+    """Of the window."""
+    height: Whole = 84
+    """Of the window."""
+    quality_level: Count = 5
+    """Unity's."""
+    time_scale: float = Field(default=20.0, ge=1)
+    """Simulated per real time."""
+    target_frame_rate: int = -1
+    """-1: no limit."""
+    capture_frame_rate: Count = 60
+    """Frames per simulated second."""
+    no_graphics: bool = False
+    """Without a window."""
 
 
 class CheckpointSettings(_Part):
@@ -169,6 +202,7 @@ class RunConfig(_Part):
     behaviors: dict[str, BehaviorConfig] = Field(default_factory=dict)
     """Behavior name, without team -> how it is trained."""
     env_settings: EnvSettings = Field(default_factory=EnvSettings)
+    engine_settings: EngineSettings = Field(default_factory=EngineSettings)
     environment_parameters: dict[str, Number] = Field(default_factory=dict)
     """Constants sent to the world."""
     checkpoint_settings: CheckpointSettings = Field(default_factory=CheckpointSettings)

@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,16 +22,18 @@ from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.inspection import branches_text
+from touchline.envs.many_worlds import ManySlots, RestartLimits
 from touchline.envs.slots import SlotRows, Slots
 from touchline.errors import NonFiniteError, UsageError
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
-from touchline.training.config import BehaviorConfig, RunConfig
+from touchline.training.config import BehaviorConfig, EnvSettings, RunConfig
 from touchline.training.metrics import EpisodeMeter, Metrics, draw_curve, progress_line
 from touchline.training.ppo import PPO, UpdateStats
 from touchline.training.rollout import Rollout
 from touchline.training.run_folder import RunFolder
 
 Say = Callable[[str], None]
+AnySlots = Slots | ManySlots
 
 
 @dataclass
@@ -78,8 +80,8 @@ def train(config: RunConfig, recipe: EnvRecipe, say: Say = lambda _: None) -> Tr
     seed = config.env_settings.seed if config.env_settings.seed >= 0 else random.SystemRandom().randrange(10_000)
     folder = RunFolder(config, {"seed": seed, "world": recipe.world, "target": recipe.target})
     torch.set_num_threads(1)  # networks this small get slower with more
-    with make(recipe) as env, _stop_on_signals() as stop:
-        slots = Slots(env)
+    recipe = replace(recipe, seed=seed)
+    with _open_slots(recipe, config.env_settings, say) as slots, _stop_on_signals() as stop:
         rows = slots.reset(seed)
         school = School(config, folder, slots, seed, say)
         school.introduce(recipe)
@@ -95,10 +97,24 @@ def train(config: RunConfig, recipe: EnvRecipe, say: Say = lambda _: None) -> Tr
         return school.result(interrupted=stop.is_set())
 
 
+@contextmanager
+def _open_slots(recipe: EnvRecipe, settings: EnvSettings, say: Say) -> Iterator[AnySlots]:
+    """The slots of one world, or of several; players are started again when they fail."""
+    if recipe.world != "unity" and settings.num_envs == 1:
+        with make(recipe) as env:
+            yield Slots(env)
+        return
+    limits = RestartLimits(
+        settings.max_lifetime_restarts, settings.restarts_rate_limit_n, settings.restarts_rate_limit_period_s
+    )
+    with ManySlots(recipe, settings.num_envs, limits, say) as slots:
+        yield slots
+
+
 class School:
     """All behaviors of one run."""
 
-    def __init__(self, config: RunConfig, folder: RunFolder, slots: Slots, seed: int, say: Say) -> None:
+    def __init__(self, config: RunConfig, folder: RunFolder, slots: AnySlots, seed: int, say: Say) -> None:
         self._config = config
         self._folder = folder
         self._slots = slots
