@@ -287,7 +287,10 @@ def _tell_figures(figures: dict[str, Any]) -> None:
 def play(
     env: Env,
     policy: PolicyFiles,
-    record: Annotated[Path, typer.Option("--record", metavar="FILE.mp4", help="Film it into this file.")],
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="FILE.mp4", help="Film it into this file; a Unity player shows itself."),
+    ] = None,
     seconds: Annotated[
         float, typer.Option("--seconds", min=0.1, help="Length of the film, in simulated time.")
     ] = 20.0,
@@ -298,11 +301,21 @@ def play(
     seed: Seed = 0,
     parameters: Parameters = None,
 ) -> None:
-    """Watch a policy play: record a film."""
+    """Watch a policy play: film a scene, or look at a Unity player's window at its natural pace."""
     from touchline.envs.env import make
-    from touchline.film import film
+    from touchline.film import film, watch
 
-    with make(_recipe(env, area + 1, seed, parameters)) as world:
+    recipe = _recipe(env, None, seed, parameters)
+    if recipe.world == "unity":
+        if record is not None:
+            raise UsageError(f"{env} draws in its own window and cannot be recorded from here; leave --record away")
+        engine = {"width": width, "height": height, "time_scale": 1.0, "capture_frame_rate": 0}
+        with make(replace(recipe, options={"engine": engine})) as world:
+            watch(world, policy, seconds=seconds, deterministic=deterministic, seed=seed)
+        return
+    if record is None:
+        raise UsageError(f"{env} has no window: say where to film it, --record FILE.mp4")
+    with make(replace(recipe, num_areas=area + 1)) as world:
         film(
             world,
             policy,

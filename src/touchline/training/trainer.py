@@ -137,7 +137,7 @@ class School:
             student = self._student(name, spec)
             hyper = student.config.hyperparameters
             self._say(
-                f"{name}: {self._slots.env.capacity(name)} agents see {sensors}; "
+                f"{name}: {self._slots.env.capacity(name) or 'any number of'} agents see {sensors}; "
                 f"they take {action.continuous_size} continuous actions, branches {branches_text(action)}; "
                 f"PPO, {student.config.max_steps:,} steps, buffer {hyper.buffer_size}, batch {hyper.batch_size}, "
                 f"on the CPU with {torch.get_num_threads()} thread"
