@@ -212,6 +212,7 @@ def test_a_seed_that_differs_starts_the_player_anew(basic):
     with UnityEnvironment(basic, seed=1) as env:
         env.reset(seed=1)
         first = env.pid
+        env.reset(seed=1)  # nothing has happened since
         env.reset()
         assert env.pid == first
         env.reset(seed=1)

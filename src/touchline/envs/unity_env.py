@@ -225,6 +225,8 @@ class UnityEnvironment:
 
     def reset(self, seed: int | None = None, parameters: Mapping[str, ParameterValue] | None = None) -> None:
         """Restart the world. A seed is given to a player when it starts, so another one starts it anew."""
+        if seed == self._seed and self._exchanges == 1 and not parameters:
+            return  # nothing has happened since this seed's first reset
         if seed is not None and (self._exchange is not None or seed != self._seed):
             self._restart(seed)
         self.set_parameters(parameters or {})
