@@ -48,6 +48,8 @@ def _scene_speed(env: SceneEnv) -> dict[str, Any]:
     batch = getattr(env.scene, "batch", None)
     states: list[dict[str, Any]] = []
     for i in range(50):  # warm up, and let episodes drift apart
+        if masked:
+            sets[i] = {name: policy.act(behaviors[name], row) for name, row in rows.items()}
         rows = slots.step(sets[i])
         if batch is not None:
             states.append({k: batch.bind(k).copy() for k in ("qpos", "qvel", "mocap_pos", "mocap_quat")})
