@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from touchline.envs.env import Env, EnvRecipe, make
 from touchline.envs.slots import SlotCounts, SlotRows, Slots
 from touchline.errors import RunError, UsageError
+from touchline.parameters import ParameterValue
 from touchline.protocol.errors import UnityException
 from touchline.specs import ActionTuple, BehaviorSpec
 
@@ -116,6 +117,12 @@ class ManySlots:
         each = [w.slots.env.capacity(behavior) for w in self._workers if behavior in w.slots.env.behaviors]
         return None if None in each else sum(c for c in each if c is not None)
 
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
+        """Set environment parameters of every world, and of those that will take its place."""
+        for worker in self._workers:
+            worker.recipe = replace(worker.recipe, parameters=dict(worker.recipe.parameters) | dict(parameters))
+            worker.slots.env.set_parameters(parameters)
+
     def state(self) -> dict[str, NDArray[Any]] | None:
         """None: worlds in lockstep have no state of their own."""
 
@@ -205,6 +212,8 @@ def _recipe_of(recipe: EnvRecipe, index: int, count: int) -> EnvRecipe:
         raise UsageError("the Editor is one world; several need a player (--env FILE)")
     if "base_port" in options:
         options["worker_id"] = index
+    if options.pop("no_graphics_monitor", False) and index:
+        options["no_graphics"] = True
     if "record_wire" in options and index:
         path = Path(options["record_wire"])
         options["record_wire"] = path.with_name(path.name.replace(".wire.gz", f"-env{index}.wire.gz"))
