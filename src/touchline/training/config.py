@@ -76,6 +76,17 @@ class Hyperparameters(_Part):
     """Passes over the buffer in one update."""
     max_grad_norm: Positive = 0.5
     """Gradients are shortened to this length (not in ML-Agents)."""
+    shared_critic: bool = False
+    """Policy and value function share their encoders and layers."""
+    clip_value_loss: bool = False
+    """Values gain nothing from moving further than epsilon in one update (not in ML-Agents)."""
+    target_kl: Positive | None = None
+    """An update ends after the epoch that moved the policy further than this from the one that acted (not in
+    ML-Agents)."""
+    return_steps: Whole | None = None
+    """Advantages from this many rewards and the value after them, instead of GAE (not in ML-Agents)."""
+    advantage_normalization: Literal["batch", "minibatch", "none"] = "batch"
+    """Over what advantages get mean 0 and spread 1 (not in ML-Agents)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -92,6 +103,15 @@ class Hyperparameters(_Part):
         return self
 
 
+class MemorySettings(_Part):
+    """A recurrent network's memory."""
+
+    memory_size: Annotated[Whole, Field(multiple_of=2)] = 128
+    """Numbers kept from decision to decision; half of them are the LSTM's output, half its cell."""
+    sequence_length: Whole = 64
+    """Decisions that gradients flow back through."""
+
+
 class NetworkSettings(_Part):
     """The policy's and the value function's network."""
 
@@ -101,6 +121,14 @@ class NetworkSettings(_Part):
     """Width of each dense layer."""
     num_layers: Whole = 2
     """Dense layers."""
+    vis_encode_type: Literal["simple", "nature_cnn", "resnet", "match3", "fully_connected"] = "simple"
+    """What images go through first."""
+    goal_conditioning_type: Literal["hyper", "none"] = "hyper"
+    """How goal signals enter: their values make the weights, or they are inputs like others."""
+    memory: MemorySettings | None = None
+    """An LSTM; None: no memory."""
+    orthogonal_init: bool = False
+    """First weights are orthogonal (not in ML-Agents)."""
     deterministic: bool = False
     """Act with the most likely action instead of sampling."""
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import platform
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +62,11 @@ class RunFolder:
 
     def save(self, behavior: str, learner: PPO, mean_return: float | None, keep: int) -> None:
         """A checkpoint of one learner: the latest for --resume, and one more of the last `keep`."""
-        settings = learner.config.network_settings
         about = {
             "behavior": behavior,
             "steps": learner.steps,
             "spec": spec_to_json(learner.network.spec),
-            "network": {
-                "hidden_units": settings.hidden_units,
-                "num_layers": settings.num_layers,
-                "normalize": settings.normalize,
-            },
+            "network": asdict(learner.architecture),
         }
         folder, name = self.path / behavior, f"{behavior}-{learner.steps}"
         write_checkpoint(folder / f"{name}.safetensors", learner.state(), about)
