@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.inspection import branches_text
+from touchline.envs.many_worlds import ManySlots, RestartLimits
 from touchline.envs.slots import SlotRows, Slots
 from touchline.errors import NonFiniteError, RunError, UsageError
 from touchline.policies.checkpoints import spec_from_json, spec_to_json
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
-from touchline.training.config import BehaviorConfig, RunConfig
+from touchline.training.config import BehaviorConfig, EnvSettings, RunConfig
 from touchline.training.metrics import EpisodeMeter, Metrics, draw_curve, progress_line
 from touchline.training.packing import Arrays, below, pack, prefixed, unpack
 from touchline.training.ppo import PPO, UpdateStats
@@ -36,6 +37,7 @@ from touchline.training.rollout import ChosenActions, Rollout
 from touchline.training.run_folder import RunFolder
 
 Say = Callable[[str], None]
+AnySlots = Slots | ManySlots
 
 RESUME_EVERY_S = 20.0
 """Seconds between resume points: what a kill may cost."""
@@ -133,8 +135,8 @@ def train(config: RunConfig, recipe: EnvRecipe, say: Say = lambda _: None) -> Tr
     seed = config.env_settings.seed if config.env_settings.seed >= 0 else random.SystemRandom().randrange(10_000)
     folder = RunFolder(config, {"seed": seed, "world": recipe.world, "target": recipe.target})
     torch.set_num_threads(1)  # networks this small get slower with more
-    with make(recipe) as env, _stop_on_signals() as stop:
-        slots = Slots(env)
+    recipe = replace(recipe, seed=seed)
+    with _open_slots(recipe, config.env_settings, say) as slots, _stop_on_signals() as stop:
         school = School(config, folder, slots, seed, say)
         try:
             rows = school.resume() if folder.resumes else slots.reset(seed)
@@ -156,10 +158,24 @@ def train(config: RunConfig, recipe: EnvRecipe, say: Say = lambda _: None) -> Tr
         return school.result(interrupted=stop.is_set())
 
 
+@contextmanager
+def _open_slots(recipe: EnvRecipe, settings: EnvSettings, say: Say) -> Iterator[AnySlots]:
+    """The slots of one world, or of several; players are started again when they fail."""
+    if recipe.world != "unity" and settings.num_envs == 1:
+        with make(recipe) as env:
+            yield Slots(env)
+        return
+    limits = RestartLimits(
+        settings.max_lifetime_restarts, settings.restarts_rate_limit_n, settings.restarts_rate_limit_period_s
+    )
+    with ManySlots(recipe, settings.num_envs, limits, say) as slots:
+        yield slots
+
+
 class School:
     """All behaviors of one run."""
 
-    def __init__(self, config: RunConfig, folder: RunFolder, slots: Slots, seed: int, say: Say) -> None:
+    def __init__(self, config: RunConfig, folder: RunFolder, slots: AnySlots, seed: int, say: Say) -> None:
         self._config = config
         self._folder = folder
         self._slots = slots
@@ -179,7 +195,11 @@ class School:
         if now - self._last_resume_point < every_s:
             return
         self._last_resume_point = now
-        arrays = prefixed("world", self._slots.env.state() or {}) | prefixed("slots", self._slots.state())
+        world = self._slots.env.state()
+        arrays: Arrays = {}
+        if world is not None:
+            assert isinstance(self._slots, Slots)  # many worlds have no state of their own
+            arrays = prefixed("world", world) | prefixed("slots", self._slots.state())
         told: dict[str, Any] = {"threads": torch.get_num_threads(), "seed": self._seed, "students": {}}
         for name, row in rows.items():
             arrays |= prefixed(f"rows/{name}", pack([row]))
@@ -197,7 +217,7 @@ class School:
         self._seed = told["seed"]
         torch.set_num_threads(told["threads"])
         world = below("world", arrays)
-        if world:
+        if world and isinstance(self._slots, Slots):
             self._slots.env.load_state(world)
             self._slots.load_state(below("slots", arrays))
             rows = {n: unpack(below(f"rows/{n}", arrays), SlotRows)[0] for n in self._slots.behaviors}
@@ -222,7 +242,7 @@ class School:
             student = self._student(name, spec)
             hyper = student.config.hyperparameters
             self._say(
-                f"{name}: {self._slots.env.capacity(name)} agents see {sensors}; "
+                f"{name}: {self._slots.env.capacity(name) or 'any number of'} agents see {sensors}; "
                 f"they take {action.continuous_size} continuous actions, branches {branches_text(action)}; "
                 f"PPO, {student.config.max_steps:,} steps, buffer {hyper.buffer_size}, batch {hyper.batch_size}, "
                 f"on the CPU with {torch.get_num_threads()} thread"
