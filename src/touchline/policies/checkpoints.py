@@ -13,7 +13,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import safetensors.numpy
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -38,8 +41,12 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], about: Mapping[s
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """What `write_checkpoint` saved. Raises a UsageError for anything else."""
+    return _read(path, "pt")
+
+
+def _read(path: Path, framework: str) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework=framework) as file:
             header = file.metadata() or {}
             if header.get("format") != FORMAT:
                 raise UsageError(f"{path}: not a Touchline checkpoint (format {header.get('format')!r})")
@@ -48,6 +55,17 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise UsageError(f"{path}: no such checkpoint") from None
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise UsageError(f"{path}: not a checkpoint, or cut short ({error})") from None
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
+    """Like `write_checkpoint`, for NumPy arrays of any number type."""
+    header = {"format": FORMAT, "about": json.dumps(about)}
+    write_whole(path, safetensors.numpy.save({k: np.asarray(v, order="C") for k, v in arrays.items()}, header))
+
+
+def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """What `write_arrays` saved. Raises a UsageError for anything else."""
+    return _read(path, "np")
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -143,8 +143,8 @@ class BoardActorCritic(nn.Module):
         half = relu(self.down(fine))
         quarter = relu(self.deeper(half))
         overview = relu(self.overview(quarter.flatten(1)))
-        half = relu(self.up(functional.interpolate(quarter, half.shape[2:])) + half)
-        fine = relu(self.out(functional.interpolate(half, fine.shape[2:])) + fine)
+        half = relu(_doubled(self.up(quarter), half) + half)
+        fine = relu(_doubled(self.out(half), fine) + fine)
         cells = relu(self.near(fine) + self.everywhere(overview)[:, :, None, None])
         return cells.flatten(2).transpose(1, 2), self.critic(overview)[:, 0]
 
@@ -267,6 +267,12 @@ def _pick(log_probs: Float[Tensor, "K N"], generator: torch.Generator | None) ->
         return log_probs.argmax(dim=1)
     uniform = torch.rand(log_probs.shape, generator=generator).clamp_(1e-20, 1.0 - 1e-7)
     return (log_probs - torch.log(-torch.log(uniform))).argmax(dim=1)
+
+
+def _doubled(coarse: Float[Tensor, "B F h w"], like: Float[Tensor, "B F H W"]) -> Float[Tensor, "B F H W"]:
+    """Every cell twice in both directions, cut to the size of `like`; half the cost of torch's interpolate here."""
+    height, width = like.shape[2:]
+    return coarse.repeat_interleave(2, 2).repeat_interleave(2, 3)[:, :, :height, :width]
 
 
 def _layer(module: nn.Conv2d | nn.Linear, gain: float = 2**0.5) -> nn.Module:

@@ -412,6 +412,7 @@ def _ray_sensor(tags: list[str], rays_per_direction: int, max_degrees: float, tu
         start_m=0.5,
         end_m=0.5,
         turned_deg=turned_deg,
+        tie_m=1e-5,
     )
 
 
