@@ -253,9 +253,10 @@ class School:
         for name, row in rows.items():
             student = self._student(name, behaviors[name])
             if name not in student.rollouts:
-                student.rollouts[name] = Rollout()
+                student.rollouts[name] = Rollout(memory=student.learner.new_memory())
                 student.rollouts[name].begin(row)
-            actions[name], student.rollouts[name].chosen = student.learner.act(row)
+            rollout = student.rollouts[name]
+            actions[name], rollout.chosen = student.learner.act(row, rollout.memory)
         self._trace.append(actions)
         return actions
 
