@@ -279,6 +279,7 @@ class School:
             return rows
         for line in new.told:
             self._say(line)
+        self._folder.note_lessons(self._curriculum.numbers)
         self._slots.env.set_parameters(new.values)
         if new.needs_reset:
             rows = self._slots.reset()
