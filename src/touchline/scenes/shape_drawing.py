@@ -32,9 +32,9 @@ CLEAR_GREEN: Colour = (0.30, 0.72, 0.38, 0.35)
 
 
 class ShapeDrawing:
-    """Draws shapes as seen from `eye` towards `target` (Unity's frame, metres)."""
+    """Draws shapes as seen from `eye` towards `target` (Unity's frame, metres); shadows fall within `extent_m`."""
 
-    def __init__(self, eye: Sequence[float], target: Sequence[float]) -> None:
+    def __init__(self, eye: Sequence[float], target: Sequence[float], extent_m: float = 25.0) -> None:
         ahead = np.subtract(target, eye)[[0, 2, 1]]
         right = np.cross(ahead, (0.0, 0.0, 1.0))
         up = np.cross(right, ahead)
@@ -49,7 +49,7 @@ class ShapeDrawing:
                   </visual>
                   <asset><texture type="skybox" builtin="gradient" rgb1=".8 .88 .96" rgb2=".97 .98 1" width="64"
                     height="64"/></asset>
-                  <statistic center="0 0 0" extent="25"/>
+                  <statistic center="0 0 0" extent="{extent_m}"/>
                   <worldbody>
                     <light pos="-8 -14 30" dir=".25 .4 -1" directional="true" diffuse=".42 .42 .42"/>
                     <camera name="show" pos="{eye[0]} {eye[2]} {eye[1]}" xyaxes="{" ".join(map(str, axes))}"/>
