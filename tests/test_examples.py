@@ -1,5 +1,6 @@
 """The examples run, in short mode, and leave what they promise: finished returns on the terminal and a plot."""
 
+import os
 import re
 import runpy
 import sys
@@ -12,6 +13,8 @@ with warnings.catch_warnings():  # TorchRL 0.14.1 warns about itself while it is
     warnings.simplefilter("ignore")
     import torchrl.collectors
     import torchrl.objectives  # noqa: F401
+
+from touchline.scenes import SCENES
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -41,3 +44,28 @@ def test_random_play_reports_every_life(run, arguments):
     out = run("pettingzoo_random.py", *arguments, "--steps", 150)
     assert re.search(r"agent_\d+.* return", out)
     assert re.search(r"\d\d+ lives ended, mean return", out)
+
+
+@pytest.mark.skipif("SoccerTwos" not in SCENES, reason="SoccerTwos is not among the scenes yet")
+def test_soccer_learns_by_self_play_and_is_measured_against_random(run):
+    out = run(
+        "torchrl_soccertwos.py", "--frames", 1024, "--rows-per-batch", 128, "--fields", 2, "--hidden", 32, "--games", 2
+    )
+    assert re.search(r"1024 agent steps .* return", out)
+    assert re.search(r"against random: \{'won': \d, 'lost': \d, 'undecided': \d\}", out)
+
+
+@pytest.mark.skipif("SoccerTwos" not in SCENES, reason="SoccerTwos is not among the scenes yet")
+def test_the_notebook_runs_from_top_to_bottom_and_ends_with_a_film(monkeypatch, tmp_path):
+    import nbformat
+    from nbclient import NotebookClient
+
+    short = {"FRAMES": 1024, "HIDDEN": 32, "FIELDS": 2, "SECONDS": 1}
+    for name, value in short.items():
+        monkeypatch.setenv(f"SOCCER_{name}", str(value))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(EXAMPLES), *sys.path]))
+    notebook = nbformat.read(EXAMPLES / "soccer.ipynb", as_version=4)
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert "video/mp4" in str(notebook.cells[-1]["outputs"])
+    printed = "".join(o.get("text", "") for cell in notebook.cells for o in cell.get("outputs", []))
+    assert "SoccerTwos_0 with 4 slots" in printed

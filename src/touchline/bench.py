@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from touchline.bench_wire import bench_wire
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import Slots
@@ -120,5 +121,6 @@ def bench_learn(scenes: Sequence[str] | None, say: Say) -> dict[str, Any]:
 BENCHES: dict[str, Callable[[Sequence[str] | None, Say], dict[str, Any]]] = {
     "scenes": bench_scenes,
     "learn": bench_learn,
+    "wire": bench_wire,
 }
 """What `touchline bench WHAT` knows."""

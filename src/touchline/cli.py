@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from touchline.errors import MissingError, RunError, TouchlineError, UsageError
 
 if TYPE_CHECKING:
     from touchline.envs.env import EnvRecipe
+    from touchline.training.config import RunConfig
 
 app = typer.Typer(
     name="touchline",
@@ -35,7 +37,8 @@ app.add_typer(microrts, name="microrts")
 Env = Annotated[
     str,
     typer.Argument(
-        metavar="ENV", help="An embedded scene's name, such as 3DBall, or microrts:TASK_OR_MAP?option=value&..."
+        metavar="ENV",
+        help="A scene's name (3DBall), a Unity player's path, `editor`, a recording (*.wire.gz) or microrts:MAP.",
     ),
 ]
 Areas = Annotated[
@@ -52,6 +55,12 @@ PolicyFiles = Annotated[
 ]
 Deterministic = Annotated[
     bool, typer.Option("--deterministic/--stochastic", help="Act with the most likely action, or sample.")
+]
+RecordWire = Annotated[
+    Path | None,
+    typer.Option(
+        "--record-wire", metavar="FILE.wire.gz", help="Record the session with a Unity player, to replay it."
+    ),
 ]
 Parameters = Annotated[
     list[str] | None, typer.Option("--parameter", metavar="NAME=VALUE", help="Set an environment parameter.")
@@ -77,6 +86,33 @@ def _recipe(env: str, num_areas: int | None, seed: int = 0, parameters: list[str
         except ValueError:
             raise UsageError(f"--parameter {text}: expected NAME=NUMBER") from None
     return EnvRecipe.parse(env, num_areas=num_areas, seed=seed, parameters=values)
+
+
+def _with_unity_options(recipe: EnvRecipe, settings: RunConfig, record_wire: Path | None) -> EnvRecipe:
+    """What the configuration says of a player; no other world has use for it."""
+    if recipe.world != "unity":
+        return _recorded(recipe, record_wire)
+    env, engine = settings.env_settings, settings.engine_settings.model_dump()
+    options: dict[str, Any] = {
+        "timeout_wait": env.timeout_wait,
+        "additional_args": env.env_args,
+        "no_graphics": engine.pop("no_graphics"),
+        "engine": engine,
+    }
+    if env.base_port is not None:
+        options["base_port"] = env.base_port
+    return _recorded(replace(recipe, options=options), record_wire)
+
+
+def _recorded(recipe: EnvRecipe, path: Path | None) -> EnvRecipe:
+    """The recipe of the same world with its wire recorded."""
+    if path is None:
+        return recipe
+    if recipe.world != "unity":
+        raise UsageError(f"--record-wire: {recipe.target} has no wire; only a Unity player or the Editor has")
+    if not path.name.endswith(".wire.gz"):
+        raise UsageError(f"--record-wire: expected a name that ends with .wire.gz, got {path.name}")
+    return replace(recipe, options={**recipe.options, "record_wire": str(path)})
 
 
 def _version(wanted: bool) -> None:
@@ -110,6 +146,23 @@ def train(
         int | None, typer.Option("--max-steps", min=1, help="Agent steps, for every behavior.")
     ] = None,
     results_dir: Annotated[str | None, typer.Option("--results-dir", help="Folder of all runs.")] = None,
+    env: Annotated[
+        str | None, typer.Option("--env", metavar="ENV", help="The world; a YAML without one waits for the Editor.")
+    ] = None,
+    num_envs: Annotated[
+        int | None, typer.Option("--num-envs", min=1, help="Worlds side by side, each its own process.")
+    ] = None,
+    base_port: Annotated[
+        int | None, typer.Option("--base-port", help="Ports of players from here on; default: free ones.")
+    ] = None,
+    no_graphics: Annotated[bool, typer.Option("--no-graphics", help="Players run without a window.")] = False,
+    time_scale: Annotated[
+        float | None, typer.Option("--time-scale", min=1, help="A player's simulated per real time.")
+    ] = None,
+    timeout_wait: Annotated[
+        float | None, typer.Option("--timeout-wait", help="Seconds to wait for a player's answer.")
+    ] = None,
+    record_wire: RecordWire = None,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="A.B.C=VALUE", help="Change one setting; the key as in the YAML."),
@@ -123,6 +176,12 @@ def train(
         "checkpoint_settings.resume": resume or None,
         "checkpoint_settings.force": force or None,
         "checkpoint_settings.results_dir": results_dir,
+        "env_settings.env_path": env,
+        "env_settings.num_envs": num_envs,
+        "env_settings.base_port": base_port,
+        "env_settings.timeout_wait": timeout_wait,
+        "engine_settings.no_graphics": no_graphics or None,
+        "engine_settings.time_scale": time_scale,
         "env_settings.num_areas": num_areas,
         "env_settings.seed": seed,
     }
@@ -136,13 +195,15 @@ def train(
     from touchline.envs.env import EnvRecipe
     from touchline.training.trainer import train as run
 
-    if Path(config).suffix in (".yaml", ".yml") and not settings.env_settings.env_path:
-        raise UsageError("a YAML file needs a world: worlds other than a preset's own scene come with the wire")
+    is_yaml = Path(config).suffix in (".yaml", ".yml")
     recipe = EnvRecipe.parse(
-        settings.env_settings.env_path or Path(config).stem,
+        settings.env_settings.env_path or ("editor" if is_yaml else Path(config).stem),
         num_areas=settings.env_settings.num_areas,
         parameters=settings.environment_parameters,
     )
+    if recipe.target == "editor":
+        _say("waiting for the Editor on port 5004: press Play")
+    recipe = _with_unity_options(recipe, settings, record_wire)
     result = run(settings, recipe, _say)
     for name, figures in result.behaviors.items():
         mean = "none ended" if figures["mean_return"] is None else f"{figures['mean_return']:.3f}"
@@ -171,6 +232,7 @@ def evaluate(
     seed: Seed = 0,
     num_areas: Areas = None,
     parameters: Parameters = None,
+    record_wire: RecordWire = None,
     as_json: Annotated[bool, typer.Option("--json", help="Figures as JSON on standard output.")] = False,
 ) -> None:
     """Measure a policy: mean return with its confidence interval over a fixed quota of episodes per agent."""
@@ -189,7 +251,7 @@ def evaluate(
     from touchline.specs import team_of
     from touchline.training.evaluation import evaluate as run
 
-    with make(_recipe(env, num_areas, seed, parameters)) as world:
+    with make(_recorded(_recipe(env, num_areas, seed, parameters), record_wire)) as world:
         slots = Slots(world)
         slots.reset(seed)
         behaviors = slots.behaviors
@@ -225,7 +287,10 @@ def _tell_figures(figures: dict[str, Any]) -> None:
 def play(
     env: Env,
     policy: PolicyFiles,
-    record: Annotated[Path, typer.Option("--record", metavar="FILE.mp4", help="Film it into this file.")],
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="FILE.mp4", help="Film it into this file; a Unity player shows itself."),
+    ] = None,
     seconds: Annotated[
         float, typer.Option("--seconds", min=0.1, help="Length of the film, in simulated time.")
     ] = 20.0,
@@ -236,11 +301,21 @@ def play(
     seed: Seed = 0,
     parameters: Parameters = None,
 ) -> None:
-    """Watch a policy play: record a film."""
+    """Watch a policy play: film a scene, or look at a Unity player's window at its natural pace."""
     from touchline.envs.env import make
-    from touchline.film import film
+    from touchline.film import film, watch
 
-    with make(_recipe(env, area + 1, seed, parameters)) as world:
+    recipe = _recipe(env, None, seed, parameters)
+    if recipe.world == "unity":
+        if record is not None:
+            raise UsageError(f"{env} draws in its own window and cannot be recorded from here; leave --record away")
+        engine = {"width": width, "height": height, "time_scale": 1.0, "capture_frame_rate": 0}
+        with make(replace(recipe, options={"engine": engine})) as world:
+            watch(world, policy, seconds=seconds, deterministic=deterministic, seed=seed)
+        return
+    if record is None:
+        raise UsageError(f"{env} has no window: say where to film it, --record FILE.mp4")
+    with make(replace(recipe, num_areas=area + 1)) as world:
         film(
             world,
             policy,
@@ -262,15 +337,45 @@ def inspect(
 ) -> None:
     """Show what the behaviors of a world observe and do, and its first exchange."""
     from touchline.envs.env import make
-    from touchline.envs.inspection import described, told
+    from touchline.envs.inspection import described, see_all, told
 
     with make(_recipe(env, num_areas)) as world:
-        world.reset()
         if as_json:
+            see_all(world)
             _give({"env": env, "behaviors": described(world)})
         else:
+            world.reset()
             for line in told(world):
                 _say(line)
+
+
+@app.command()
+def doctor(
+    env: Env,
+    base_port: Annotated[int | None, typer.Option("--base-port", help="The port to use; default: a free one.")] = None,
+    timeout_wait: Annotated[float, typer.Option("--timeout-wait", help="Seconds to wait for each answer.")] = 30.0,
+) -> None:
+    """Find out why a world does not connect: walk through it step by step and say what was found."""
+    from touchline.doctor import examine
+
+    recipe = _recipe(env, None)
+    if recipe.world == "unity":
+        port = {} if base_port is None else {"base_port": base_port}
+        recipe = replace(recipe, options={"timeout_wait": timeout_wait, **port})
+    if not examine(recipe, _say):
+        raise typer.Exit(1)
+
+
+@app.command()
+def build(
+    scene: Annotated[str, typer.Argument(metavar="SCENE", help="A scene's name, such as 3DBall.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder to write the player into.")],
+    num_areas: Areas = None,
+) -> None:
+    """Write a scene as an executable player that official ML-Agents tools launch like a Unity build."""
+    from touchline.player import build as write
+
+    _say(f"wrote {write(scene, output, num_areas)}")
 
 
 @app.command()
@@ -320,7 +425,7 @@ def scenes(as_json: Annotated[bool, typer.Option("--json", help="As JSON on stan
 
 @app.command()
 def bench(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="scenes or learn")] = "scenes",
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="scenes, learn or wire")] = "scenes",
     scene: Annotated[list[str] | None, typer.Option("--scene", help="Only these scenes.")] = None,
 ) -> None:
     """Measure speed beside peers in the same run; figures as JSON."""

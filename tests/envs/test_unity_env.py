@@ -140,7 +140,7 @@ FAILURES = {
     "farewell": (UnityCommunicatorStoppedException, "said goodbye in a step"),
     "garbage": (MalformedMessageError, "no such message"),
     "nan": (NonFiniteError, "agent 0 sent a NaN or an infinity in observation 0"),
-    "too-large": (MessageTooLargeError, "larger than 1 MiB"),
+    "too-large": (MessageTooLargeError, r"a message of 4\.0 MiB came, and at most 1 MiB are taken"),
     "out-of-turn": (OutOfTurnError, "expected exchange or farewell, got ready"),
 }
 
@@ -212,6 +212,7 @@ def test_a_seed_that_differs_starts_the_player_anew(basic):
     with UnityEnvironment(basic, seed=1) as env:
         env.reset(seed=1)
         first = env.pid
+        env.reset(seed=1)  # nothing has happened since
         env.reset()
         assert env.pid == first
         env.reset(seed=1)

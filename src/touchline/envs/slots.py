@@ -145,6 +145,21 @@ class Slots:
         self._advance()
         return self._rows()
 
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The tables, as copies; the world's own state is the world's business."""
+        state = {"exchanges": np.array(self._exchanges)}
+        for name, table in self._tables.items():
+            state |= {f"{name}/{key}": value for key, value in table.state().items()}
+        return state
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave, over a world that was put back too."""
+        self._exchanges = int(state["exchanges"])
+        for name in self.env.behaviors:
+            own = {k.removeprefix(f"{name}/"): v for k, v in state.items() if k.startswith(f"{name}/")}
+            if own:
+                self._table(name).load_state(own)
+
     def replace_world(self, env: Env, seed: int) -> dict[str, SlotRows]:
         """Go on with another world, because this one failed within `step`: its open lives close here, truncated.
 
@@ -261,6 +276,31 @@ class _Table:
     @property
     def num_living(self) -> int:
         return int(self._living.sum())
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        kept: dict[str, NDArray[Any] | None] = {
+            "id": self._id,
+            "group": self._group,
+            "living": self._living,
+            "rests_since": self._rests_since,
+            "asking": self.asking,
+            "counts": np.array(list(vars(self.counts).values()), np.float64),
+            "mask": self._mask,
+            "second_mask": self._second_mask,
+        }
+        kept |= {f"obs.{i}": obs for i, obs in enumerate(self._obs)}
+        return {name: array.copy() for name, array in kept.items() if array is not None}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._id, self._group, self._living = (state[k].copy() for k in ("id", "group", "living"))
+        self._rests_since, self.asking = state["rests_since"].copy(), state["asking"].copy()
+        self._obs = [state[f"obs.{i}"].copy() for i in range(len(self._obs))]
+        self._mask = state["mask"].copy() if "mask" in state else None
+        self._second_mask = state["second_mask"].copy() if "second_mask" in state else None
+        own, group, *whole = state["counts"].tolist()
+        self.counts = SlotCounts(own, group, *map(int, whole))
+        self._index()
+        self.start_rows()
 
     def start_rows(self) -> None:
         self._row = _Row.empty(len(self._id))
