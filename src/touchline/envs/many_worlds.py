@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from touchline.envs.env import Env, EnvRecipe, make
 from touchline.envs.slots import SlotCounts, SlotRows, Slots
 from touchline.errors import RunError, UsageError
+from touchline.parameters import ParameterValue
 from touchline.protocol.errors import UnityException
 from touchline.specs import ActionTuple, BehaviorSpec
 
@@ -125,6 +126,12 @@ class ManySlots:
             worker.places = _below(f"places/{worker.index}/", state)
             for name, places in worker.places.items():
                 self._sizes[name] = max(self._sizes.get(name, 0), *(places + 1).tolist())
+
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
+        """Set environment parameters of every world, and of those that will take its place."""
+        for worker in self._workers:
+            worker.recipe = replace(worker.recipe, parameters=dict(worker.recipe.parameters) | dict(parameters))
+            worker.slots.env.set_parameters(parameters)
 
     def reset(self, seed: int | None = None) -> dict[str, SlotRows]:
         """Restart every world, world i with seed + i."""
@@ -239,6 +246,8 @@ def _recipe_of(recipe: EnvRecipe, index: int, count: int) -> EnvRecipe:
         raise UsageError("the Editor is one world; several need a player (--env FILE)")
     if "base_port" in options:
         options["worker_id"] = index
+    if options.pop("no_graphics_monitor", False) and index:
+        options["no_graphics"] = True
     if "record_wire" in options and index:
         path = Path(options["record_wire"])
         options["record_wire"] = path.with_name(path.name.replace(".wire.gz", f"-env{index}.wire.gz"))

@@ -108,7 +108,7 @@ class UnityEnvironment:
         The player; None waits for the Editor's Play button.
     worker_id, base_port
         The port is their sum. Without `base_port`, the Editor's is 5004, and a player gets 5005 + `worker_id` when
-        that is given, else a free one.
+        that is given, else a free one; so does a `base_port` of 0.
     seed
         Seeds the player's random numbers when it starts.
     no_graphics, no_graphics_monitor
@@ -165,7 +165,7 @@ class UnityEnvironment:
             raise UsageError(f"the Editor is one, so worker_id must be 0 or None, got {worker_id}")
         self._path = None if file_name is None else find_player(file_name)
         if base_port is not None:
-            self._port: int | None = base_port + (worker_id or 0)
+            self._port: int | None = base_port + (worker_id or 0) if base_port else None
         elif file_name is None:
             self._port = self.DEFAULT_EDITOR_PORT
         else:

@@ -24,6 +24,9 @@ from torch import Tensor
 from touchline.envs.slots import SlotRows
 from touchline.errors import UsageError
 from touchline.policies.distributions import to_environment
+from touchline.policies.encoders import side_by_side
+from touchline.policies.memory import SlotMemory
+from touchline.policies.networks import Architecture
 from touchline.policies.structured import make_network
 from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
@@ -104,17 +107,19 @@ def _action_spec(value: Mapping[str, Any]) -> ActionSpec:
 
 
 class CheckpointPolicy:
-    """Acts with the network of a checkpoint."""
+    """Acts with the network of a checkpoint; keeps a memory per slot when the network has one."""
 
     def __init__(self, path: Path | str, *, deterministic: bool = False, seed: int = 0) -> None:
         self.path = Path(path)
         tensors, about = read_checkpoint(self.path)
         self.spec = spec_from_json(about["spec"])
-        self.network = make_network(self.spec, **about["network"])
+        self.network = make_network(self.spec, Architecture(**about["network"]))
         weights = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
         self.network.load_state_dict(weights)
         self._deterministic = deterministic
         self._generator = torch.Generator().manual_seed(seed)
+        shape = self.network.memory_shape
+        self._memory = None if shape is None else SlotMemory(shape)
 
     def check(self, behavior: str, spec: BehaviorSpec) -> None:
         """Raise a UsageError that names both shapes unless this policy can act for the behavior."""
@@ -127,10 +132,15 @@ class CheckpointPolicy:
     @torch.inference_mode()
     def act(self, spec: BehaviorSpec, rows: SlotRows) -> ActionTuple:  # noqa: ARG002
         """Actions [N, ...] for all slots; only those of deciding ones matter."""
-        obs = torch.from_numpy(np.concatenate(rows.obs, axis=1))
+        obs = self.network.normalized(tuple(map(torch.from_numpy, side_by_side(rows.obs))))
         allowed = None if rows.action_mask is None else torch.from_numpy(rows.action_mask)
         second = () if rows.second_mask is None else (torch.from_numpy(rows.second_mask),)
-        distribution = self.network.distribution(self.network.normalized(obs), allowed, *second)
+        if self._memory is None:
+            distribution = self.network.distribution(obs, allowed, *second)
+        else:
+            before = self._memory.recall(rows)
+            distribution, _, after = self.network.step(obs, allowed, torch.from_numpy(before))
+            self._memory.keep(rows, before, after.numpy())
         continuous, discrete = distribution.mode() if self._deterministic else distribution.sample(self._generator)
         return ActionTuple(to_environment(continuous).numpy(), discrete.numpy())
 

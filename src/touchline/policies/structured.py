@@ -20,7 +20,9 @@ from torch.nn import functional
 from touchline.envs.microrts.rules import CHOICES, FIRST_CHOICE, PARTS, READ_PARTS
 from touchline.errors import UsageError
 from touchline.policies.distributions import masked_log_probs
-from touchline.policies.networks import ActorCritic, RunningNormalizer
+from touchline.policies.encoders import Obs
+from touchline.policies.memory import Sequences
+from touchline.policies.networks import ActorCritic, Architecture, RunningNormalizer
 from touchline.specs import ActionSpec, BehaviorSpec
 
 _READS = torch.from_numpy(READ_PARTS).float()
@@ -40,18 +42,25 @@ class Distribution(Protocol):
 
 
 class Network(Protocol):
-    """What a learner asks of a network."""
+    """What a learner asks of a network; `step` only where `memory_shape` says that there is a memory."""
 
     spec: BehaviorSpec
     normalizer: RunningNormalizer | None
 
-    def normalized(self, obs: Tensor) -> Tensor: ...
+    @property
+    def memory_shape(self) -> tuple[int, int] | None: ...
 
-    def __call__(self, normalized: Tensor, allowed: Tensor | None) -> tuple[Distribution, Tensor]: ...
+    def normalized(self, obs: Obs) -> Obs: ...
 
-    def distribution(self, normalized: Tensor, allowed: Tensor | None) -> Distribution: ...
+    def __call__(
+        self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None = None
+    ) -> tuple[Distribution, Tensor]: ...
 
-    def value(self, normalized: Tensor) -> Tensor: ...
+    def step(self, obs: Obs, allowed: Tensor | None, memory: Tensor) -> tuple[Distribution, Tensor, Tensor]: ...
+
+    def distribution(self, obs: Obs, allowed: Tensor | None) -> Distribution: ...
+
+    def value(self, obs: Obs) -> Tensor: ...
 
 
 def is_board(spec: BehaviorSpec) -> bool:
@@ -63,21 +72,22 @@ def is_board(spec: BehaviorSpec) -> bool:
     return actions == ActionSpec(0, (cells, *PARTS), staged=True) or actions.discrete_branches == PARTS * cells
 
 
-def make_network(
-    spec: BehaviorSpec, *, hidden_units: int, num_layers: int, normalize: bool
-) -> ActorCritic | BoardActorCritic:
+def make_network(spec: BehaviorSpec, architecture: Architecture) -> ActorCritic | BoardActorCritic:
     """The network that fits a behavior."""
     if is_board(spec):
-        if normalize:
+        if architecture.normalize:
             raise UsageError("network_settings.normalize: a board is one-hot already; set it to false")
-        return BoardActorCritic(spec, hidden_units=hidden_units)
-    return ActorCritic(spec, hidden_units=hidden_units, num_layers=num_layers, normalize=normalize)
+        if architecture.memory_size:
+            raise UsageError("network_settings.memory: policies over boards have none; leave it out")
+        return BoardActorCritic(spec, hidden_units=architecture.hidden_units)
+    return ActorCritic(spec, architecture)
 
 
 class BoardActorCritic(nn.Module):
     """A policy and its value function that share what they see of the board."""
 
     normalizer: None = None
+    memory_shape: None = None
 
     def __init__(self, spec: BehaviorSpec, *, hidden_units: int) -> None:
         super().__init__()
@@ -99,29 +109,33 @@ class BoardActorCritic(nn.Module):
         self.point = _layer(nn.Linear(channels, 1), gain=0.01) if self._is_staged else None
         self.critic = _layer(nn.Linear(hidden_units, 1), gain=1.0)
 
-    def normalized(self, obs: Float[Tensor, "*B P H W"]) -> Float[Tensor, "*B P H W"]:
+    def normalized(self, obs: Obs) -> Obs:
         """A board is one-hot: nothing to do."""
         return obs
 
     def forward(
-        self, board: Float[Tensor, "B P H W"], allowed: Bool[Tensor, "B M"] | None
+        self,
+        obs: Obs,
+        allowed: Bool[Tensor, "B M"] | None,
+        sequences: Sequences | None = None,  # noqa: ARG002
     ) -> tuple[Distribution, Float[Tensor, " B"]]:
         """Distribution and value. Where actions are staged, `allowed` holds for the later branches after the first."""
-        cells, value = self._look(board)
+        cells, value = self._look(obs[1])
         return self._distribution(cells, allowed, None), value
 
+    def step(self, obs: Obs, allowed: Tensor | None, memory: Tensor) -> tuple[Distribution, Tensor, Tensor]:
+        """Boards are seen whole: there is no memory."""
+        raise NotImplementedError
+
     def distribution(
-        self,
-        board: Float[Tensor, "B P H W"],
-        allowed: Bool[Tensor, "B M"] | None,
-        second: Bool[Tensor, "B F R"] | None = None,
+        self, obs: Obs, allowed: Bool[Tensor, "B M"] | None, second: Bool[Tensor, "B F R"] | None = None
     ) -> Distribution:
         """The actor alone. To act, staged actions need the second-stage mask."""
-        return self._distribution(self._look(board)[0], allowed, second)
+        return self._distribution(self._look(obs[1])[0], allowed, second)
 
-    def value(self, board: Float[Tensor, "B P H W"]) -> Float[Tensor, " B"]:
+    def value(self, obs: Obs) -> Float[Tensor, " B"]:
         """The critic alone."""
-        return self._look(board)[1]
+        return self._look(obs[1])[1]
 
     def _look(self, board: Float[Tensor, "B P H W"]) -> tuple[Float[Tensor, "B cells F"], Float[Tensor, " B"]]:
         relu = functional.relu

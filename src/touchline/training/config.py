@@ -10,6 +10,7 @@ to a flag that was typed.
 from __future__ import annotations
 
 import difflib
+import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, Tag, ValidationError, model_validator
+from pydantic import AfterValidator, Field, Tag, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from touchline.errors import UsageError
@@ -103,6 +104,15 @@ class Hyperparameters(Part):
     """Policy and value function share their encoders and layers."""
     max_grad_norm: Positive = 0.5
     """Gradients are shortened to this length (not in ML-Agents)."""
+    clip_value_loss: Switch = False
+    """Values gain nothing from moving further than epsilon in one update (not in ML-Agents)."""
+    target_kl: Positive | None = None
+    """An update ends after the epoch that moved the policy further than this from the one that acted (not in
+    ML-Agents)."""
+    return_steps: Whole | None = None
+    """Advantages from this many rewards and the value after them, instead of GAE (not in ML-Agents)."""
+    advantage_normalization: Literal["batch", "minibatch", "none"] = "batch"
+    """Over what advantages get mean 0 and spread 1 (not in ML-Agents)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -144,6 +154,8 @@ class NetworkSettings(Part):
     """How goal signals enter: their values make the weights, or they are inputs like others."""
     memory: MemorySettings | None = None
     """An LSTM; None: no memory."""
+    orthogonal_init: Switch = False
+    """First weights are orthogonal (not in ML-Agents)."""
     deterministic: Switch = False
     """Act with the most likely action instead of sampling."""
 
@@ -188,8 +200,8 @@ class BehaviorConfig(Part):
     """How many checkpoints are kept."""
     even_checkpoints: Switch = False
     """Space the kept checkpoints evenly: checkpoint_interval becomes max_steps / keep_checkpoints."""
-    threaded: Literal[False] = False
-    """Learning beside the running environment is not built."""
+    threaded: Switch = False
+    """Learn beside the running environment; not built."""
     behavioral_cloning: None = None
     """Not built."""
     self_play: None = None
@@ -200,7 +212,7 @@ class BehaviorConfig(Part):
     def _hyperparameters_have_a_trainer(cls, values: Any) -> Any:
         if isinstance(values, Mapping) and values.get("hyperparameters") and not values.get("trainer_type"):
             raise PydanticCustomError(
-                "at", "trainer_type is missing, and these are its: write trainer_type: ppo", {"at": "hyperparameters"}
+                "at", "trainer_type is missing beside it; write trainer_type: ppo", {"at": "hyperparameters"}
             )
         return values
 
@@ -217,6 +229,8 @@ class BehaviorConfig(Part):
                     "size": batch_size,
                 },
             )
+        if self.threaded:
+            raise PydanticCustomError("at", "true is not built yet; write false", {"at": "threaded"})
         if self.even_checkpoints:
             interval = max(1, self.max_steps // self.keep_checkpoints)
             object.__setattr__(self, "checkpoint_interval", interval)  # frozen for everyone else
@@ -286,10 +300,16 @@ class CheckpointSettings(Part):
     """Only act; learn nothing."""
 
 
+def _device(value: str) -> str:
+    if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", value):
+        raise ValueError("expected cpu, cuda, cuda:1 (the second GPU) or mps")
+    return value
+
+
 class TorchSettings(Part):
     """Where PyTorch computes."""
 
-    device: Annotated[Text, Field(pattern=r"^(cpu|cuda(:\d+)?|mps)$")] | None = None
+    device: Annotated[Text, AfterValidator(_device)] | None = None
     """cpu, cuda, cuda:1, mps; None: chosen at start."""
 
 
@@ -322,7 +342,7 @@ class RunConfig(Part):
                     known = ", ".join(self.behaviors) or "none"
                     raise PydanticCustomError(
                         "at",
-                        "no behavior {behavior!r} is configured; configured: {known}",
+                        "no behavior '{behavior}' is configured; configured: {known}",
                         {
                             "at": f"environment_parameters.{name}.curriculum.{number}.completion_criteria.behavior",
                             "behavior": criteria.behavior,
@@ -506,8 +526,6 @@ def _refuse_unbuilt(tree: YamlTree) -> None:
         for part in ("behavioral_cloning", "self_play"):
             if tree.get((*block, part)) is not None:
                 _refuse(tree, (*block, part), "not built yet; leave the block out to train without it")
-        if tree.get((*block, "threaded")) is True:
-            _refuse(tree, (*block, "threaded"), "true is not built yet; write false")
 
 
 def _refuse(tree: YamlTree, keys: Keys, why: str) -> typing.NoReturn:
@@ -545,7 +563,9 @@ def _explained(error: ValidationError, tree: YamlTree) -> str:
         return f"{place}: {dotted}: expected keys and values{given}"
     if first["type"] == "missing":
         return f"{place}: {dotted}: missing"
-    message = first["msg"].removeprefix("Value error, ")
+    message = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected", 1)
+    if first["type"] == "too_short":
+        message = "expected at least one"
     message = message[0].lower() + message[1:]
     near = difflib.get_close_matches(str(first["input"]), _choices(context), n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
 
 from touchline.parameters import Gaussian, MultiRangeUniform, ParameterValue, Uniform
 from touchline.training.config_values import Count, Integer, NotNegative, Number, Part, Switch, Text
@@ -172,7 +173,9 @@ class CompletionCriteria(Part):
     @model_validator(mode="after")
     def _progress_is_a_share(self) -> Self:
         if self.measure == "progress" and not 0 <= self.threshold <= 1:
-            raise ValueError(f"threshold: progress goes from 0 to 1, got {self.threshold:g}")
+            raise PydanticCustomError(
+                "at", "progress goes from 0 to 1, got {given}", {"at": "threshold", "given": f"{self.threshold:g}"}
+            )
         return self
 
 
@@ -195,9 +198,13 @@ class Curriculum(Part):
 
     @model_validator(mode="after")
     def _lessons_end(self) -> Self:
-        for lesson in self.curriculum[:-1]:
+        for number, lesson in enumerate(self.curriculum[:-1]):
             if lesson.completion_criteria is None:
-                raise ValueError(f"lesson {lesson.name!r} has no completion_criteria, and only the last may have none")
+                raise PydanticCustomError(
+                    "at",
+                    "completion_criteria are missing; only the last lesson has none",
+                    {"at": f"curriculum.{number}"},
+                )
         return self
 
 

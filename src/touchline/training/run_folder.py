@@ -18,6 +18,7 @@ import json
 import platform
 import shutil
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -64,16 +65,11 @@ class RunFolder:
 
     def save(self, behavior: str, learner: PPO, mean_return: float | None, keep: int) -> None:
         """A checkpoint of one learner: the latest, and one more of the last `keep`."""
-        settings = learner.config.network_settings
         about = {
             "behavior": behavior,
             "steps": learner.steps,
             "spec": spec_to_json(learner.network.spec),
-            "network": {
-                "hidden_units": settings.hidden_units,
-                "num_layers": settings.num_layers,
-                "normalize": settings.normalize,
-            },
+            "network": asdict(learner.architecture),
         }
         folder, name = self.path / behavior, f"{behavior}-{learner.steps}"
         write_checkpoint(folder / f"{name}.safetensors", learner.state(), about)

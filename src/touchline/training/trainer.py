@@ -195,7 +195,11 @@ class School:
         if now - self._last_resume_point < every_s:
             return
         self._last_resume_point = now
-        arrays = prefixed("world", self._slots.env.state() or {}) | prefixed("slots", self._slots.state())
+        world = self._slots.env.state()
+        arrays: Arrays = {}
+        if world is not None:
+            assert isinstance(self._slots, Slots)  # many worlds have no state of their own
+            arrays = prefixed("world", world) | prefixed("slots", self._slots.state())
         told: dict[str, Any] = {"threads": torch.get_num_threads(), "seed": self._seed, "students": {}}
         for name, row in rows.items():
             arrays |= prefixed(f"rows/{name}", pack([row]))
@@ -213,7 +217,7 @@ class School:
         self._seed = told["seed"]
         torch.set_num_threads(told["threads"])
         world = below("world", arrays)
-        if world:
+        if world and isinstance(self._slots, Slots):
             self._slots.env.load_state(world)
             self._slots.load_state(below("slots", arrays))
             rows = {n: unpack(below(f"rows/{n}", arrays), SlotRows)[0] for n in self._slots.behaviors}
@@ -250,9 +254,10 @@ class School:
         for name, row in rows.items():
             student = self._student(name, behaviors[name])
             if name not in student.rollouts:
-                student.rollouts[name] = Rollout()
+                student.rollouts[name] = Rollout(memory=student.learner.new_memory())
                 student.rollouts[name].begin(row)
-            actions[name], student.rollouts[name].chosen = student.learner.act(row)
+            rollout = student.rollouts[name]
+            actions[name], rollout.chosen = student.learner.act(row, rollout.memory)
         self._trace.append(actions)
         return actions
 

@@ -213,6 +213,9 @@ class MicrortsEnv:
         nothing = np.zeros(self.games.num_rows, np.float32)
         self._receive(self._observe(), nothing, np.zeros(self.games.num_rows, np.bool_), None)
 
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
+        self._refuse_parameters(parameters)
+
     def set_actions(self, behavior: str, actions: ActionTuple) -> None:
         decisions, _ = self.steps(behavior)
         spec = self._spec.action_spec
