@@ -12,7 +12,7 @@ from touchline.envs.microrts.rules import CHOICES, FIRST_CHOICE, PARTS, READ_PAR
 from touchline.envs.slots import SlotRows
 from touchline.errors import UsageError
 from touchline.policies.checkpoints import spec_from_json, spec_to_json
-from touchline.policies.networks import ActorCritic
+from touchline.policies.networks import ActorCritic, Architecture
 from touchline.policies.structured import BoardActorCritic, is_board, make_network
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training.rollout import ChosenActions, Rollout
@@ -29,7 +29,7 @@ def network():
     torch.manual_seed(0)
 
     def make(spec: BehaviorSpec) -> BoardActorCritic:
-        made = make_network(spec, hidden_units=32, num_layers=2, normalize=False)
+        made = make_network(spec, Architecture(hidden_units=32, num_layers=2, normalize=False))
         for parameter in made.parameters():  # away from the tiny first weights: uneven probabilities
             parameter.data += 0.05 * torch.randn_like(parameter)
         return made
@@ -68,9 +68,9 @@ def test_a_board_gets_its_own_network_and_other_specs_the_usual_one():
     assert is_board(UNIT)
     assert is_board(GRID)
     vector = BehaviorSpec((ObservationSpec((8,)),), ActionSpec.create_continuous(2))
-    assert isinstance(make_network(vector, hidden_units=8, num_layers=1, normalize=True), ActorCritic)
+    assert isinstance(make_network(vector, Architecture(hidden_units=8, num_layers=1, normalize=True)), ActorCritic)
     with pytest.raises(UsageError, match="one-hot already"):
-        make_network(UNIT, hidden_units=32, num_layers=1, normalize=True)
+        make_network(UNIT, Architecture(hidden_units=32, num_layers=1, normalize=True))
 
 
 def test_a_drawn_unit_and_its_order_are_always_allowed(network):
