@@ -66,12 +66,9 @@ class Layout:
         branches = spec.action_spec.discrete_branches
         self.branches = (len(choice_table(branches)),) if self._flattened else branches
         """Choices per branch as the learner sees them."""
-        self.views = _views(spec.observation_specs, join_vectors, channels_last)
-
-    @property
-    def mask_ends(self) -> list[int]:
+        self.mask_ends = list(accumulate(self.branches))
         """Where each branch ends in a flat mask."""
-        return list(accumulate(self.branches))
+        self.views = _views(spec.observation_specs, join_vectors, channels_last)
 
     def observe(self, obs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """One array [N, *shape] per view; a view of one sensor may share the sensor's memory."""

@@ -114,7 +114,7 @@ class ActorCritic(nn.Module):
         return self.trunk.network(obs[0] if isinstance(self.trunk, TwinMLP) else obs, which)  # type: ignore[arg-type]
 
     def _distribution(self, outputs: Float[Tensor, "B P"], allowed: Bool[Tensor, "B M"] | None) -> ActionDistribution:
-        log_std = outputs[0, :0] if self.log_std is None else self.log_std
+        log_std = outputs.new_zeros(0) if self.log_std is None else self.log_std
         if len(self._sections) == 1:
             return ActionDistribution(outputs, log_std, ())
         mean, *logits = torch.split(outputs, self._sections, dim=1)
@@ -369,9 +369,8 @@ class Bodies(nn.Module):
     @torch.no_grad()
     def initialise_orthogonally(self) -> None:
         """Orthogonal first weights; gains as in Andrychowicz et al. 2020, arXiv:2006.05990."""
-        made_by_goals = {b.goal_layer.weights for b in self._all if b.goal_layer is not None}  # makes weights itself
         for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Conv2d) and module not in made_by_goals:
+            if isinstance(module, nn.Linear | nn.Conv2d):
                 nn.init.orthogonal_(module.weight, SQRT_2)
         nn.init.orthogonal_(self.policy_head.weight, POLICY_GAIN)
         nn.init.orthogonal_(self.value_head.weight)

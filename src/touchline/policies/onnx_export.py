@@ -134,12 +134,12 @@ def _linear(graph: _Graph, layer: nn.Linear, x: str, *, is_flat: bool = True) ->
 
 
 def _hyper_linear(graph: _Graph, layer: HyperLinear, x: str, goal: str) -> str:
-    inputs, outputs = layer.shape
-    weights = _linear(graph, layer.weights, _layer(graph, layer.goal, goal))
-    product = graph.node(
-        "MatMul", [graph.reshaped(x, [-1, 1, inputs]), graph.reshaped(weights, [-1, inputs, outputs])]
+    goal, special = _layer(graph, layer.goal, goal), _linear(graph, layer.special, x)
+    special = graph.reshaped(special, [-1, layer.parts, layer.common.out_features])
+    product = graph.node("MatMul", [graph.reshaped(goal, [-1, 1, layer.parts]), special])
+    return graph.node(
+        "Add", [_linear(graph, layer.common, x), graph.reshaped(product, [-1, layer.common.out_features])]
     )
-    return graph.node("Add", [graph.reshaped(product, [-1, outputs]), graph.constant(_array(layer.bias))])
 
 
 def _attention(graph: _Graph, attention: EntityAttention, own: str, lists: Sequence[str]) -> str:

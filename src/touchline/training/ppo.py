@@ -246,7 +246,8 @@ class PPO:
             (log_prob, value, entropy), self._parameters, (to_log_prob, to_value, to_entropy)
         )
         flat = torch.cat([g.reshape(-1) for g in gradients])
-        self._flat.grad = flat * torch.clamp(self.config.hyperparameters.max_grad_norm / (flat.norm() + 1e-6), max=1.0)
+        shorter = torch.clamp(self.config.hyperparameters.max_grad_norm / (flat.norm() + 1e-6), max=1.0)
+        self._flat.grad = flat.mul_(shorter)
         self.optimizer.step()
 
     @torch.inference_mode()
