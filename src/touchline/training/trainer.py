@@ -194,7 +194,6 @@ class School:
         world = self._slots.env.state()
         arrays: Arrays = {}
         if world is not None:
-            assert isinstance(self._slots, Slots)  # many worlds have no state of their own
             arrays = prefixed("world", world) | prefixed("slots", self._slots.state())
         told: dict[str, Any] = {"threads": torch.get_num_threads(), "seed": self._seed, "students": {}}
         told["curriculum"] = self._curriculum.state()
@@ -216,7 +215,7 @@ class School:
         self._curriculum.load_state(told["curriculum"])
         self._slots.env.set_parameters(self._curriculum.values)
         world = below("world", arrays)
-        if world and isinstance(self._slots, Slots):
+        if world:
             self._slots.env.load_state(world)
             self._slots.load_state(below("slots", arrays))
             rows = {n: unpack(below(f"rows/{n}", arrays), SlotRows)[0] for n in self._slots.behaviors}
