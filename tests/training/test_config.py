@@ -1,6 +1,8 @@
 """Configuration: the presets, ML-Agents' spellings, and errors that name the line."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -552,3 +554,9 @@ def test_the_printed_configuration_is_whole():
     tree = yaml.safe_load(config_text(read_config("Hallway")))
     assert set(tree) == set(RunConfig.model_fields)
     assert tree["behaviors"]["Hallway"]["network_settings"]["memory"] == {"memory_size": 128, "sequence_length": 64}
+
+
+def test_reading_a_configuration_does_not_load_numpy():
+    """It would double the time that a configuration error takes."""
+    code = "import sys; from touchline.training.config import read_config; read_config('WallJump_curriculum'); sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
