@@ -126,9 +126,9 @@ def flatten_choice(discrete: NDArray[Any], branches: tuple[int, ...]) -> NDArray
 def unflatten_choice(choice: NDArray[Any], branches: tuple[int, ...]) -> NDArray[np.int32]:
     """The choices [N, branches] that the flat choices [N] mean."""
     table = choice_table(branches)
-    bad = (choice < 0) | (choice >= len(table))
-    if bad.any():
-        raise UsageError(f"flat choice: expected 0 to {len(table) - 1}, got {choice[bad][0]}")
+    if len(choice) and (choice.min() < 0 or choice.max() >= len(table)):
+        bad = choice[(choice < 0) | (choice >= len(table))]
+        raise UsageError(f"flat choice: expected 0 to {len(table) - 1}, got {bad[0]}")
     return np.asarray(table[choice])
 
 

@@ -404,9 +404,9 @@ class _Table:
             **who,
         }
         if allowed is not None:
-            masks = self.layout.mask(allowed)
+            masks, ends = self.layout.mask(allowed), self.layout.mask_ends
             if self._nested:
-                parts = np.split(masks, self.layout.mask_ends[:-1], axis=1)
+                parts = (masks[:, end - size : end] for end, size in zip(ends, self.layout.branches, strict=True))
                 leaves["action_mask"] = self._tensordict(self._by_branch(map(self._tensor, parts)))
             else:
                 leaves["action_mask"] = self._tensor(masks)
@@ -421,6 +421,13 @@ class _Table:
 
     def _read(self, leaf: Any, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
         floats = name == "continuous"
+        if (
+            leaf.shape == shape
+            and leaf.dtype is (torch.float32 if floats else torch.int64)
+            and leaf.is_cpu
+            and self._on_cpu
+        ):
+            return np.asarray(leaf.numpy(force=True))  # what policies send; all else is looked at closely
         if (
             tuple(leaf.shape) != shape
             or leaf.dtype.is_floating_point != floats

@@ -78,6 +78,8 @@ class Student:
         for name, rollout in self.rollouts.items():
             arrays |= prefixed(f"rollout/{name}/rows", pack(rollout.rows))
             arrays |= prefixed(f"rollout/{name}/actions", pack(rollout.actions))
+            if rollout.memory is not None:
+                arrays[f"rollout/{name}/memory"] = rollout.memory.values
         return arrays
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -90,7 +92,9 @@ class Student:
             self.meter.load_state(meter)
         for name in {key.split("/")[0] for key in below("rollout", arrays)}:
             lived = below(f"rollout/{name}", arrays)
-            rollout = self.rollouts[name] = Rollout()
+            rollout = self.rollouts[name] = Rollout(memory=self.learner.new_memory())
+            if rollout.memory is not None:
+                rollout.memory.values = lived["memory"].copy()
             rows, actions = unpack(below("rows", lived), SlotRows), unpack(below("actions", lived), ChosenActions)
             rollout.begin(rows[0])
             for rollout.chosen, row in zip(actions, rows[1:], strict=True):
