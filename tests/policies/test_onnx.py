@@ -115,6 +115,19 @@ def test_onnx_and_pytorch_agree(network):
     _check_agreement(network, 1000)
 
 
+def test_nobody_there_is_no_trouble(network):
+    """Updates in which no life ends judge an empty batch of last observations."""
+    obs = network.normalized(tuple(torch.zeros(0, *shape) for shape in network.sensors.shapes))
+    with torch.inference_mode():
+        if network.memory_shape:
+            _, value, memory = network.step(obs, None, torch.zeros(0, *network.memory_shape))
+            assert memory.shape == (0, *network.memory_shape)
+        else:
+            value = network.value(obs)
+            assert network.distribution(obs, None).mode()[0].shape[0] == 0
+    assert value.shape == (0,)
+
+
 @pytest.mark.parametrize("kind", SMALLEST_SIDE)
 def test_every_image_encoder_is_the_same_in_onnx(kind):
     side = SMALLEST_SIDE[kind]
