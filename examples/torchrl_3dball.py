@@ -78,6 +78,8 @@ def train(frames: int, seed: int, rows_per_batch: int = ROWS_PER_BATCH) -> list[
         rows = batch.reshape(-1)
         rows = rows[rows["mask"]]  # (3) rows in which nobody acted are no data; 3DBall has none, other scenes do
         assert rows.get("advantage") is not None  # (4) else the loss would estimate its own, from shuffled rows
+        for setting in optimizer.param_groups:  # smaller and smaller steps, so that what is learned stays
+            setting["lr"] = LEARNING_RATE * (1.0 - steps / frames)
         for _ in range(EPOCHS):
             for index in torch.randperm(len(rows)).split(MINIBATCH):
                 parts = loss(rows[index])

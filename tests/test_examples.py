@@ -14,8 +14,6 @@ with warnings.catch_warnings():  # TorchRL 0.14.1 warns about itself while it is
     import torchrl.collectors
     import torchrl.objectives  # noqa: F401
 
-from touchline.scenes import SCENES
-
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -46,7 +44,7 @@ def test_random_play_reports_every_life(run, arguments):
     assert re.search(r"\d\d+ lives ended, mean return", out)
 
 
-@pytest.mark.skipif("SoccerTwos" not in SCENES, reason="SoccerTwos is not among the scenes yet")
+@pytest.mark.slow
 def test_soccer_learns_by_self_play_and_is_measured_against_random(run):
     out = run(
         "torchrl_soccertwos.py", "--frames", 1024, "--rows-per-batch", 128, "--fields", 2, "--hidden", 32, "--games", 2
@@ -55,7 +53,7 @@ def test_soccer_learns_by_self_play_and_is_measured_against_random(run):
     assert re.search(r"against random: \{'won': \d, 'lost': \d, 'undecided': \d\}", out)
 
 
-@pytest.mark.skipif("SoccerTwos" not in SCENES, reason="SoccerTwos is not among the scenes yet")
+@pytest.mark.slow
 def test_the_notebook_runs_from_top_to_bottom_and_ends_with_a_film(monkeypatch, tmp_path):
     import nbformat
     from nbclient import NotebookClient
@@ -69,3 +67,9 @@ def test_the_notebook_runs_from_top_to_bottom_and_ends_with_a_film(monkeypatch, 
     assert "video/mp4" in str(notebook.cells[-1]["outputs"])
     printed = "".join(o.get("text", "") for cell in notebook.cells for o in cell.get("outputs", []))
     assert "SoccerTwos_0 with 4 slots" in printed
+
+
+def test_wrong_ways_are_measured_beside_the_right_one(run):
+    out = run("almost_works.py", "--rows", 120)
+    assert re.search(r"right .* 1.00 .* 0%", out)
+    assert "lives cut per finished life" in out

@@ -118,9 +118,19 @@ def bench_learn(scenes: Sequence[str] | None, say: Say) -> dict[str, Any]:
     }
 
 
+def bench_adapters(scenes: Sequence[str] | None, say: Say) -> dict[str, Any]:
+    """What a step through each adapter costs against one of the slots; SCENES: one of teams, one of single agents."""
+    try:
+        from touchline.bench_adapters import bench_adapters as run
+    except ModuleNotFoundError as error:
+        raise MissingError("this benchmark needs all adapters: pip install 'touchline[all]'") from error
+    return run(scenes, say)
+
+
 BENCHES: dict[str, Callable[[Sequence[str] | None, Say], dict[str, Any]]] = {
     "scenes": bench_scenes,
     "learn": bench_learn,
     "wire": bench_wire,
+    "adapters": bench_adapters,
 }
 """What `touchline bench WHAT` knows."""

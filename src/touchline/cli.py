@@ -7,8 +7,10 @@ Figures go to standard output as JSON, everything else to standard error. Exit c
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +22,6 @@ from touchline.errors import MissingError, RunError, TouchlineError, UsageError
 
 if TYPE_CHECKING:
     from touchline.envs.env import EnvRecipe
-    from touchline.training.config import RunConfig
 
 app = typer.Typer(
     name="touchline",
@@ -88,22 +89,6 @@ def _recipe(env: str, num_areas: int | None, seed: int = 0, parameters: list[str
     return EnvRecipe.parse(env, num_areas=num_areas, seed=seed, parameters=values)
 
 
-def _with_unity_options(recipe: EnvRecipe, settings: RunConfig, record_wire: Path | None) -> EnvRecipe:
-    """What the configuration says of a player; no other world has use for it."""
-    if recipe.world != "unity":
-        return _recorded(recipe, record_wire)
-    env, engine = settings.env_settings, settings.engine_settings.model_dump()
-    options: dict[str, Any] = {
-        "timeout_wait": env.timeout_wait,
-        "additional_args": env.env_args,
-        "no_graphics": engine.pop("no_graphics"),
-        "engine": engine,
-    }
-    if env.base_port is not None:
-        options["base_port"] = env.base_port
-    return _recorded(replace(recipe, options=options), record_wire)
-
-
 def _recorded(recipe: EnvRecipe, path: Path | None) -> EnvRecipe:
     """The recipe of the same world with its wire recorded."""
     if path is None:
@@ -132,86 +117,136 @@ def _main(
 
 @app.command()
 def train(
-    config: Annotated[str, typer.Argument(metavar="CONFIG", help="A preset's name (3DBall), or an ML-Agents YAML.")],
+    config: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CONFIG", help="A preset's name (3DBall), or an ML-Agents YAML; default with --env: none."
+        ),
+    ] = None,
     run_id: Annotated[
-        str | None, typer.Option("--run-id", help="Name of the run; default: the preset's or file's.")
+        str | None, typer.Option("--run-id", help="Name of the run; default: the preset's, or ppo.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the run.")] = False,
-    num_areas: Areas = None,
+    initialize_from: Annotated[
+        str | None, typer.Option("--initialize-from", metavar="RUN_ID", help="Start with the networks of this run.")
+    ] = None,
+    inference: Annotated[bool, typer.Option("--inference", help="Only act, with the networks of a run.")] = False,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Act with the most likely action.")] = False,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Seed of everything random; default: chosen and printed.")
     ] = None,
     max_steps: Annotated[
-        int | None, typer.Option("--max-steps", min=1, help="Agent steps, for every behavior.")
+        str | None, typer.Option("--max-steps", metavar="N", help="Agent steps, for every behavior.")
     ] = None,
     results_dir: Annotated[str | None, typer.Option("--results-dir", help="Folder of all runs.")] = None,
+    torch_device: Annotated[str | None, typer.Option("--torch-device", help="cpu, cuda, cuda:1 or mps.")] = None,
     env: Annotated[
         str | None, typer.Option("--env", metavar="ENV", help="The world; a YAML without one waits for the Editor.")
     ] = None,
-    num_envs: Annotated[
-        int | None, typer.Option("--num-envs", min=1, help="Worlds side by side, each its own process.")
+    env_args: Annotated[
+        list[str] | None,
+        typer.Option("--env-args", metavar="...", help="All that follows goes to the player, so this comes last."),
     ] = None,
+    num_envs: Annotated[int | None, typer.Option("--num-envs", help="Worlds side by side.")] = None,
+    num_areas: Areas = None,
     base_port: Annotated[
         int | None, typer.Option("--base-port", help="Ports of players from here on; default: free ones.")
-    ] = None,
-    no_graphics: Annotated[bool, typer.Option("--no-graphics", help="Players run without a window.")] = False,
-    time_scale: Annotated[
-        float | None, typer.Option("--time-scale", min=1, help="A player's simulated per real time.")
     ] = None,
     timeout_wait: Annotated[
         float | None, typer.Option("--timeout-wait", help="Seconds to wait for a player's answer.")
     ] = None,
+    max_lifetime_restarts: Annotated[
+        int | None, typer.Option("--max-lifetime-restarts", help="Of each failed player; -1: without limit.")
+    ] = None,
+    restarts_rate_limit_n: Annotated[
+        int | None, typer.Option("--restarts-rate-limit-n", help="Restarts within the period; -1: without limit.")
+    ] = None,
+    restarts_rate_limit_period_s: Annotated[
+        float | None, typer.Option("--restarts-rate-limit-period-s", help="The period, seconds.")
+    ] = None,
+    width: Annotated[int | None, typer.Option("--width", help="Of a player's window, pixels.")] = None,
+    height: Annotated[int | None, typer.Option("--height", help="Of a player's window, pixels.")] = None,
+    quality_level: Annotated[int | None, typer.Option("--quality-level", help="Unity's quality level.")] = None,
+    time_scale: Annotated[
+        float | None, typer.Option("--time-scale", help="How many times faster than the clock a player runs.")
+    ] = None,
+    target_frame_rate: Annotated[
+        int | None, typer.Option("--target-frame-rate", help="A player's pictures per second; -1: its own choice.")
+    ] = None,
+    capture_frame_rate: Annotated[
+        int | None, typer.Option("--capture-frame-rate", help="A player's pictures per simulated second.")
+    ] = None,
+    no_graphics: Annotated[bool, typer.Option("--no-graphics", help="Players run without a window.")] = False,
+    no_graphics_monitor: Annotated[
+        bool, typer.Option("--no-graphics-monitor", help="Only the first player has a window.")
+    ] = False,
     record_wire: RecordWire = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Log what is for finding mistakes.")] = False,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="A.B.C=VALUE", help="Change one setting; the key as in the YAML."),
     ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Show all settings as they would be used, and stop.")
+    ] = False,
+    load: Annotated[bool, typer.Option("--load", hidden=True)] = False,
+    trains: Annotated[bool, typer.Option("--train", hidden=True)] = False,
+    torch: Annotated[bool, typer.Option("--torch", hidden=True)] = False,
+    tensorflow: Annotated[bool, typer.Option("--tensorflow", hidden=True)] = False,
 ) -> None:
     """Train the behaviors of a world; write checkpoints, metrics, a learning curve and an ONNX model for Unity."""
-    from touchline.training.config import read_config
+    given = dict(locals())
+    from touchline.training.config import FLAGS, about_preset, config_text, is_file, read_config
 
-    overrides = {
-        "checkpoint_settings.run_id": run_id or Path(config).stem,
-        "checkpoint_settings.resume": resume or None,
-        "checkpoint_settings.force": force or None,
-        "checkpoint_settings.results_dir": results_dir,
-        "env_settings.env_path": env,
-        "env_settings.num_envs": num_envs,
-        "env_settings.base_port": base_port,
-        "env_settings.timeout_wait": timeout_wait,
-        "engine_settings.no_graphics": no_graphics or None,
-        "engine_settings.time_scale": time_scale,
-        "env_settings.num_areas": num_areas,
-        "env_settings.seed": seed,
-    }
-    settings = read_config(config, changes or [], {k: v for k, v in overrides.items() if v is not None})
-    if max_steps is not None:
-        behaviors = {f"behaviors.{name}.max_steps": max_steps for name in settings.behaviors}
-        settings = read_config(
-            config, changes or [], {k: v for k, v in overrides.items() if v is not None} | behaviors
-        )
+    if config is None and env is None:
+        raise UsageError("train what? give a preset's name (3DBall), a YAML file, or a player with --env")
+    notes = _about_removed({"--load": load, "--train": trains, "--torch": torch, "--tensorflow": tensorflow})
+    given["resume"] = resume or load
+    preset = None if config is None or is_file(config) else config
+    typed = {key: given[flag[2:].replace("-", "_")] for flag, key in FLAGS.items()}
+    typed = {key: value for key, value in typed.items() if value is not None and value is not False and value != []}
+    if preset and not any(change.startswith("checkpoint_settings.run_id=") for change in changes or []):
+        typed.setdefault("checkpoint_settings.run_id", preset)
+    settings = read_config(config, changes or [], typed, notes.append)
+    if print_config:
+        for note in notes:
+            _say(note)
+        print(config_text(settings), end="", flush=True)  # noqa: T201
+        return
+    logging.basicConfig(level=logging.DEBUG if settings.debug else logging.WARNING, format="%(name)s: %(message)s")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: spinning threads cost 5-50x on shared cores
-    from touchline.envs.env import EnvRecipe
+    from touchline.training.world import recipe_of
+
+    if config is None:
+        notes.append("no CONFIG: every behavior is trained with ML-Agents' defaults")
+    elif preset:
+        notes.append(f"preset {preset}: {about_preset(preset)}")
+    recipe = _recorded(recipe_of(settings, preset, notes.append), record_wire)
+    if recipe.target == "editor":
+        notes.append("waiting for the Editor on port 5004: press Play")
+    if settings.checkpoint_settings.inference:
+        from touchline.training.inference import act_only
+
+        act_only(settings, recipe, _say, notes)
+        return
     from touchline.training.trainer import train as run
 
-    is_yaml = Path(config).suffix in (".yaml", ".yml")
-    recipe = EnvRecipe.parse(
-        settings.env_settings.env_path or ("editor" if is_yaml else Path(config).stem),
-        num_areas=settings.env_settings.num_areas,
-        parameters=settings.environment_parameters,
-    )
-    if recipe.target == "editor":
-        _say("waiting for the Editor on port 5004: press Play")
-    recipe = _with_unity_options(recipe, settings, record_wire)
-    result = run(settings, recipe, _say)
+    result = run(settings, recipe, _say, notes)
     for name, figures in result.behaviors.items():
         mean = "none ended" if figures["mean_return"] is None else f"{figures['mean_return']:.3f}"
         _say(f"{name}: {figures['steps']:,} steps; return of the last 100 episodes: {mean}")
         _say(f"  model {figures['model']}  curve {figures['curve']}")
     if result.interrupted:
-        _say(f"stopped early, all is saved; go on: touchline train {config} --resume --run-id {result.folder.name}")
+        _say(f"stopped early, all is saved; go on: the same command with --resume --run-id {result.folder.name}")
         raise typer.Exit(130)
+
+
+def _about_removed(flags: Mapping[str, bool]) -> list[str]:
+    """A line for each given flag of older ML-Agents versions that change nothing here, or have another name."""
+    instead = {"--load": "use --resume", "--train": "training is what happens without --inference"}
+    needless = [flag for flag, is_given in flags.items() if is_given]
+    return [f"{flag} is no longer needed: {instead.get(flag, 'PyTorch is the only framework')}" for flag in needless]
 
 
 @app.command(name="eval")
@@ -458,7 +493,7 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run the command line; gives the exit code instead of leaving Python."""
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(_with_env_args(arguments), standalone_mode=False)
     except (UsageError, MissingError) as error:
         return _failed(error, 2)
     except (RunError, TouchlineError) as error:
@@ -474,6 +509,14 @@ def run(arguments: list[str]) -> int:
             return _failed(error.format_message(), 2)
         raise
     return code if isinstance(code, int) else 0
+
+
+def _with_env_args(arguments: list[str]) -> list[str]:
+    """`--env-args a -b` as `--env-args=a --env-args=-b`: whatever follows it belongs to the player."""
+    if "--env-args" not in arguments:
+        return arguments
+    at = arguments.index("--env-args")
+    return arguments[:at] + [f"--env-args={argument}" for argument in arguments[at + 1 :]]
 
 
 def _failed(error: BaseException | str, code: int) -> int:

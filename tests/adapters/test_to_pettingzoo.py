@@ -35,7 +35,7 @@ def test_parallel_checker_finds_nothing_on_a_scene(scene, mode):
     with warnings.catch_warnings():
         if len(env.reset()[0]) < len(env.possible_agents):  # agents may be born or move to another behavior later
             warnings.filterwarnings("ignore", "No agents present but not all possible_agents")
-        parallel_api_test(env, num_cycles=150)
+        parallel_api_test(env, num_cycles=80)
     env.close()
     env.close()
 
@@ -50,7 +50,7 @@ def test_parallel_checker_finds_nothing_through_births_deaths_and_moves(mode, fl
     with warnings.catch_warnings():
         # Spare names wait for agents who may be born; when everybody has died first, they were never used.
         warnings.filterwarnings("ignore", "No agents present but not all possible_agents")
-        parallel_api_test(env, num_cycles=300)
+        parallel_api_test(env, num_cycles=120)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -66,7 +66,7 @@ def test_aec_checker_finds_nothing_on_a_scene(scene, mode):
         env = touchline.make_pettingzoo(
             scene, mode=mode, num_areas=2, api="aec", join_vectors=True, flatten_branches=True
         )
-        api_test(env, num_cycles=100)
+        api_test(env, num_cycles=50)
         env.close()
 
 
@@ -77,8 +77,8 @@ def test_aec_checker_finds_nothing_through_births_and_deaths(mode):
         warnings.filterwarnings("ignore", "Action space for each agent probably should be")
         warnings.filterwarnings("ignore", "Observation is not a NumPy array")
         warnings.filterwarnings("ignore", "Observation numpy array is all zeros")  # slots nobody lives in
-        api_test(touchline.make_pettingzoo(_steady(), mode=mode, api="aec"), num_cycles=200)
-        api_test(touchline.make_pettingzoo(ScriptedWorld(), mode=mode, api="aec", spare_slots=14), num_cycles=200)
+        api_test(touchline.make_pettingzoo(_steady(), mode=mode, api="aec"), num_cycles=60)
+        api_test(touchline.make_pettingzoo(ScriptedWorld(), mode=mode, api="aec", spare_slots=14), num_cycles=60)
 
 
 def test_render_checker_finds_nothing():
@@ -114,8 +114,9 @@ def test_500_steps_are_the_same_for_the_same_seed(scene, mode):
             np.testing.assert_equal(one[name], other[name])
 
 
-@pytest.mark.parametrize("mode", ["one_life", *(pytest.param(m, marks=pytest.mark.slow) for m in MODES[1:])])
-def test_no_forbidden_action_is_possible_in_10_000_steps(mode):
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("steps", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_no_forbidden_action_is_possible(mode, steps):
     class Strict(ScriptedWorld):
         def set_actions(self, behavior, actions):
             super().set_actions(behavior, actions)
@@ -126,7 +127,7 @@ def test_no_forbidden_action_is_possible_in_10_000_steps(mode):
     world = Strict(moves=False, births=False, vanishings=False)
     env = touchline.make_pettingzoo(world, mode=mode, lives_per_slot=5000)
     observations, _ = env.reset(seed=0)
-    for _ in range(10_000):
+    for _ in range(steps):
         if not env.agents:
             observations, _ = env.reset()
         observations, *_ = env.step(_sampled(env, observations))
@@ -142,7 +143,7 @@ def test_rewards_are_conserved_and_nothing_is_restarted(mode):
     deciding = 0
     counts = env._groups.counts["Walker"][0]
     start = counts.unattributed_reward + counts.unattributed_group_reward
-    for _ in range(2000):
+    for _ in range(700):
         deciding += int(env._groups.rows["Walker"].deciding.sum())
         observations, rewards, _, _, infos = env.step(_sampled(env, observations))
         earned += sum(rewards.values())
@@ -160,7 +161,7 @@ def test_no_observation_is_followed_by_one_from_another_life(mode):
     observations, infos = env.reset(seed=2)
     lives = {name: o["observation"][:2].tolist() for name, o in observations.items()}
     ends = 0
-    for _ in range(1500):
+    for _ in range(600):
         if not env.agents:
             observations, infos = env.reset(seed=ends)
             lives = {name: o["observation"][:2].tolist() for name, o in observations.items()}
@@ -178,7 +179,7 @@ def test_no_observation_is_followed_by_one_from_another_life(mode):
             else:
                 assert life == lives[name], "the last observation included"
                 ends += ended
-    assert ends > 100
+    assert ends > 50
 
 
 def test_in_one_life_everybody_leaves_once_and_the_episode_ends_with_the_last():

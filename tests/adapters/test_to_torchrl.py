@@ -1,18 +1,21 @@
 """TorchRL's checker, and the laws of the rows through rollouts, collectors and batched environments."""
 
+import warnings
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
+import torchrl.objectives
 from scene_params import SCENE_PARAMS
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.data.replay_buffers.samplers import SamplerWithoutReplacement
-from torchrl.envs import ParallelEnv, RewardSum, SerialEnv, StepCounter, TransformedEnv
+from torchrl.envs import ParallelEnv, PettingZooWrapper, RewardSum, SerialEnv, StepCounter, TransformedEnv
 from torchrl.envs.utils import check_env_specs
+from torchrl.modules import MultiAgentMLP, NormalParamExtractor, ProbabilisticActor, TanhNormal
 from torchrl.objectives.value import GAE
 
 import touchline
@@ -339,17 +342,18 @@ def test_an_end_is_told_once_and_the_empty_slot_is_quiet():
     assert rows["next", "done"].sum() > 20
 
 
-def test_no_forbidden_action_is_possible_in_10_000_steps():
-    env = touchline.make_torchrl(_Strict(), seed=None)
+@pytest.mark.parametrize("steps", [600, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_no_forbidden_action_is_possible(steps):
+    env = touchline.make_torchrl(_Strict())
     policy = RandomPolicy(env)
     for way in (None, policy):
         td = env.reset()
-        for _ in range(1500):
+        for _ in range(steps // 3):
             td = env.rand_action(td) if way is None else way(td)
             _, td = env.step_and_maybe_reset(td)
     flat = touchline.make_torchrl(_Strict(), flatten_branches=True)
     td = flat.reset()
-    for _ in range(7000):
+    for _ in range(steps // 3):
         _, td = flat.step_and_maybe_reset(flat.rand_action(td))
 
 
@@ -445,3 +449,55 @@ def test_parts_of_an_action_that_are_missing_are_named():
         UsageError, match=r"Walker: action: expected the keys \['continuous', 'branch_0', 'branch_1'\]"
     ):
         env.step(td)
+
+
+@pytest.mark.parametrize("which", ["IPPOLoss", "MAPPOLoss"])
+def test_multi_agent_losses_take_a_group_as_it_is(which):
+    env = touchline.make_torchrl("3DBall", layout="groups", num_areas=3)
+    group = "3DBall"
+    both = TensorDictModule(
+        torch.nn.Sequential(torch.nn.Linear(8, 4), NormalParamExtractor()),
+        in_keys=[(group, "observation")],
+        out_keys=[(group, "loc"), (group, "scale")],
+    )
+    actor = ProbabilisticActor(
+        both,
+        in_keys=[(group, "loc"), (group, "scale")],
+        out_keys=[(group, "action")],
+        distribution_class=TanhNormal,
+        return_log_prob=True,
+        log_prob_key=(group, "action_log_prob"),
+    )
+    critic = TensorDictModule(
+        MultiAgentMLP(8, 1, n_agents=3, centralized=which == "MAPPOLoss", share_params=True, num_cells=[16]),
+        in_keys=[(group, "observation")],
+        out_keys=[(group, "state_value")],
+    )
+    loss = getattr(torchrl.objectives, which)(actor, critic)
+    loss.set_keys(
+        action=(group, "action"),
+        sample_log_prob=(group, "action_log_prob"),
+        value=(group, "state_value"),
+        advantage=(group, "advantage"),
+        value_target=(group, "value_target"),
+        reward=(group, "reward"),
+        done=(group, "done"),
+        terminated=(group, "terminated"),
+    )
+    with torch.no_grad():
+        batch = env.rollout(40, actor, break_when_any_done=False)
+        loss.value_estimator(batch)
+    assert batch[group, "advantage"].shape == (40, 3, 1)
+    parts = loss(batch)
+    sum(parts[key] for key in ("loss_objective", "loss_critic", "loss_entropy")).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in loss.parameters())
+
+
+def test_torchrls_wrapper_of_pettingzoo_takes_our_pettingzoo_env_of_one_life():
+    raw = touchline.make_pettingzoo("3DBall", num_areas=3)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PettingZoo in TorchRL is tested using version")
+        env = PettingZooWrapper(raw, use_mask=True, done_on_any=False)
+    batch = env.rollout(60, break_when_any_done=True)
+    assert batch["next", "agent", "done"].squeeze(-1).any(0).all(), "everybody's life ended"
+    assert batch["next", "agent", "observation"].shape[1:] == (3, 8)

@@ -90,6 +90,15 @@ def test_a_player_is_reset_stepped_and_closed(puppet):
     env.close()
 
 
+def test_the_names_that_users_of_mlagents_envs_import_are_here():
+    import touchline
+
+    for name in (n for n in touchline.__all__ if "make_" not in n):
+        assert getattr(touchline, name) is not None
+    assert touchline.UnityEnvironment is UnityEnvironment
+    assert issubclass(touchline.UnityTimeOutException, touchline.UnityException)
+
+
 def test_the_first_step_is_a_reset(puppet):
     with UnityEnvironment(puppet("nothing")) as env:
         env.step()

@@ -12,7 +12,7 @@ from touchline.envs.microrts.rules import CHOICES, FIRST_CHOICE, PARTS, READ_PAR
 from touchline.envs.slots import SlotRows
 from touchline.errors import UsageError
 from touchline.policies.checkpoints import spec_from_json, spec_to_json
-from touchline.policies.networks import ActorCritic
+from touchline.policies.networks import ActorCritic, Architecture
 from touchline.policies.structured import BoardActorCritic, is_board, make_network
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training.rollout import ChosenActions, Rollout
@@ -29,7 +29,7 @@ def network():
     torch.manual_seed(0)
 
     def make(spec: BehaviorSpec) -> BoardActorCritic:
-        made = make_network(spec, hidden_units=32, num_layers=2, normalize=False)
+        made = make_network(spec, Architecture(hidden_units=32, num_layers=2, normalize=False))
         for parameter in made.parameters():  # away from the tiny first weights: uneven probabilities
             parameter.data += 0.05 * torch.randn_like(parameter)
         return made
@@ -60,6 +60,11 @@ def boards(count: int = 4) -> torch.Tensor:
     return torch.rand((count, PLANES, HEIGHT, WIDTH), generator=torch.Generator().manual_seed(1))
 
 
+def seen(board: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a network takes: no vectors, and the board."""
+    return board.new_zeros((len(board), 0)), board
+
+
 def flat_of_chosen(cells: torch.Tensor, table: torch.Tensor, discrete: torch.Tensor) -> torch.Tensor:
     return torch.cat([cells, table[torch.arange(len(cells)), discrete[:, 0]]], dim=1)
 
@@ -68,9 +73,9 @@ def test_a_board_gets_its_own_network_and_other_specs_the_usual_one():
     assert is_board(UNIT)
     assert is_board(GRID)
     vector = BehaviorSpec((ObservationSpec((8,)),), ActionSpec.create_continuous(2))
-    assert isinstance(make_network(vector, hidden_units=8, num_layers=1, normalize=True), ActorCritic)
+    assert isinstance(make_network(vector, Architecture(hidden_units=8, num_layers=1, normalize=True)), ActorCritic)
     with pytest.raises(UsageError, match="one-hot already"):
-        make_network(UNIT, hidden_units=32, num_layers=1, normalize=True)
+        make_network(UNIT, Architecture(hidden_units=32, num_layers=1, normalize=True))
 
 
 def test_a_drawn_unit_and_its_order_are_always_allowed(network):
@@ -78,7 +83,7 @@ def test_a_drawn_unit_and_its_order_are_always_allowed(network):
     flat = torch.cat([cells, table.any(dim=1)], dim=1)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        distribution = network(UNIT).distribution(boards(), flat, table)
+        distribution = network(UNIT).distribution(seen(boards()), flat, table)
         for draw in [distribution.mode()] + [distribution.sample(generator) for _ in range(50)]:
             chosen = draw[1]
             assert cells[torch.arange(4), chosen[:, 0]].all()
@@ -96,7 +101,7 @@ def test_the_probabilities_of_all_first_choices_and_orders_that_differ_sum_to_on
                 read = [range(size) if READ_PARTS[kind, 1 + i] else [0] for i, size in enumerate(PARTS[1:])]
                 actions = torch.tensor([[cell, kind, *rest] for rest in itertools.product(*read)])
                 flat = flat_of_chosen(cells.expand(len(actions), -1), table.expand(len(actions), -1, -1), actions)
-                distribution, _ = made(board.expand(len(actions), -1, -1, -1), flat)
+                distribution, _ = made(seen(board.expand(len(actions), -1, -1, -1)), flat)
                 total += float(distribution.log_prob(actions[:, :0].float(), actions).exp().sum())
     assert total == pytest.approx(1.0, abs=1e-5)
 
@@ -105,9 +110,11 @@ def test_parts_that_a_type_does_not_read_change_nothing(network):
     cells, table, _ = some_masks()
     made = network(UNIT)
     with torch.no_grad():
-        _, chosen = made.distribution(boards(), torch.cat([cells, table.any(1)], 1), table).sample(torch.Generator())
+        _, chosen = made.distribution(seen(boards()), torch.cat([cells, table.any(1)], 1), table).sample(
+            torch.Generator()
+        )
         flat = flat_of_chosen(cells, table, chosen)
-        distribution, _ = made(boards(), flat)
+        distribution, _ = made(seen(boards()), flat)
         other = chosen.clone()
         for row, kind in enumerate(chosen[:, 1].tolist()):
             for part in range(1, len(PARTS)):
@@ -122,13 +129,13 @@ def test_grid_orders_are_drawn_for_idle_units_only_and_add_up(network):
     made, flat = network(GRID), table.flatten(1)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        distribution, _ = made(boards(), flat)
+        distribution, _ = made(seen(boards()), flat)
         _, chosen = distribution.sample(generator)
         parts = chosen.view(4, CELLS, len(PARTS)).numpy()
         assert not parts[~cells].any()
         assert are_valid(parts[cells], table.numpy()[cells].astype(np.int32)).all()
         whole = distribution.log_prob(torch.zeros(4, 0), chosen)
-        each = [made(boards()[i : i + 1], flat[i : i + 1])[0] for i in range(4)]
+        each = [made(seen(boards()[i : i + 1]), flat[i : i + 1])[0] for i in range(4)]
         alone = torch.stack([d.log_prob(torch.zeros(1, 0), chosen[i : i + 1])[0] for i, d in enumerate(each)])
         assert torch.allclose(whole, alone, atol=1e-5)
         assert float(distribution.entropy()) > 0
@@ -146,11 +153,11 @@ def test_the_entropy_of_an_order_is_that_of_its_distribution(network):
     actions = torch.zeros((len(orders), CELLS, len(PARTS)), dtype=torch.int64)
     actions[:, cell] = torch.tensor(orders)
     with torch.no_grad():
-        distribution, _ = made(boards(1).expand(len(orders), -1, -1, -1), flat.expand(len(orders), -1))
+        distribution, _ = made(seen(boards(1).expand(len(orders), -1, -1, -1)), flat.expand(len(orders), -1))
         log_prob = distribution.log_prob(torch.zeros(len(orders), 0), actions.flatten(1)).double()
         assert float(log_prob.exp().sum()) == pytest.approx(1.0, abs=1e-5)
         entropy = float(-(log_prob.exp() * log_prob).sum())
-        assert float(made(boards(1), flat)[0].entropy()) == pytest.approx(entropy, abs=1e-4)
+        assert float(made(seen(boards(1)), flat)[0].entropy()) == pytest.approx(entropy, abs=1e-4)
 
 
 def test_every_weight_learns(network):
@@ -160,10 +167,10 @@ def test_every_weight_learns(network):
         flat = torch.cat([cells, table.any(1)], 1) if spec is UNIT else table.flatten(1)
         second = (table,) if spec is UNIT else ()
         with torch.no_grad():
-            _, chosen = made.distribution(boards(), flat, *second).sample(torch.Generator())
+            _, chosen = made.distribution(seen(boards()), flat, *second).sample(torch.Generator())
         if spec is UNIT:
             flat = flat_of_chosen(cells, table, chosen)
-        distribution, value = made(boards(), flat)
+        distribution, value = made(seen(boards()), flat)
         loss = distribution.log_prob(torch.zeros(4, 0), chosen).sum() + value.sum() + distribution.entropy(chosen)
         gradients = torch.autograd.grad(loss, list(made.parameters()))
         assert all(torch.isfinite(g).all() and g.abs().sum() > 0 for g in gradients)

@@ -169,6 +169,7 @@ def test_the_time_limit_interrupts_both_groups_without_a_reward():
     env, scene = opened()
     clear_field(scene)
     scene.timer[:] = 4999
+    scene.load_state(scene.state())
     exchange = steps_until_exchange(env)
     for name in (BLUE, PURPLE):
         ends = exchange[name][1]

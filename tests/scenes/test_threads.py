@@ -7,9 +7,10 @@ from touchline.envs.env import EnvRecipe, make
 from touchline.testing import play_randomly
 
 ARENAS = ["SoccerTwos", "StrikersVsGoalie", "PushBlock", "Hallway", "WallJump", "DungeonEscape"]
+GRIDS = ["GridWorld", "GridFoodCollector", "Pyramids"]
 
 
-@pytest.mark.parametrize("scene", ARENAS)
+@pytest.mark.parametrize("scene", ARENAS + GRIDS)
 def test_two_threads_take_the_same_path_as_one(scene):
     paths = []
     for threads in (1, 2):

@@ -66,12 +66,9 @@ class Layout:
         branches = spec.action_spec.discrete_branches
         self.branches = (len(choice_table(branches)),) if self._flattened else branches
         """Choices per branch as the learner sees them."""
-        self.views = _views(spec.observation_specs, join_vectors, channels_last)
-
-    @property
-    def mask_ends(self) -> list[int]:
+        self.mask_ends = list(accumulate(self.branches))
         """Where each branch ends in a flat mask."""
-        return list(accumulate(self.branches))
+        self.views = _views(spec.observation_specs, join_vectors, channels_last)
 
     def observe(self, obs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """One array [N, *shape] per view; a view of one sensor may share the sensor's memory."""
@@ -129,9 +126,9 @@ def flatten_choice(discrete: NDArray[Any], branches: tuple[int, ...]) -> NDArray
 def unflatten_choice(choice: NDArray[Any], branches: tuple[int, ...]) -> NDArray[np.int32]:
     """The choices [N, branches] that the flat choices [N] mean."""
     table = choice_table(branches)
-    bad = (choice < 0) | (choice >= len(table))
-    if bad.any():
-        raise UsageError(f"flat choice: expected 0 to {len(table) - 1}, got {choice[bad][0]}")
+    if len(choice) and (choice.min() < 0 or choice.max() >= len(table)):
+        bad = choice[(choice < 0) | (choice >= len(table))]
+        raise UsageError(f"flat choice: expected 0 to {len(table) - 1}, got {bad[0]}")
     return np.asarray(table[choice])
 
 

@@ -127,12 +127,6 @@ class ManySlots:
             for name, places in worker.places.items():
                 self._sizes[name] = max(self._sizes.get(name, 0), *(places + 1).tolist())
 
-    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
-        """Set environment parameters of every world, and of those that will take its place."""
-        for worker in self._workers:
-            worker.recipe = replace(worker.recipe, parameters=dict(worker.recipe.parameters) | dict(parameters))
-            worker.slots.env.set_parameters(parameters)
-
     def reset(self, seed: int | None = None) -> dict[str, SlotRows]:
         """Restart every world, world i with seed + i."""
         return self._each(lambda w: w.slots.reset(None if seed is None else seed + w.index))
@@ -223,6 +217,12 @@ class _Worlds:
         """The most agents that can live at once, in all worlds, or None when one cannot say."""
         each = [w.slots.env.capacity(behavior) for w in self._workers if behavior in w.slots.env.behaviors]
         return None if None in each else sum(c for c in each if c is not None)
+
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
+        """Set environment parameters of every world, and of those that will take its place."""
+        for worker in self._workers:
+            worker.recipe = replace(worker.recipe, parameters=dict(worker.recipe.parameters) | dict(parameters))
+            worker.slots.env.set_parameters(parameters)
 
     def state(self) -> Arrays | None:
         """The states of all worlds, or None when one cannot tell (Unity)."""

@@ -8,6 +8,7 @@ Source: ML-Agents 3.0.0, `RayPerceptionSensor.cs`; checked against poses and obs
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 
@@ -85,6 +86,13 @@ class RaySensor:
             self.channel[known_tags.index(tag)] = index
         self.num_tags = len(tags)
         self.size = len(angles) * (len(tags) + 2)
+
+    def and_also(self, other: RaySensor) -> RaySensor:
+        """Both sensors' rays in one frame, this one's first. They may differ in their rays only."""
+        both = copy.copy(self)
+        both.directions = np.concatenate([self.directions, other.directions])
+        both.size = self.size + other.size
+        return both
 
     def read(
         self,

@@ -61,8 +61,11 @@ class EpisodeMeter:
         self._return = np.zeros(0)
         self._length = np.zeros(0, np.int64)
 
-    def see(self, rows: SlotRows) -> None:
-        """Count one step's rows in; own and group rewards together, as the learner sees them."""
+    def see(self, rows: SlotRows) -> list[float]:
+        """Count one step's rows in; own and group rewards together, as the learner sees them.
+
+        Gives the returns of the lives that end in them.
+        """
         if len(rows) > len(self._return):
             extra = len(rows) - len(self._return)
             self._return = np.concatenate([self._return, np.zeros(extra)])
@@ -70,11 +73,18 @@ class EpisodeMeter:
         self._return += rows.reward
         self._return += rows.group_reward
         self._length += rows.closed
-        if len(rows.final_slot):
-            self.returns += self._return[rows.final_slot].tolist()
+        ended: list[float] = self._return[rows.final_slot].tolist()
+        if ended:
+            self.returns += ended
             self.lengths += self._length[rows.final_slot].tolist()
             self._return[rows.final_slot] = 0.0
             self._length[rows.final_slot] = 0
+        return ended
+
+    def forget_open(self) -> None:
+        """The world was reset: open lives have vanished."""
+        self._return[:] = 0.0
+        self._length[:] = 0
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything counted so far."""
@@ -125,8 +135,15 @@ class Metrics:
         self._last = (0.0, step)
         self._open(forget_after=step)
 
-    def write(self, step: int, returns: list[float], lengths: list[int], stats: UpdateStats | None) -> dict[str, Any]:
-        """Write one summary; gives the row as written."""
+    def write(
+        self,
+        step: int,
+        returns: list[float],
+        lengths: list[int],
+        stats: UpdateStats | None,
+        lessons: Mapping[str, int] | None = None,
+    ) -> dict[str, Any]:
+        """Write one summary; gives the row as written. `lessons` are the parameters' lesson numbers."""
         now = time.perf_counter() - self._started
         before, last_step = self._last
         done = step - last_step
@@ -151,6 +168,8 @@ class Metrics:
         for key, tag in _TAGS.items():
             if key in row:
                 self._events.add_scalar(tag, row[key], step)
+        for name, number in (lessons or {}).items():
+            self._events.add_scalar(f"Environment/Lesson Number/{name}", number, step)
         return row
 
     def flush(self) -> None:

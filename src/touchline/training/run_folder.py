@@ -85,6 +85,11 @@ class RunFolder:
         self._status[behavior]["checkpoints"] = kept[-keep:]
         self._write_status()
 
+    def note_lessons(self, lessons: Mapping[str, int]) -> None:
+        """Tell the curriculum's lesson numbers in the run's status."""
+        self._status["lessons"] = dict(lessons)
+        self._write_status()
+
     def model(self, behavior: str) -> Path:
         """The model for Unity, or the checkpoint of a policy that Unity has no form for."""
         onnx = self.path / f"{behavior}.onnx"

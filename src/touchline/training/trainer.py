@@ -11,7 +11,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,19 +22,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from touchline.envs.env import EnvRecipe, make
+from touchline.envs.env import EnvRecipe
 from touchline.envs.inspection import branches_text
-from touchline.envs.many_worlds import ManySlots, RestartLimits
+from touchline.envs.many_worlds import ManySlots
 from touchline.envs.slots import SlotRows, Slots
 from touchline.errors import NonFiniteError, RunError, UsageError
 from touchline.policies.checkpoints import spec_from_json, spec_to_json
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
-from touchline.training.config import BehaviorConfig, EnvSettings, RunConfig
+from touchline.training.config import BehaviorConfig, RunConfig
+from touchline.training.curriculum import Curriculum
 from touchline.training.metrics import EpisodeMeter, Metrics, draw_curve, progress_line
 from touchline.training.packing import Arrays, below, pack, prefixed, unpack
 from touchline.training.ppo import PPO, UpdateStats
 from touchline.training.rollout import ChosenActions, Rollout
 from touchline.training.run_folder import RunFolder
+from touchline.training.warm_start import first_checkpoint, warm_start
+from touchline.training.world import open_slots
 
 Say = Callable[[str], None]
 AnySlots = Slots | ManySlots
@@ -131,24 +134,30 @@ class TrainingResult:
     """Behavior -> steps, mean return of the last 100 episodes, model, curve."""
 
 
-def train(config: RunConfig, recipe: EnvRecipe, say: Say = lambda _: None) -> TrainingResult:
+def train(
+    config: RunConfig, recipe: EnvRecipe, say: Say = lambda _: None, notes: Sequence[str] = ()
+) -> TrainingResult:
     """Train every behavior of a world until its steps are done, or until Ctrl-C or SIGTERM; both save all.
 
-    The run folder is checked before anything heavy starts. `say` gets lines for people.
+    The run folder is checked before anything heavy starts. `say` gets lines for people, `notes` on the
+    configuration first.
     """
     seed = config.env_settings.seed if config.env_settings.seed >= 0 else random.SystemRandom().randrange(10_000)
+    for name in config.behaviors:
+        first_checkpoint(config, name)  # what it starts with is there
     folder = RunFolder(config, {"seed": seed, "world": recipe.world, "target": recipe.target})
+    for note in notes:
+        say(note)
     torch.set_num_threads(1)  # networks this small get slower with more
-    recipe = replace(recipe, seed=seed)
-    with _open_slots(recipe, config.env_settings, say) as slots, _stop_on_signals() as stop:
+    recipe = replace(recipe, seed=seed, parameters=dict(recipe.parameters) | Curriculum(config).values)
+    with open_slots(recipe, config.env_settings, say) as slots, _stop_on_signals() as stop:
         school = School(config, folder, slots, seed, say)
         try:
-            rows = school.resume() if folder.resumes else slots.reset(seed)
+            rows: Mapping[str, SlotRows] = school.resume() if folder.resumes else slots.reset(seed)
             school.introduce(recipe)
             school.save_resume_point(rows)
             while not school.is_done and not stop.is_set():
-                rows = slots.step(school.act(rows))
-                school.learn(rows)
+                rows = school.learn(slots.step(school.act(rows)))
                 school.save_resume_point(rows, every_s=RESUME_EVERY_S)
             school.save_resume_point(rows)
             school.save()
@@ -162,20 +171,6 @@ def train(config: RunConfig, recipe: EnvRecipe, say: Say = lambda _: None) -> Tr
         return school.result(interrupted=stop.is_set())
 
 
-@contextmanager
-def _open_slots(recipe: EnvRecipe, settings: EnvSettings, say: Say) -> Iterator[AnySlots]:
-    """The slots of one world, or of several; players are started again when they fail."""
-    if recipe.world != "unity" and settings.num_envs == 1:
-        with make(recipe) as env:
-            yield Slots(env)
-        return
-    limits = RestartLimits(
-        settings.max_lifetime_restarts, settings.restarts_rate_limit_n, settings.restarts_rate_limit_period_s
-    )
-    with ManySlots(recipe, settings.num_envs, limits, say) as slots:
-        yield slots
-
-
 class School:
     """All behaviors of one run."""
 
@@ -186,6 +181,7 @@ class School:
         self._seed = seed
         self._say = say
         self._students: dict[str, Student] = {}
+        self._curriculum = Curriculum(config)
         self._last_resume_point = -math.inf
         self._start_trace()
 
@@ -202,9 +198,9 @@ class School:
         world = self._slots.env.state()
         arrays: Arrays = {}
         if world is not None:
-            assert isinstance(self._slots, Slots)  # many worlds have no state of their own
             arrays = prefixed("world", world) | prefixed("slots", self._slots.state())
         told: dict[str, Any] = {"threads": torch.get_num_threads(), "seed": self._seed, "students": {}}
+        told["curriculum"] = self._curriculum.state()
         for name, row in rows.items():
             arrays |= prefixed(f"rows/{name}", pack([row]))
         for name, student in self._students.items():
@@ -220,8 +216,10 @@ class School:
         arrays, told = self._folder.load_resume_point()
         self._seed = told["seed"]
         torch.set_num_threads(told["threads"])
+        self._curriculum.load_state(told["curriculum"])
+        self._slots.env.set_parameters(self._curriculum.values)
         world = below("world", arrays)
-        if world and isinstance(self._slots, Slots):
+        if world:
             self._slots.env.load_state(world)
             self._slots.load_state(below("slots", arrays))
             rows = {n: unpack(below(f"rows/{n}", arrays), SlotRows)[0] for n in self._slots.behaviors}
@@ -265,16 +263,34 @@ class School:
         self._trace.append(actions)
         return actions
 
-    def learn(self, rows: Mapping[str, SlotRows]) -> None:
-        """Take in what came of the actions; update, report and save whatever is due."""
+    def learn(self, rows: Mapping[str, SlotRows]) -> Mapping[str, SlotRows]:
+        """Take in what came of the actions; update, report and save whatever is due. Gives the rows to go on from."""
         for name, row in rows.items():
             student = self._students.get(base_name(name))
             if student is not None and name in student.rollouts:
-                student.meter.see(row)
+                self._curriculum.hear(student.name, student.meter.see(row))
                 student.rollouts[name].add(row)
         for student in self._students.values():
             if student.is_ready():
                 self._update(student, rows)
+        return self._teach(rows)
+
+    def _teach(self, rows: Mapping[str, SlotRows]) -> Mapping[str, SlotRows]:
+        """Begin the lessons that are due. What was lived since the last update is dropped when that needs a reset."""
+        new = self._curriculum.advance({name: s.learner.progress for name, s in self._students.items()})
+        if new is None:
+            return rows
+        for line in new.told:
+            self._say(line)
+        self._folder.note_lessons(self._curriculum.numbers)
+        self._slots.env.set_parameters(new.values)
+        if new.needs_reset:
+            rows = self._slots.reset()
+            for student in self._students.values():
+                student.rollouts.clear()
+                student.meter.forget_open()
+        self._start_trace()
+        return rows
 
     def save(self) -> None:
         """A checkpoint, a model and a curve of every behavior."""
@@ -332,7 +348,7 @@ class School:
         student.next_summary = step - step % frequency + frequency
         returns, lengths = student.meter.take()
         student.recent = (student.recent + returns)[-100:]
-        row = student.metrics.write(step, returns, lengths, student.last_update)
+        row = student.metrics.write(step, returns, lengths, student.last_update, self._curriculum.numbers)
         self._say(progress_line(student.name, row, student.config.max_steps))
 
     def _save(self, student: Student) -> None:
@@ -342,13 +358,17 @@ class School:
     def _student(self, full_name: str, spec: BehaviorSpec) -> Student:
         name = base_name(full_name)
         if name not in self._students:
-            config = self._config.behaviors.get(name)
+            config = self._config.behavior(name)
             if config is None:
                 configured = ", ".join(self._config.behaviors) or "none"
                 raise UsageError(
                     f"the world has a behavior {name!r} without a configuration; configured: {configured}"
                 )
             learner = PPO(name, spec, config, self._seed)
+            start = None if self._folder.resumes else first_checkpoint(self._config, name)
+            if start is not None:
+                warm_start(learner, start)
+                self._say(f"{name} starts with {start}")
             metrics = Metrics(self._folder.path / name)
             student = Student(name, config, learner, metrics)
             student.next_summary = learner.steps + config.summary_freq
