@@ -4,8 +4,8 @@
 
 Both play 8 games of basesWorkers16x16 with random orders among the allowed ones, and both end with the same
 things in NumPy: one-hot observations, masks, rewards, ends. The plain loop is what a user of the engine's own
-`JNIGridnetVecClient` writes. They take turns in short blocks, so that a busy machine hits both alike; the
-ratio is that of the medians.
+`JNIGridnetVecClient` writes. They take turns in short blocks, and processor time is counted, all threads of
+the process together, so that a busy machine hits both alike; figures are medians over the blocks.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def our_world(opponent: str, form: str) -> Iterator[None]:
 
 
 def measure(loops: dict[str, Callable[[], Iterator[None]]], seconds: float) -> dict[str, float]:
-    """Environment steps per second of each loop: the median over blocks that take turns."""
+    """Environment steps per second of processor time of each loop: the median over blocks that take turns."""
     running = {name: make_loop() for name, make_loop in loops.items()}
     rates: dict[str, list[float]] = {name: [] for name in running}
     for loop in running.values():
@@ -114,10 +114,10 @@ def measure(loops: dict[str, Callable[[], Iterator[None]]], seconds: float) -> d
     ends = time.perf_counter() + seconds * len(running)
     while time.perf_counter() < ends:
         for name, loop in running.items():
-            began = time.perf_counter()
+            began = time.process_time()
             for _ in range(BLOCK):
                 next(loop)
-            rates[name].append(BLOCK * GAMES / (time.perf_counter() - began))
+            rates[name].append(BLOCK * GAMES / (time.process_time() - began))
     return {name: float(np.median(rate)) for name, rate in rates.items()}
 
 

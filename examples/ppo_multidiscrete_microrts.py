@@ -71,11 +71,11 @@ class Agent(nn.Module):
     def __init__(self, planes: int, height: int, width: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            layer(nn.Conv2d(planes, 32, 3, padding=1)), nn.ReLU(), layer(nn.Conv2d(32, 32, 3, padding=1)), nn.ReLU()
+            layer(nn.Conv2d(planes, 16, 3, padding=1)), nn.ReLU(), layer(nn.Conv2d(16, 16, 3, padding=1)), nn.ReLU()
         )
         reduced = 32 * -(-height // 4) * -(-width // 4)  # both sides: maps need not be square
         self.overview = nn.Sequential(
-            layer(nn.Conv2d(32, 32, 3, stride=2, padding=1)),
+            layer(nn.Conv2d(16, 32, 3, stride=2, padding=1)),
             nn.ReLU(),
             layer(nn.Conv2d(32, 32, 3, stride=2, padding=1)),
             nn.ReLU(),
@@ -83,14 +83,14 @@ class Agent(nn.Module):
             layer(nn.Linear(reduced, 128)),
             nn.ReLU(),
         )
-        self.pointer = layer(nn.Conv2d(32, 1, 1), gain=0.01)
+        self.pointer = layer(nn.Linear(16, 1), gain=0.01)
         self.order = nn.Sequential(
-            layer(nn.Linear(32 + 128, 128)), nn.ReLU(), layer(nn.Linear(128, sum(PARTS)), gain=0.01)
+            layer(nn.Linear(16 + 128, 128)), nn.ReLU(), layer(nn.Linear(128, sum(PARTS)), gain=0.01)
         )
         self.critic = layer(nn.Linear(128, 1), gain=1.0)
 
     def look(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Features of each cell [B, cells, 32], of the whole map [B, 128], and the value [B]."""
+        """Features of each cell [B, cells, 16], of the whole map [B, 128], and the value [B]."""
         features = self.body(obs)
         overview = self.overview(features)
         return features.flatten(2).transpose(1, 2), overview, self.critic(overview)[:, 0]
@@ -98,7 +98,7 @@ class Agent(nn.Module):
     def act(self, obs: Tensor, cells: Tensor, table: Tensor, *, greedy: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Actions [B, 8], their log-probabilities [B] and values [B], from masks [B, cells] and [B, cells, 78]."""
         features, overview, value = self.look(obs)
-        cell_log_probs = masked_log_probs(self._point(features), cells)
+        cell_log_probs = masked_log_probs(self.pointer(features)[:, :, 0], cells)
         cell = pick(cell_log_probs, greedy)
         orders = self._orders(features, overview, cell, table[torch.arange(len(cell)), cell])
         parts = torch.stack([pick(log_probs, greedy) for log_probs in orders], dim=1)
@@ -111,16 +111,13 @@ class Agent(nn.Module):
         `orders_mask` [B, 78] is the table's row of the cell that was chosen.
         """
         features, overview, value = self.look(obs)
-        cell_log_probs = masked_log_probs(self._point(features), cells)
+        cell_log_probs = masked_log_probs(self.pointer(features)[:, :, 0], cells)
         cell, parts = action[:, 0], action[:, 1:]
         orders = self._orders(features, overview, cell, orders_mask)
         log_prob = chosen(cell_log_probs, cell) + sum_of_read(orders, parts)
         reads = READS[parts[:, 0]]
         entropies = torch.stack([entropy(log_probs) for log_probs in orders], dim=1)
         return log_prob, entropy(cell_log_probs) + (entropies * reads).sum(dim=1), value
-
-    def _point(self, features: Tensor) -> Tensor:
-        return features @ self.pointer.weight.flatten(1)[0] + self.pointer.bias
 
     def _orders(self, features: Tensor, overview: Tensor, cell: Tensor, mask: Tensor) -> list[Tensor]:
         """Log-probabilities [B, choices] of each part of the order of the unit in `cell`."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from touchline.bench_wire import bench_wire
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import Slots
@@ -47,6 +48,8 @@ def _scene_speed(env: SceneEnv) -> dict[str, Any]:
     batch = getattr(env.scene, "batch", None)
     states: list[dict[str, Any]] = []
     for i in range(50):  # warm up, and let episodes drift apart
+        if masked:
+            sets[i] = {name: policy.act(behaviors[name], row) for name, row in rows.items()}
         rows = slots.step(sets[i])
         if batch is not None:
             states.append({k: batch.bind(k).copy() for k in ("qpos", "qvel", "mocap_pos", "mocap_quat")})
@@ -127,6 +130,7 @@ def bench_adapters(scenes: Sequence[str] | None, say: Say) -> dict[str, Any]:
 BENCHES: dict[str, Callable[[Sequence[str] | None, Say], dict[str, Any]]] = {
     "scenes": bench_scenes,
     "learn": bench_learn,
+    "wire": bench_wire,
     "adapters": bench_adapters,
 }
 """What `touchline bench WHAT` knows."""

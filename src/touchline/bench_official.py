@@ -6,6 +6,7 @@ python bench_official.py decode FILE TIMES              -> microseconds
 
 # mypy: ignore-errors
 import json
+import socket
 import sys
 import time
 from pathlib import Path
@@ -19,7 +20,10 @@ def _steps(player, agents, exchanges):
     from mlagents_envs.environment import ActionTuple, UnityEnvironment
 
     actions = ActionTuple(np.zeros((agents, 2), np.float32))
-    env = UnityEnvironment(player, timeout_wait=30)
+    with socket.socket() as probe:  # its own default is one fixed port
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    env = UnityEnvironment(player, base_port=port, timeout_wait=30)
     try:
         env.reset()
         for count in (50, exchanges):

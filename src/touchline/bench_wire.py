@@ -141,7 +141,7 @@ def _bare(player: Path, agents: int, exchanges: int) -> float:
     server = grpc.server(ThreadPoolExecutor(2), handlers=(handlers,), options=options)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    subprocess.run([player, "--mlagents-port", str(port)], check=True, timeout=120)
+    subprocess.run([player, "--mlagents-port", str(port)], check=True, timeout=120, start_new_session=True)
     server.stop(None).wait()
     return exchanges / (arrivals[-1] - arrivals[-1 - exchanges])
 

@@ -7,8 +7,11 @@ Figures go to standard output as JSON, everything else to standard error. Exit c
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +38,8 @@ app.add_typer(microrts, name="microrts")
 Env = Annotated[
     str,
     typer.Argument(
-        metavar="ENV", help="An embedded scene's name, such as 3DBall, or microrts:TASK_OR_MAP?option=value&..."
+        metavar="ENV",
+        help="A scene's name (3DBall), a Unity player's path, `editor`, a recording (*.wire.gz) or microrts:MAP.",
     ),
 ]
 Areas = Annotated[
@@ -52,6 +56,12 @@ PolicyFiles = Annotated[
 ]
 Deterministic = Annotated[
     bool, typer.Option("--deterministic/--stochastic", help="Act with the most likely action, or sample.")
+]
+RecordWire = Annotated[
+    Path | None,
+    typer.Option(
+        "--record-wire", metavar="FILE.wire.gz", help="Record the session with a Unity player, to replay it."
+    ),
 ]
 Parameters = Annotated[
     list[str] | None, typer.Option("--parameter", metavar="NAME=VALUE", help="Set an environment parameter.")
@@ -79,6 +89,17 @@ def _recipe(env: str, num_areas: int | None, seed: int = 0, parameters: list[str
     return EnvRecipe.parse(env, num_areas=num_areas, seed=seed, parameters=values)
 
 
+def _recorded(recipe: EnvRecipe, path: Path | None) -> EnvRecipe:
+    """The recipe of the same world with its wire recorded."""
+    if path is None:
+        return recipe
+    if recipe.world != "unity":
+        raise UsageError(f"--record-wire: {recipe.target} has no wire; only a Unity player or the Editor has")
+    if not path.name.endswith(".wire.gz"):
+        raise UsageError(f"--record-wire: expected a name that ends with .wire.gz, got {path.name}")
+    return replace(recipe, options={**recipe.options, "record_wire": str(path)})
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         print(f"touchline {__version__}")  # noqa: T201
@@ -96,61 +117,136 @@ def _main(
 
 @app.command()
 def train(
-    config: Annotated[str, typer.Argument(metavar="CONFIG", help="A preset's name (3DBall), or an ML-Agents YAML.")],
+    config: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CONFIG", help="A preset's name (3DBall), or an ML-Agents YAML; default with --env: none."
+        ),
+    ] = None,
     run_id: Annotated[
-        str | None, typer.Option("--run-id", help="Name of the run; default: the preset's or file's.")
+        str | None, typer.Option("--run-id", help="Name of the run; default: the preset's, or ppo.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the run.")] = False,
-    num_areas: Areas = None,
+    initialize_from: Annotated[
+        str | None, typer.Option("--initialize-from", metavar="RUN_ID", help="Start with the networks of this run.")
+    ] = None,
+    inference: Annotated[bool, typer.Option("--inference", help="Only act, with the networks of a run.")] = False,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Act with the most likely action.")] = False,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Seed of everything random; default: chosen and printed.")
     ] = None,
     max_steps: Annotated[
-        int | None, typer.Option("--max-steps", min=1, help="Agent steps, for every behavior.")
+        str | None, typer.Option("--max-steps", metavar="N", help="Agent steps, for every behavior.")
     ] = None,
     results_dir: Annotated[str | None, typer.Option("--results-dir", help="Folder of all runs.")] = None,
+    torch_device: Annotated[str | None, typer.Option("--torch-device", help="cpu, cuda, cuda:1 or mps.")] = None,
+    env: Annotated[
+        str | None, typer.Option("--env", metavar="ENV", help="The world; a YAML without one waits for the Editor.")
+    ] = None,
+    env_args: Annotated[
+        list[str] | None,
+        typer.Option("--env-args", metavar="...", help="All that follows goes to the player, so this comes last."),
+    ] = None,
+    num_envs: Annotated[int | None, typer.Option("--num-envs", help="Worlds side by side.")] = None,
+    num_areas: Areas = None,
+    base_port: Annotated[
+        int | None, typer.Option("--base-port", help="Ports of players from here on; default: free ones.")
+    ] = None,
+    timeout_wait: Annotated[
+        float | None, typer.Option("--timeout-wait", help="Seconds to wait for a player's answer.")
+    ] = None,
+    max_lifetime_restarts: Annotated[
+        int | None, typer.Option("--max-lifetime-restarts", help="Of each failed player; -1: without limit.")
+    ] = None,
+    restarts_rate_limit_n: Annotated[
+        int | None, typer.Option("--restarts-rate-limit-n", help="Restarts within the period; -1: without limit.")
+    ] = None,
+    restarts_rate_limit_period_s: Annotated[
+        float | None, typer.Option("--restarts-rate-limit-period-s", help="The period, seconds.")
+    ] = None,
+    width: Annotated[int | None, typer.Option("--width", help="Of a player's window, pixels.")] = None,
+    height: Annotated[int | None, typer.Option("--height", help="Of a player's window, pixels.")] = None,
+    quality_level: Annotated[int | None, typer.Option("--quality-level", help="Unity's quality level.")] = None,
+    time_scale: Annotated[
+        float | None, typer.Option("--time-scale", help="How many times faster than the clock a player runs.")
+    ] = None,
+    target_frame_rate: Annotated[
+        int | None, typer.Option("--target-frame-rate", help="A player's pictures per second; -1: its own choice.")
+    ] = None,
+    capture_frame_rate: Annotated[
+        int | None, typer.Option("--capture-frame-rate", help="A player's pictures per simulated second.")
+    ] = None,
+    no_graphics: Annotated[bool, typer.Option("--no-graphics", help="Players run without a window.")] = False,
+    no_graphics_monitor: Annotated[
+        bool, typer.Option("--no-graphics-monitor", help="Only the first player has a window.")
+    ] = False,
+    record_wire: RecordWire = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Log what is for finding mistakes.")] = False,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="A.B.C=VALUE", help="Change one setting; the key as in the YAML."),
     ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Show all settings as they would be used, and stop.")
+    ] = False,
+    load: Annotated[bool, typer.Option("--load", hidden=True)] = False,
+    trains: Annotated[bool, typer.Option("--train", hidden=True)] = False,
+    torch: Annotated[bool, typer.Option("--torch", hidden=True)] = False,
+    tensorflow: Annotated[bool, typer.Option("--tensorflow", hidden=True)] = False,
 ) -> None:
     """Train the behaviors of a world; write checkpoints, metrics, a learning curve and an ONNX model for Unity."""
-    from touchline.training.config import read_config
+    given = dict(locals())
+    from touchline.training.config import FLAGS, about_preset, config_text, is_file, read_config
 
-    overrides = {
-        "checkpoint_settings.run_id": run_id or Path(config).stem,
-        "checkpoint_settings.resume": resume or None,
-        "checkpoint_settings.force": force or None,
-        "checkpoint_settings.results_dir": results_dir,
-        "env_settings.num_areas": num_areas,
-        "env_settings.seed": seed,
-    }
-    settings = read_config(config, changes or [], {k: v for k, v in overrides.items() if v is not None})
-    if max_steps is not None:
-        behaviors = {f"behaviors.{name}.max_steps": max_steps for name in settings.behaviors}
-        settings = read_config(
-            config, changes or [], {k: v for k, v in overrides.items() if v is not None} | behaviors
-        )
+    if config is None and env is None:
+        raise UsageError("train what? give a preset's name (3DBall), a YAML file, or a player with --env")
+    notes = _about_removed({"--load": load, "--train": trains, "--torch": torch, "--tensorflow": tensorflow})
+    given["resume"] = resume or load
+    preset = None if config is None or is_file(config) else config
+    typed = {key: given[flag[2:].replace("-", "_")] for flag, key in FLAGS.items()}
+    typed = {key: value for key, value in typed.items() if value is not None and value is not False and value != []}
+    if preset and not any(change.startswith("checkpoint_settings.run_id=") for change in changes or []):
+        typed.setdefault("checkpoint_settings.run_id", preset)
+    settings = read_config(config, changes or [], typed, notes.append)
+    if print_config:
+        for note in notes:
+            _say(note)
+        print(config_text(settings), end="", flush=True)  # noqa: T201
+        return
+    logging.basicConfig(level=logging.DEBUG if settings.debug else logging.WARNING, format="%(name)s: %(message)s")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: spinning threads cost 5-50x on shared cores
-    from touchline.envs.env import EnvRecipe
+    from touchline.training.world import recipe_of
+
+    if config is None:
+        notes.append("no CONFIG: every behavior is trained with ML-Agents' defaults")
+    elif preset:
+        notes.append(f"preset {preset}: {about_preset(preset)}")
+    recipe = _recorded(recipe_of(settings, preset, notes.append), record_wire)
+    if recipe.target == "editor":
+        notes.append("waiting for the Editor on port 5004: press Play")
+    if settings.checkpoint_settings.inference:
+        from touchline.training.inference import act_only
+
+        act_only(settings, recipe, _say, notes)
+        return
     from touchline.training.trainer import train as run
 
-    if Path(config).suffix in (".yaml", ".yml") and not settings.env_settings.env_path:
-        raise UsageError("a YAML file needs a world: worlds other than a preset's own scene come with the wire")
-    recipe = EnvRecipe.parse(
-        settings.env_settings.env_path or Path(config).stem,
-        num_areas=settings.env_settings.num_areas,
-        parameters=settings.environment_parameters,
-    )
-    result = run(settings, recipe, _say)
+    result = run(settings, recipe, _say, notes)
     for name, figures in result.behaviors.items():
         mean = "none ended" if figures["mean_return"] is None else f"{figures['mean_return']:.3f}"
         _say(f"{name}: {figures['steps']:,} steps; return of the last 100 episodes: {mean}")
         _say(f"  model {figures['model']}  curve {figures['curve']}")
     if result.interrupted:
-        _say(f"stopped early, all is saved; go on: touchline train {config} --resume --run-id {result.folder.name}")
+        _say(f"stopped early, all is saved; go on: the same command with --resume --run-id {result.folder.name}")
         raise typer.Exit(130)
+
+
+def _about_removed(flags: Mapping[str, bool]) -> list[str]:
+    """A line for each given flag of older ML-Agents versions that change nothing here, or have another name."""
+    instead = {"--load": "use --resume", "--train": "training is what happens without --inference"}
+    needless = [flag for flag, is_given in flags.items() if is_given]
+    return [f"{flag} is no longer needed: {instead.get(flag, 'PyTorch is the only framework')}" for flag in needless]
 
 
 @app.command(name="eval")
@@ -171,6 +267,7 @@ def evaluate(
     seed: Seed = 0,
     num_areas: Areas = None,
     parameters: Parameters = None,
+    record_wire: RecordWire = None,
     as_json: Annotated[bool, typer.Option("--json", help="Figures as JSON on standard output.")] = False,
 ) -> None:
     """Measure a policy: mean return with its confidence interval over a fixed quota of episodes per agent."""
@@ -189,7 +286,7 @@ def evaluate(
     from touchline.specs import team_of
     from touchline.training.evaluation import evaluate as run
 
-    with make(_recipe(env, num_areas, seed, parameters)) as world:
+    with make(_recorded(_recipe(env, num_areas, seed, parameters), record_wire)) as world:
         slots = Slots(world)
         slots.reset(seed)
         behaviors = slots.behaviors
@@ -225,7 +322,10 @@ def _tell_figures(figures: dict[str, Any]) -> None:
 def play(
     env: Env,
     policy: PolicyFiles,
-    record: Annotated[Path, typer.Option("--record", metavar="FILE.mp4", help="Film it into this file.")],
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="FILE.mp4", help="Film it into this file; a Unity player shows itself."),
+    ] = None,
     seconds: Annotated[
         float, typer.Option("--seconds", min=0.1, help="Length of the film, in simulated time.")
     ] = 20.0,
@@ -236,11 +336,21 @@ def play(
     seed: Seed = 0,
     parameters: Parameters = None,
 ) -> None:
-    """Watch a policy play: record a film."""
+    """Watch a policy play: film a scene, or look at a Unity player's window at its natural pace."""
     from touchline.envs.env import make
-    from touchline.film import film
+    from touchline.film import film, watch
 
-    with make(_recipe(env, area + 1, seed, parameters)) as world:
+    recipe = _recipe(env, None, seed, parameters)
+    if recipe.world == "unity":
+        if record is not None:
+            raise UsageError(f"{env} draws in its own window and cannot be recorded from here; leave --record away")
+        engine = {"width": width, "height": height, "time_scale": 1.0, "capture_frame_rate": 0}
+        with make(replace(recipe, options={"engine": engine})) as world:
+            watch(world, policy, seconds=seconds, deterministic=deterministic, seed=seed)
+        return
+    if record is None:
+        raise UsageError(f"{env} has no window: say where to film it, --record FILE.mp4")
+    with make(replace(recipe, num_areas=area + 1)) as world:
         film(
             world,
             policy,
@@ -262,15 +372,45 @@ def inspect(
 ) -> None:
     """Show what the behaviors of a world observe and do, and its first exchange."""
     from touchline.envs.env import make
-    from touchline.envs.inspection import described, told
+    from touchline.envs.inspection import described, see_all, told
 
     with make(_recipe(env, num_areas)) as world:
-        world.reset()
         if as_json:
+            see_all(world)
             _give({"env": env, "behaviors": described(world)})
         else:
+            world.reset()
             for line in told(world):
                 _say(line)
+
+
+@app.command()
+def doctor(
+    env: Env,
+    base_port: Annotated[int | None, typer.Option("--base-port", help="The port to use; default: a free one.")] = None,
+    timeout_wait: Annotated[float, typer.Option("--timeout-wait", help="Seconds to wait for each answer.")] = 30.0,
+) -> None:
+    """Find out why a world does not connect: walk through it step by step and say what was found."""
+    from touchline.doctor import examine
+
+    recipe = _recipe(env, None)
+    if recipe.world == "unity":
+        port = {} if base_port is None else {"base_port": base_port}
+        recipe = replace(recipe, options={"timeout_wait": timeout_wait, **port})
+    if not examine(recipe, _say):
+        raise typer.Exit(1)
+
+
+@app.command()
+def build(
+    scene: Annotated[str, typer.Argument(metavar="SCENE", help="A scene's name, such as 3DBall.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder to write the player into.")],
+    num_areas: Areas = None,
+) -> None:
+    """Write a scene as an executable player that official ML-Agents tools launch like a Unity build."""
+    from touchline.player import build as write
+
+    _say(f"wrote {write(scene, output, num_areas)}")
 
 
 @app.command()
@@ -320,7 +460,7 @@ def scenes(as_json: Annotated[bool, typer.Option("--json", help="As JSON on stan
 
 @app.command()
 def bench(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="scenes or learn")] = "scenes",
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="scenes, learn or wire")] = "scenes",
     scene: Annotated[list[str] | None, typer.Option("--scene", help="Only these scenes.")] = None,
 ) -> None:
     """Measure speed beside peers in the same run; figures as JSON."""
@@ -353,7 +493,7 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run the command line; gives the exit code instead of leaving Python."""
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(_with_env_args(arguments), standalone_mode=False)
     except (UsageError, MissingError) as error:
         return _failed(error, 2)
     except (RunError, TouchlineError) as error:
@@ -369,6 +509,14 @@ def run(arguments: list[str]) -> int:
             return _failed(error.format_message(), 2)
         raise
     return code if isinstance(code, int) else 0
+
+
+def _with_env_args(arguments: list[str]) -> list[str]:
+    """`--env-args a -b` as `--env-args=a --env-args=-b`: whatever follows it belongs to the player."""
+    if "--env-args" not in arguments:
+        return arguments
+    at = arguments.index("--env-args")
+    return arguments[:at] + [f"--env-args={argument}" for argument in arguments[at + 1 :]]
 
 
 def _failed(error: BaseException | str, code: int) -> int:

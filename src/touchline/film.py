@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -28,6 +29,20 @@ class Filmable(Protocol):
         """While this lasts, call `look` after every so many small steps."""
 
 
+def watch(
+    env: Env, sources: Sequence[str], *, seconds: float = 20.0, deterministic: bool = False, seed: int = 0
+) -> None:
+    """Let a policy play for so many seconds of real time in a world that shows itself, such as a Unity player."""
+    slots = Slots(env)
+    rows = slots.reset(seed)
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        policies = load_policies(sources, slots.behaviors, deterministic=deterministic, seed=seed)
+        known = len(slots.behaviors)
+        while time.monotonic() < ends and len(slots.behaviors) == known:  # a player may show more later
+            rows = slots.step({name: policies[name].act(slots.behaviors[name], row) for name, row in rows.items()})
+
+
 def film(
     env: Env,
     sources: Sequence[str],
@@ -44,7 +59,9 @@ def film(
     `size` is (width, height); video wants even numbers. Raises a UsageError for a world that cannot be drawn.
     """
     if not isinstance(env, Filmable):
-        raise UsageError("this world cannot be recorded: a Unity player draws in its own window")
+        raise UsageError(
+            "this world cannot be recorded: it draws in a window of its own, or not at all; leave --record away"
+        )
     if path.suffix != ".mp4":
         raise UsageError(f"{path}: expected a file name that ends in .mp4")
     width, height = (n + n % 2 for n in size)

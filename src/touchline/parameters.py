@@ -2,6 +2,9 @@
 
 The kinds are those that ML-Agents' environment-parameters side channel carries. A world declares what it
 knows as `Parameter`s; whoever runs it sets `ParameterValue`s.
+
+A sampler's `seed` is where a Unity player's draws begin (None: made from the run's seed). Embedded scenes draw
+from each area's own stream and do not look at it.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ class Uniform:
 
     low: float
     high: float
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         if not self.low <= self.high:
@@ -40,6 +44,7 @@ class Gaussian:
 
     mean: float
     std: float
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         if not self.std >= 0:
@@ -60,6 +65,7 @@ class MultiRangeUniform:
     """Evenly spread over one of several [low, high] ranges, a range chosen by its length."""
 
     intervals: tuple[tuple[float, float], ...]
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         if not self.intervals or any(low > high for low, high in self.intervals):

@@ -46,7 +46,8 @@ logger = logging.getLogger("touchline.player")
 def build(scene: str, folder: str | os.PathLike[str], num_areas: int | None = None) -> Path:
     """Write `<folder>/<scene>.x86_64`, an executable player of `scene`, and return its path.
 
-    It runs with the Python and the Touchline that wrote it.
+    It runs with the Python and the Touchline that wrote it. The scene is played for a step here, so that what
+    must be compiled is compiled now: official Python waits a minute for a player's first answer, and no longer.
     """
     scene_class(scene)
     if not sys.platform.startswith("linux"):
@@ -69,6 +70,9 @@ def build(scene: str, folder: str | os.PathLike[str], num_areas: int | None = No
         path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
     except OSError as error:
         raise UsageError(f"cannot write the player {path}: {error.strerror}") from error
+    with open_scene(EnvRecipe("scene", scene, 1)) as env:
+        env.reset()
+        env.step()
     return path
 
 

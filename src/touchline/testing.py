@@ -136,6 +136,9 @@ class Ledger:
         self.resets += 1
         self._count()
 
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
+        self._env.set_parameters(parameters)
+
     def set_actions(self, behavior: str, actions: ActionTuple) -> None:
         self._env.set_actions(behavior, actions)
         self.actions += len(actions)

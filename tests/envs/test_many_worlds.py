@@ -64,7 +64,7 @@ def test_many_worlds_are_each_world_alone_side_by_side():
         for i in range(3):
             slots = Slots(make(RECIPE), env_index=i)
             alone.append((slots, slots.reset(5 + i)))
-        assert many.capacity(NAME) == 6
+        assert many.env.capacity(NAME) == 6
         for _ in range(80):
             assert rows[NAME].env_index.tolist() == [0, 0, 1, 1, 2, 2]
             actions = actions_for(many, rows, rng)
@@ -75,6 +75,18 @@ def test_many_worlds_are_each_world_alone_side_by_side():
                 alone[i] = slots, slots.step({NAME: type(actions[NAME])(actions[NAME].continuous[part])})
             rows = many.step(actions)
         assert many.counts[NAME].ends == sum(slots.counts[NAME].ends for slots, _ in alone)
+
+
+def test_worlds_and_tables_are_put_back_together():
+    with ManySlots(RECIPE, 2) as many, ManySlots(RECIPE, 2) as again:
+        rows = many.reset(5)
+        play(many, rows, 10)
+        world, tables = many.env.state(), many.state()
+        actions = actions_for(many, rows, np.random.default_rng(1))
+        later = many.step(actions)
+        again.env.load_state(world)
+        again.load_state(tables)
+        np.testing.assert_array_equal(again.step(actions)[NAME].obs[0], later[NAME].obs[0])
 
 
 def test_a_world_that_fails_is_replaced_and_only_its_lives_are_cut():

@@ -90,6 +90,15 @@ def test_a_player_is_reset_stepped_and_closed(puppet):
     env.close()
 
 
+def test_the_names_that_users_of_mlagents_envs_import_are_here():
+    import touchline
+
+    for name in (n for n in touchline.__all__ if "make_" not in n):
+        assert getattr(touchline, name) is not None
+    assert touchline.UnityEnvironment is UnityEnvironment
+    assert issubclass(touchline.UnityTimeOutException, touchline.UnityException)
+
+
 def test_the_first_step_is_a_reset(puppet):
     with UnityEnvironment(puppet("nothing")) as env:
         env.step()
@@ -140,7 +149,7 @@ FAILURES = {
     "farewell": (UnityCommunicatorStoppedException, "said goodbye in a step"),
     "garbage": (MalformedMessageError, "no such message"),
     "nan": (NonFiniteError, "agent 0 sent a NaN or an infinity in observation 0"),
-    "too-large": (MessageTooLargeError, "larger than 1 MiB"),
+    "too-large": (MessageTooLargeError, r"a message of 4\.0 MiB came, and at most 1 MiB are taken"),
     "out-of-turn": (OutOfTurnError, "expected exchange or farewell, got ready"),
 }
 
@@ -212,6 +221,7 @@ def test_a_seed_that_differs_starts_the_player_anew(basic):
     with UnityEnvironment(basic, seed=1) as env:
         env.reset(seed=1)
         first = env.pid
+        env.reset(seed=1)  # nothing has happened since
         env.reset()
         assert env.pid == first
         env.reset(seed=1)

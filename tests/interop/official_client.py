@@ -4,6 +4,7 @@ python official_client.py PLAYER SEED STEPS NUM_AREAS OUT
 """
 
 import pickle
+import socket
 import sys
 
 import numpy as np
@@ -35,7 +36,10 @@ def listed(steps):
 def main(player, seed, steps, num_areas, out):
     random = np.random.RandomState(seed)
     session = {"exchanges": []}
-    env = UnityEnvironment(player, seed=seed, num_areas=num_areas, timeout_wait=60)
+    with socket.socket() as probe:  # the default is one fixed port, which another test may have
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    env = UnityEnvironment(player, base_port=port, seed=seed, num_areas=num_areas, timeout_wait=60)
     try:
         env.reset()
         for step in range(steps + 1):

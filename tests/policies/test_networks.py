@@ -4,9 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import silu
 
-from touchline.errors import UsageError
-from touchline.policies.networks import ACTOR, CRITIC, ActorCritic, RunningNormalizer, TwinMLP
-from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from touchline.policies.networks import ACTOR, CRITIC, RunningNormalizer, TwinMLP
 
 
 def _plain(mlp, x, which):
@@ -53,9 +51,3 @@ def test_the_normalizer_knows_mean_and_spread_of_everything_it_saw():
     torch.testing.assert_close(normalizer.mean, seen.mean(0), rtol=1e-2, atol=2e-2)
     torch.testing.assert_close(1 / normalizer.scale, seen.std(0), rtol=2e-2, atol=1e-2)
     assert normalizer(seen * 1000).abs().max() <= 5
-
-
-def test_images_are_refused_with_their_name():
-    spec = BehaviorSpec((ObservationSpec((3, 84, 84), name="camera"),), ActionSpec(1))
-    with pytest.raises(UsageError, match="'camera' of shape"):
-        ActorCritic(spec, hidden_units=8, num_layers=1, normalize=False)

@@ -1,5 +1,7 @@
 """Models out and in: what Unity's importer reads, and what Unity's own files do here."""
 
+from dataclasses import asdict, replace
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -10,51 +12,117 @@ from touchline.envs.env import make
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.policies.checkpoints import CheckpointPolicy, spec_to_json, write_checkpoint
-from touchline.policies.networks import ActorCritic
+from touchline.policies.encoders import SMALLEST_SIDE, side_by_side
+from touchline.policies.networks import ActorCritic, Architecture
 from touchline.policies.onnx_export import build_onnx, export_onnx
 from touchline.policies.onnx_policy import OnnxPolicy
 from touchline.policies.policy import load_policies
-from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
 from touchline.testing import ScriptedWorld
 
+GOAL = ObservationSpec((3,), observation_type=ObservationType.GOAL_SIGNAL, name="goal")
 CASES = {
     "continuous": BehaviorSpec((ObservationSpec.vector(8, "a"),), ActionSpec(2)),
     "discrete": BehaviorSpec((ObservationSpec.vector(20, "a"),), ActionSpec(0, (3,))),
     "hybrid, two sensors": BehaviorSpec(
         (ObservationSpec.vector(5, "a"), ObservationSpec.vector(4, "b")), ActionSpec(3, (3, 2, 4))
     ),
+    "a picture between vectors": BehaviorSpec(
+        (ObservationSpec.vector(5, "a"), ObservationSpec((2, 16, 24), name="camera"), GOAL), ActionSpec(1, (2, 3))
+    ),
+    "pictures alone": BehaviorSpec((ObservationSpec((2, 16, 16)), ObservationSpec((1, 20, 16))), ActionSpec(0, (4,))),
+    "a goal": BehaviorSpec((GOAL, ObservationSpec.vector(5, "a")), ActionSpec(2)),
+    "entities": BehaviorSpec(
+        (ObservationSpec((5, 3)), ObservationSpec.vector(4, "a"), ObservationSpec((2, 6))), ActionSpec(2, (3,))
+    ),
+    "entities alone": BehaviorSpec((ObservationSpec((5, 3)),), ActionSpec(2)),
+}
+ARCHITECTURES = {
+    "plain": Architecture(hidden_units=16, normalize=True),
+    "remembering": Architecture(hidden_units=16, num_layers=1, normalize=True, memory_size=12),
+    "shared": Architecture(hidden_units=16, num_layers=1, goal_conditioning_type="none", shared_critic=True),
+    "orthogonal": Architecture(hidden_units=16, orthogonal_init=True, vis_encode_type="match3"),
 }
 
 
-@pytest.fixture(params=CASES)
-def network(request):
-    torch.manual_seed(3)
-    network = ActorCritic(CASES[request.param], hidden_units=16, num_layers=2, normalize=True)
-    network.normalizer.update(torch.randn(500, CASES[request.param].observation_size) * 4 + 1)
+def _network(case="discrete", architecture=None, seed=3):
+    torch.manual_seed(seed)
+    network = ActorCritic(CASES[case], architecture or Architecture(hidden_units=8, num_layers=1))
+    if network.normalizer is not None:
+        network.normalizer.update(torch.randn(500, network.sensors.vector_size) * 4 + 1)
+    with torch.no_grad():  # heads start near 0, where an error would hide
+        for name, parameter in network.named_parameters():
+            if "head" in name:
+                parameter += torch.randn(parameter.shape) / 4
     return network
 
 
-def _feeds(spec, rows, rng):
+@pytest.fixture(params=[f"{case} | {name}" for case in CASES for name in ARCHITECTURES])
+def network(request):
+    case, _, name = request.param.partition(" | ")
+    architecture = ARCHITECTURES[name]
+    if any(len(o.shape) == 3 for o in CASES[case].observation_specs) and architecture.vis_encode_type == "simple":
+        architecture = replace(architecture, vis_encode_type="resnet")
+    return _network(case, architecture)
+
+
+def _feeds(network, rows, rng):
+    spec = network.spec
     feeds = {f"obs_{i}": rng.normal(1, 4, (rows, *o.shape)) for i, o in enumerate(spec.observation_specs)}
+    for value in feeds.values():
+        if value.ndim == 3:
+            value[rng.random(value.shape[:2]) < 0.4] = 0  # these entities are not there
     if spec.action_spec.discrete_size:
         feeds["action_masks"] = np.ones((rows, spec.action_spec.mask_size))
+    if network.memory_shape:
+        feeds["recurrent_in"] = rng.normal(0, 0.5, (rows, 1, network.memory_shape[1]))
     return {name: value.astype(np.float32) for name, value in feeds.items()}
 
 
-def test_onnx_and_pytorch_agree(network):
-    spec, model = network.spec, build_onnx(network)
+def _outputs(model, feeds):
     session = ort.InferenceSession(model.SerializeToString())
-    feeds = _feeds(spec, 1000, np.random.default_rng(0))
     names = [o.name for o in session.get_outputs()]
-    outputs = dict(zip(names, session.run(None, feeds), strict=True))
-    obs = torch.from_numpy(np.concatenate([feeds[f"obs_{i}"] for i in range(len(spec.observation_specs))], axis=1))
-    distribution, _ = network(network.normalized(obs), None)
+    return dict(zip(names, session.run(None, feeds), strict=True))
+
+
+def _obs(network, feeds):
+    arrays = [feeds[f"obs_{i}"] for i in range(len(network.spec.observation_specs))]
+    return network.normalized(tuple(map(torch.from_numpy, side_by_side(arrays))))
+
+
+@torch.no_grad()
+def _check_agreement(network, rows):
+    feeds = _feeds(network, rows, np.random.default_rng(0))
+    outputs, obs = _outputs(build_onnx(network), feeds), _obs(network, feeds)
+    if network.memory_shape:
+        memory = torch.from_numpy(feeds["recurrent_in"]).repeat(1, network.memory_shape[0], 1)
+        distribution, _, after = network.step(obs, None, memory)
+        np.testing.assert_allclose(outputs["recurrent_out"], after[:, :1].numpy(), atol=1e-5)
+    else:
+        distribution = network.distribution(obs, None)
     continuous, discrete = distribution.mode()
-    if spec.action_spec.continuous_size:
+    if network.spec.action_spec.continuous_size:
         expected = continuous.clamp(-3, 3) / 3
-        np.testing.assert_allclose(outputs["deterministic_continuous_actions"], expected.detach().numpy(), atol=1e-5)
-    if spec.action_spec.discrete_size:
-        np.testing.assert_array_equal(outputs["deterministic_discrete_actions"], discrete.numpy())
+        np.testing.assert_allclose(outputs["deterministic_continuous_actions"], expected.numpy(), atol=1e-5)
+    if network.spec.action_spec.discrete_size:
+        best_two = [torch.exp(p).topk(2, dim=1).values for p in distribution.log_probs]
+        clear = torch.stack([(p[:, 0] - p[:, 1]) > 1e-5 for p in best_two], dim=1).numpy()  # a tie has no winner
+        assert clear.mean() > 0.99
+        np.testing.assert_array_equal(outputs["deterministic_discrete_actions"][clear], discrete.numpy()[clear])
+
+
+def test_onnx_and_pytorch_agree(network):
+    _check_agreement(network, 1000)
+
+
+@pytest.mark.parametrize("kind", SMALLEST_SIDE)
+def test_every_image_encoder_is_the_same_in_onnx(kind):
+    side = SMALLEST_SIDE[kind]
+    CASES["smallest"] = BehaviorSpec((ObservationSpec((3, side, side + 5)),), ActionSpec(2))
+    try:
+        _check_agreement(_network("smallest", Architecture(hidden_units=16, vis_encode_type=kind)), 100)
+    finally:
+        del CASES["smallest"]
 
 
 def test_the_file_is_what_unitys_importer_reads(network):
@@ -70,6 +138,9 @@ def test_the_file_is_what_unitys_importer_reads(network):
     if spec.action_spec.discrete_size:
         expected_inputs += ["action_masks"]
         expected_outputs += ["discrete_actions", "discrete_action_output_shape", "deterministic_discrete_actions"]
+    if network.memory_shape:
+        expected_inputs += ["recurrent_in"]
+        expected_outputs += ["recurrent_out"]
     assert inputs == expected_inputs
     assert outputs == expected_outputs
     for value in (*model.graph.input, *model.graph.output):
@@ -79,13 +150,12 @@ def test_the_file_is_what_unitys_importer_reads(network):
 
 
 def test_sampling_inside_the_graph_follows_the_distribution():
-    torch.manual_seed(0)
-    network = ActorCritic(CASES["discrete"], hidden_units=8, num_layers=1, normalize=False)
-    network.mlp.biases[-1].data[0, 0] = torch.tensor([0.0, 1.0, -1.0])
+    network = _network()
+    network.trunk.biases[-1].data[0, 0] = torch.tensor([0.0, 1.0, -1.0])
     session = ort.InferenceSession(build_onnx(network).SerializeToString())
     feeds = {"obs_0": np.zeros((20_000, 20), np.float32), "action_masks": np.ones((20_000, 3), np.float32)}
     (drawn,) = session.run(["discrete_actions"], feeds)
-    distribution, _ = network(torch.zeros(1, 20), None)
+    distribution, _ = network((torch.zeros(1, 20),), None)
     share = np.bincount(drawn[:, 0], minlength=3) / 20_000
     np.testing.assert_allclose(share, torch.exp(distribution.log_probs[0])[0].detach().numpy(), atol=0.015)
     feeds["action_masks"][:, 1] = 0
@@ -95,9 +165,9 @@ def test_sampling_inside_the_graph_follows_the_distribution():
 def test_an_exported_policy_acts_here_as_its_checkpoint_does(tmp_path, network):
     spec = network.spec
     export_onnx(network, tmp_path / "p.onnx")
-    settings = {"hidden_units": 16, "num_layers": 2, "normalize": True}
     tensors = {f"network.{k}": v for k, v in network.state_dict().items()}
-    write_checkpoint(tmp_path / "p.safetensors", tensors, {"spec": spec_to_json(spec), "network": settings})
+    about = {"spec": spec_to_json(spec), "network": asdict(network.architecture)}
+    write_checkpoint(tmp_path / "p.safetensors", tensors, about)
     rows = _rows(spec)
     actions = []
     for policy in (
@@ -163,7 +233,7 @@ def test_a_model_that_is_no_policy_is_refused(tmp_path):
 
 
 def test_a_policy_of_another_scene_is_refused_with_both_shapes(tmp_path):
-    export_onnx(ActorCritic(CASES["continuous"], hidden_units=8, num_layers=1, normalize=False), tmp_path / "p.onnx")
+    export_onnx(_network("continuous"), tmp_path / "p.onnx")
     with pytest.raises(UsageError, match=r"its input obs_0 takes \[8\], the behavior gives \[20\]"):
         load_policies([str(tmp_path / "p.onnx")], {"Basic?team=0": CASES["discrete"]})
     narrow = BehaviorSpec(CASES["continuous"].observation_specs, ActionSpec(3))

@@ -126,7 +126,7 @@ def test_training_analytics_are_wrapped_in_an_any():
 def test_a_message_nobody_listens_to_is_dropped(caplog):
     channel = RawBytesChannel(RAW)
     channel.send_raw_data(b"x")
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", logger="touchline.protocol.side_channels"):
         SideChannels().deliver(sent_by(channel))
     assert "nobody listens" in caplog.text
 

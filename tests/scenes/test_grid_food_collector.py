@@ -330,7 +330,8 @@ def test_an_episode_ends_agent_by_agent_and_leaves_the_food() -> None:
     assert scene._frozen[0, 0] == 0
     assert np.abs(scene._food - food)[..., :3].max() < 5  # they roll and settle, they are not placed anew
     env.reset()
-    assert (scene._food[..., Y] == 1.0).all()  # a reset of the world places all food anew
+    # A reset of the world places all food anew, 0.25 m deep in the floor; one step lifts it by 80 % of that.
+    assert np.median(scene._food[..., Y]) == pytest.approx(1.2)
     assert not len(env.steps(BEHAVIOR)[1])
 
 

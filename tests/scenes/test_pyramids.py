@@ -325,3 +325,18 @@ def test_there_are_no_parameters_and_bad_actions_are_refused_by_name() -> None:
         env.set_parameters({"gravity": 9.81})
     with pytest.raises(ActionError, match=r"Pyramids: .*agent 0, branch 0: expected 0 to 4, got 5"):
         env.set_actions(BEHAVIOR, ActionTuple(discrete=[[5]]))
+
+
+def test_falling_bricks_take_the_same_path_on_two_threads() -> None:
+    paths = []
+    for threads in (1, 2):
+        scene = Pyramids(130, threads)
+        env = SceneEnv(scene, 6)
+        env.reset()
+        scene._place_bricks(np.arange(130))
+        move(env, 1, 8)
+        paths.append(env.state())
+        env.close()
+    assert np.abs(paths[0]["scene/qvel"]).max() > 1
+    for name, value in paths[0].items():
+        np.testing.assert_array_equal(value, paths[1][name], err_msg=name)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from touchline.scenes.random import Streams, philox
+from touchline.scenes.random import Streams, draw, philox
 
 KNOWN_ANSWERS = [  # Random123 1.14, tests/kat_vectors, philox4x32 with 10 rounds
     ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
@@ -56,3 +56,14 @@ def test_a_stream_continues_from_its_state():
     other = Streams(3)
     other.load_state(state)
     np.testing.assert_array_equal(other.uniform(np.arange(3), 5), expected)
+
+
+def test_kernels_draw_what_arrays_draw_and_move_the_same_counters():
+    arrays, kernels = Streams(5), Streams(5)
+    for streams in (arrays, kernels):
+        streams.restart(2**50 + 7)
+        streams.next_episode(np.array([3]))
+    expected = arrays.uniform(np.array([3]), 8)[0]
+    drawn = [*draw(kernels.arrays(), 3), *draw(kernels.arrays(), 3)]
+    np.testing.assert_array_equal(drawn, expected)
+    np.testing.assert_array_equal(arrays.drawn, kernels.drawn)

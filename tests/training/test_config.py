@@ -66,12 +66,12 @@ def test_schedules_follow_the_learning_rates(tmp_path):
         ("batch_size: 64", "batch_size: 0", r"config.yaml:5:7: .*batch_size: .*greater than 0, got 0"),
         ("batch_size: 64", "batch_size: 99999", r"config.yaml:4:5: .*batch_size 99999 is larger than buffer_size 10240"),
         ("learning_rate: 3e-4", "learning_rate: fast", r"config.yaml:6:7: .*learning_rate: .*number.*, got 'fast'"),
-        ("trainer_type: ppo", "trainer_type: sac", r"config.yaml:3:5: behaviors.3DBall.trainer_type: .*'ppo', got 'sac'"),
+        ("trainer_type: ppo", "trainer_type: sac", r"config.yaml:3:5: behaviors.3DBall.trainer_type: the trainer 'sac' is not built yet; built: ppo"),
         ("max_steps: 5e5", "max_step: 5e5", r"config.yaml:7:5: .*max_step: unknown key; did you mean 'max_steps'\?"),
         ("behaviors:", "behaviours:", r"config.yaml:1:1: behaviours: unknown key; did you mean 'behaviors'\?"),
         ("behaviors:", "behaviors: [", r"config.yaml:\d+:\d+: not YAML"),
         (YAML, "- a list", r"config.yaml:1:1: expected keys and values"),
-        ("  mass: 2", "  mass: 2\n  mass: 3", r"config.yaml:10: environment_parameters.mass: written twice"),
+        ("  mass: 2", "  mass: 2\n  mass: 3", r"config.yaml:10:3: environment_parameters.mass: written twice"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_its_place(tmp_path, old, new, expected):

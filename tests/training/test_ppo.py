@@ -68,10 +68,11 @@ def test_every_action_stands_beside_its_own_result():
         assert (e.reward[t, slot], e.terminated[t, slot], e.truncated[t, slot]) == result
         ended = result[1] or result[2]
         assert (e.final[t, slot] >= 0) == ended
-        who = e.obs[t, slot, :2]
-        after = e.final_obs[e.final[t, slot]] if ended else e.obs[e.value_row[t, slot], slot]
+        obs, final_obs = e.obs[0], e.final_obs[0]
+        who = obs[t, slot, :2]
+        after = final_obs[e.final[t, slot]] if ended else obs[e.value_row[t, slot], slot]
         assert after[:2].tolist() == who.tolist(), "what follows belongs to the same life"
-        assert after[2] > e.obs[t, slot, 2] or (ended and result[2]), "and is later in it"
+        assert after[2] > obs[t, slot, 2] or (ended and result[2]), "and is later in it"
     assert float(e.reward.sum()) == pytest.approx(total)
 
 

@@ -36,7 +36,7 @@ def _score(scene, folder, episodes):
 def test_the_same_seed_trains_the_same_weights(tmp_path):
     weights = []
     for name in ("a", "b"):
-        config = _config(tmp_path / name, "3DBall", seed=4, behaviors__3DBall__max_steps=24_000)
+        config = _config(tmp_path / name, "3DBall", seed=4, behaviors__3DBall__max_steps=12_000)
         result = train(config, EnvRecipe("scene", "3DBall"))
         tensors, _ = read_checkpoint(result.folder / "3DBall" / "checkpoint.safetensors")
         weights.append(tensors)

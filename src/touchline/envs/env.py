@@ -36,6 +36,9 @@ class Env(Protocol):
     def reset(self, seed: int | None = None, parameters: Mapping[str, ParameterValue] | None = None) -> None:
         """Restart the whole world. The same seed gives the same path; None goes on with the random streams."""
 
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
+        """Set environment parameters in mid-run; each acts when the world reads it next."""
+
     def set_actions(self, behavior: str, actions: ActionTuple) -> None:
         """Actions for the agents of `steps(behavior)[0]`, in that order. Agents without one do nothing (zeros)."""
 

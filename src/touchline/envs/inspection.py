@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from touchline.envs.env import Env
+from touchline.envs.recorded_env import RecordedEnv
 from touchline.protocol.recording import describe_behaviors
 from touchline.specs import ActionSpec
 
@@ -13,6 +14,14 @@ from touchline.specs import ActionSpec
 def described(env: Env) -> dict[str, Any]:
     """Specs as plain values: full behavior name -> observations and actions."""
     return describe_behaviors(env.behaviors)
+
+
+def see_all(env: Env) -> None:
+    """Reset a world; a recording is played to its end, since it can show all its behaviors."""
+    if isinstance(env, RecordedEnv):
+        for _ in env.replay():
+            pass
+    env.reset()
 
 
 def told(env: Env) -> Iterator[str]:

@@ -23,12 +23,14 @@ from numpy.typing import NDArray
 from touchline.envs.env import Env, EnvRecipe, make
 from touchline.envs.slots import SlotCounts, SlotRows, Slots
 from touchline.errors import RunError, UsageError
+from touchline.parameters import ParameterValue
 from touchline.protocol.errors import UnityException
 from touchline.specs import ActionTuple, BehaviorSpec
 
 logger = logging.getLogger(__name__)
 
 Rows = Mapping[str, SlotRows]
+Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,9 @@ class ManySlots:
             raise
 
     @property
-    def env(self) -> ManySlots:
-        """Stands for all worlds where a caller asks for `capacity` or `state`."""
-        return self
+    def env(self) -> _Worlds:
+        """All worlds, where a caller asks for `capacity` or `state`."""
+        return _Worlds(self._workers)
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
@@ -111,13 +113,19 @@ class ManySlots:
                     setattr(sums, part.name, getattr(sums, part.name) + getattr(counts, part.name))
         return total
 
-    def capacity(self, behavior: str) -> int | None:
-        """The most agents that can live at once, in all worlds, or None when one cannot say."""
-        each = [w.slots.env.capacity(behavior) for w in self._workers if behavior in w.slots.env.behaviors]
-        return None if None in each else sum(c for c in each if c is not None)
+    def state(self) -> Arrays:
+        """The tables of all worlds, as copies."""
+        state = {f"{w.index}/{key}": value for w in self._workers for key, value in w.slots.state().items()}
+        return state | {f"places/{w.index}/{name}": p.copy() for w in self._workers for name, p in w.places.items()}
 
-    def state(self) -> dict[str, NDArray[Any]] | None:
-        """None: worlds in lockstep have no state of their own."""
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave, over worlds that were put back too."""
+        self._sizes = {}
+        for worker in self._workers:
+            worker.slots.load_state(_below(f"{worker.index}/", state))
+            worker.places = _below(f"places/{worker.index}/", state)
+            for name, places in worker.places.items():
+                self._sizes[name] = max(self._sizes.get(name, 0), *(places + 1).tolist())
 
     def reset(self, seed: int | None = None) -> dict[str, SlotRows]:
         """Restart every world, world i with seed + i."""
@@ -199,12 +207,47 @@ class ManySlots:
         }
 
 
+class _Worlds:
+    """All worlds as one, as far as that goes."""
+
+    def __init__(self, workers: list[_Worker]) -> None:
+        self._workers = workers
+
+    def capacity(self, behavior: str) -> int | None:
+        """The most agents that can live at once, in all worlds, or None when one cannot say."""
+        each = [w.slots.env.capacity(behavior) for w in self._workers if behavior in w.slots.env.behaviors]
+        return None if None in each else sum(c for c in each if c is not None)
+
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
+        """Set environment parameters of every world, and of those that will take its place."""
+        for worker in self._workers:
+            worker.recipe = replace(worker.recipe, parameters=dict(worker.recipe.parameters) | dict(parameters))
+            worker.slots.env.set_parameters(parameters)
+
+    def state(self) -> Arrays | None:
+        """The states of all worlds, or None when one cannot tell (Unity)."""
+        states = [w.slots.env.state() for w in self._workers]
+        if any(state is None for state in states):
+            return None
+        return {f"{i}/{key}": value for i, state in enumerate(states) for key, value in (state or {}).items()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        for worker in self._workers:
+            worker.slots.env.load_state(_below(f"{worker.index}/", state))
+
+
+def _below(prefix: str, state: Mapping[str, NDArray[Any]]) -> Arrays:
+    return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+
+
 def _recipe_of(recipe: EnvRecipe, index: int, count: int) -> EnvRecipe:
     options = dict(recipe.options)
     if recipe.world == "unity" and recipe.target == "editor" and count > 1:
         raise UsageError("the Editor is one world; several need a player (--env FILE)")
     if "base_port" in options:
         options["worker_id"] = index
+    if options.pop("no_graphics_monitor", False) and index:
+        options["no_graphics"] = True
     if "record_wire" in options and index:
         path = Path(options["record_wire"])
         options["record_wire"] = path.with_name(path.name.replace(".wire.gz", f"-env{index}.wire.gz"))
@@ -225,12 +268,15 @@ def _side_by_side(parts: list[tuple[NDArray[np.intp], SlotRows]], size: int) -> 
         return out
 
     rows = [row for _, row in parts]
-    masks = [row.action_mask for row in rows if row.action_mask is not None]
+    masks, seconds = (
+        [m for row in rows if (m := getattr(row, k)) is not None] for k in ("action_mask", "second_mask")
+    )
     empty = {"agent_id": -1, "group_id": -1, "env_index": -1}
     plain = ("deciding", "begins", "closed", "terminated", "truncated", "reward", "group_reward", *empty)
     return SlotRows(
         obs=tuple(spread(list(o), 0.0) for o in zip(*(row.obs for row in rows), strict=True)),
         action_mask=spread(masks, True) if masks else None,
+        second_mask=spread(seconds, True) if seconds else None,
         final_slot=np.concatenate([places[row.final_slot] for places, row in parts]).astype(np.int32),
         final_obs=tuple(np.concatenate(o) for o in zip(*(row.final_obs for row in rows), strict=True)),
         **{key: spread([getattr(row, key) for row in rows], empty.get(key, 0)) for key in plain},

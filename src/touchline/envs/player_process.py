@@ -117,6 +117,12 @@ class PlayerProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    def has_ended(self, patience_s: float) -> bool:
+        """Whether the process ends within this time."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience_s)
+        return self._process.poll() is not None
+
     def check(self, doing: str) -> None:
         """Raise a PlayerExitedError when the process is gone. `doing` says what we were waiting for."""
         code = self._process.poll()

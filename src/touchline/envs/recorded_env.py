@@ -64,6 +64,10 @@ class RecordedEnv:
                 self._advance()
         self._advance()
 
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
+        if parameters:
+            raise UsageError(f"{self.path}: a recording takes no parameters: {', '.join(parameters)}")
+
     def set_actions(self, behavior: str, actions: ActionTuple) -> None:
         """Check the actions; what was recorded happens anyway."""
         spec = self.behaviors[behavior].action_spec

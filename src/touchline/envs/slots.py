@@ -145,6 +145,21 @@ class Slots:
         self._advance()
         return self._rows()
 
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The tables, as copies; the world's own state is the world's business."""
+        state = {"exchanges": np.array(self._exchanges)}
+        for name, table in self._tables.items():
+            state |= {f"{name}/{key}": value for key, value in table.state().items()}
+        return state
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave, over a world that was put back too."""
+        self._exchanges = int(state["exchanges"])
+        for name in self.env.behaviors:
+            own = {k.removeprefix(f"{name}/"): v for k, v in state.items() if k.startswith(f"{name}/")}
+            if own:
+                self._table(name).load_state(own)
+
     def replace_world(self, env: Env, seed: int) -> dict[str, SlotRows]:
         """Go on with another world, because this one failed within `step`: its open lives close here, truncated.
 
@@ -250,6 +265,7 @@ class _Table:
         self._group = np.full(size, -1, np.int32)
         self._living = np.zeros(size, np.bool_)
         self._rests_since = np.zeros(size, np.int64)
+        self._to_blank: list[NDArray[np.intp]] = []
         self._obs = [np.zeros((size, *o.shape), np.float32) for o in sensors]
         branches = spec.action_spec.mask_size
         self._mask = np.ones((size, branches), np.bool_) if branches else None
@@ -260,6 +276,31 @@ class _Table:
     @property
     def num_living(self) -> int:
         return int(self._living.sum())
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        kept: dict[str, NDArray[Any] | None] = {
+            "id": self._id,
+            "group": self._group,
+            "living": self._living,
+            "rests_since": self._rests_since,
+            "asking": self.asking,
+            "counts": np.array(list(vars(self.counts).values()), np.float64),
+            "mask": self._mask,
+            "second_mask": self._second_mask,
+        }
+        kept |= {f"obs.{i}": obs for i, obs in enumerate(self._obs)}
+        return {name: array.copy() for name, array in kept.items() if array is not None}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._id, self._group, self._living = (state[k].copy() for k in ("id", "group", "living"))
+        self._rests_since, self.asking = state["rests_since"].copy(), state["asking"].copy()
+        self._obs = [state[f"obs.{i}"].copy() for i in range(len(self._obs))]
+        self._mask = state["mask"].copy() if "mask" in state else None
+        self._second_mask = state["second_mask"].copy() if "second_mask" in state else None
+        own, group, *whole = state["counts"].tolist()
+        self.counts = SlotCounts(own, group, *map(int, whole))
+        self._index()
+        self.start_rows()
 
     def start_rows(self) -> None:
         self._row = _Row.empty(len(self._id))
@@ -341,6 +382,7 @@ class _Table:
             self._rest(slots, [o[slots] for o in self._obs], now)
 
     def rows(self, env_index: int) -> SlotRows:
+        self._blank_now()
         row, size = self._row, len(self._id)
         deciding = np.zeros(size, np.bool_)
         deciding[self.asking] = True
@@ -426,8 +468,9 @@ class _Table:
         """Put what these agents see into their rows."""
         seen = self._seen(steps.obs)
         if len(slots) == len(self._id) and bool((slots[:-1] < slots[1:]).all()):  # everybody, in order: no copy
-            self._obs, self._obs_is_shared = seen, True
+            self._obs, self._obs_is_shared, self._to_blank = seen, True, []
         else:
+            self._blank_now()
             self._own_obs()
             for mine, theirs in zip(self._obs, seen, strict=True):
                 mine[slots] = theirs
@@ -438,13 +481,20 @@ class _Table:
             self._second_mask[slots] = True if steps.second_mask is None else ~steps.second_mask
 
     def _blank(self, slots: NDArray[np.intp]) -> None:
-        self._own_obs()
-        for mine in self._obs:
-            mine[slots] = 0.0
+        self._to_blank.append(slots)
         if self._mask is not None:
             self._mask[slots] = True
         if self._second_mask is not None:
             self._second_mask[slots] = True
+
+    def _blank_now(self) -> None:
+        """Zero what rests. Put off until then, because mostly everybody decides next, which brings new arrays."""
+        if self._to_blank:
+            self._own_obs()
+            for slots in self._to_blank:
+                for mine in self._obs:
+                    mine[slots] = 0.0
+            self._to_blank = []
 
     def _own_obs(self) -> None:
         """Before writing: rows handed out earlier keep their arrays."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from touchline.envs.actions import ActionError, check_actions
 from touchline.envs.env import EnvRecipe
 from touchline.envs.player_process import QUIT_S, PlayerProcess, find_player
-from touchline.envs.wire_server import WireServer
+from touchline.envs.wire_server import HungUpError, WireServer
 from touchline.errors import UsageError
 from touchline.parameters import ParameterValue
 from touchline.protocol.codec import warm_up
@@ -69,6 +69,11 @@ OPTIONS = (
     "record_wire",
 )
 
+EDITOR_QUIT_S = 1.0
+"""How long the Editor may take to hang up after goodbye."""
+EXIT_CODE_S = 2.0
+"""How long after hanging up a process may take to end, so that its exit code can be told."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -103,7 +108,7 @@ class UnityEnvironment:
         The player; None waits for the Editor's Play button.
     worker_id, base_port
         The port is their sum. Without `base_port`, the Editor's is 5004, and a player gets 5005 + `worker_id` when
-        that is given, else a free one.
+        that is given, else a free one; so does a `base_port` of 0.
     seed
         Seeds the player's random numbers when it starts.
     no_graphics, no_graphics_monitor
@@ -160,7 +165,7 @@ class UnityEnvironment:
             raise UsageError(f"the Editor is one, so worker_id must be 0 or None, got {worker_id}")
         self._path = None if file_name is None else find_player(file_name)
         if base_port is not None:
-            self._port: int | None = base_port + (worker_id or 0)
+            self._port: int | None = base_port + (worker_id or 0) if base_port else None
         elif file_name is None:
             self._port = self.DEFAULT_EDITOR_PORT
         else:
@@ -220,6 +225,8 @@ class UnityEnvironment:
 
     def reset(self, seed: int | None = None, parameters: Mapping[str, ParameterValue] | None = None) -> None:
         """Restart the world. A seed is given to a player when it starts, so another one starts it anew."""
+        if seed == self._seed and self._exchanges == 1 and not parameters:
+            return  # nothing has happened since this seed's first reset
         if seed is not None and (self._exchange is not None or seed != self._seed):
             self._restart(seed)
         self.set_parameters(parameters or {})
@@ -329,7 +336,7 @@ class UnityEnvironment:
     def _disconnect(self) -> None:
         try:
             if self._server is not None:
-                self._server.say_goodbye()
+                self._server.say_goodbye(QUIT_S if self._process is not None else EDITOR_QUIT_S)
             if self._process is not None:
                 self._process.stop(QUIT_S if self._server is not None and self._server.connected else 0.0)
         finally:
@@ -376,12 +383,18 @@ class UnityEnvironment:
         assert self._server is not None
         if self._recorder is not None:
             self._recorder.reply(data)
-        self._server.reply(data)
+        try:
+            self._server.reply(data)
+        except HungUpError as error:
+            self._explain_hanging_up("while Python was thinking", error)
 
     def _hear(self, doing: str) -> Heard:
         """The player's next message, understood. Raises what explains its absence."""
         assert self._server is not None
-        data = self._server.receive(self._timeout_s, lambda: self._look_around(doing))
+        try:
+            data = self._server.receive(self._timeout_s, lambda: self._look_around(doing))
+        except HungUpError as error:
+            self._explain_hanging_up(doing, error)
         if data is None:
             self._explain_silence(doing)
         if self._recorder is not None:
@@ -397,6 +410,12 @@ class UnityEnvironment:
     def _look_around(self, doing: str) -> None:
         if self._process is not None:
             self._process.check(doing)
+
+    def _explain_hanging_up(self, doing: str, error: HungUpError) -> NoReturn:
+        if self._process is not None and self._process.has_ended(EXIT_CODE_S):
+            self._process.check(doing)
+        tail = "" if self._process is None else self._process.log_tail()
+        raise UnityCommunicatorStoppedException(f"{self.name} hung up {doing}: {error}{tail}") from error
 
     def _explain_silence(self, doing: str) -> NoReturn:
         assert self._server is not None

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -22,6 +24,9 @@ from torch import Tensor
 from touchline.envs.slots import SlotRows
 from touchline.errors import UsageError
 from touchline.policies.distributions import to_environment
+from touchline.policies.encoders import side_by_side
+from touchline.policies.memory import SlotMemory
+from touchline.policies.networks import Architecture
 from touchline.policies.structured import make_network
 from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
@@ -36,8 +41,12 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], about: Mapping[s
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """What `write_checkpoint` saved. Raises a UsageError for anything else."""
+    return _read(path, "pt")
+
+
+def _read(path: Path, framework: str) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework=framework) as file:
             header = file.metadata() or {}
             if header.get("format") != FORMAT:
                 raise UsageError(f"{path}: not a Touchline checkpoint (format {header.get('format')!r})")
@@ -46,6 +55,17 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise UsageError(f"{path}: no such checkpoint") from None
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise UsageError(f"{path}: not a checkpoint, or cut short ({error})") from None
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
+    """Like `write_checkpoint`, for NumPy arrays of any number type."""
+    header = {"format": FORMAT, "about": json.dumps(about)}
+    write_whole(path, safetensors.numpy.save({k: np.asarray(v, order="C") for k, v in arrays.items()}, header))
+
+
+def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """What `write_arrays` saved. Raises a UsageError for anything else."""
+    return _read(path, "np")
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -87,17 +107,19 @@ def _action_spec(value: Mapping[str, Any]) -> ActionSpec:
 
 
 class CheckpointPolicy:
-    """Acts with the network of a checkpoint."""
+    """Acts with the network of a checkpoint; keeps a memory per slot when the network has one."""
 
     def __init__(self, path: Path | str, *, deterministic: bool = False, seed: int = 0) -> None:
         self.path = Path(path)
         tensors, about = read_checkpoint(self.path)
         self.spec = spec_from_json(about["spec"])
-        self.network = make_network(self.spec, **about["network"])
+        self.network = make_network(self.spec, Architecture(**about["network"]))
         weights = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
         self.network.load_state_dict(weights)
         self._deterministic = deterministic
         self._generator = torch.Generator().manual_seed(seed)
+        shape = self.network.memory_shape
+        self._memory = None if shape is None else SlotMemory(shape)
 
     def check(self, behavior: str, spec: BehaviorSpec) -> None:
         """Raise a UsageError that names both shapes unless this policy can act for the behavior."""
@@ -110,10 +132,15 @@ class CheckpointPolicy:
     @torch.inference_mode()
     def act(self, spec: BehaviorSpec, rows: SlotRows) -> ActionTuple:  # noqa: ARG002
         """Actions [N, ...] for all slots; only those of deciding ones matter."""
-        obs = torch.from_numpy(np.concatenate(rows.obs, axis=1))
+        obs = self.network.normalized(tuple(map(torch.from_numpy, side_by_side(rows.obs))))
         allowed = None if rows.action_mask is None else torch.from_numpy(rows.action_mask)
         second = () if rows.second_mask is None else (torch.from_numpy(rows.second_mask),)
-        distribution = self.network.distribution(self.network.normalized(obs), allowed, *second)
+        if self._memory is None:
+            distribution = self.network.distribution(obs, allowed, *second)
+        else:
+            before = self._memory.recall(rows)
+            distribution, _, after = self.network.step(obs, allowed, torch.from_numpy(before))
+            self._memory.keep(rows, before, after.numpy())
         continuous, discrete = distribution.mode() if self._deterministic else distribution.sample(self._generator)
         return ActionTuple(to_environment(continuous).numpy(), discrete.numpy())
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from touchline.envs.slots import SlotRows
 from touchline.errors import NonFiniteError, UsageError
+from touchline.policies.memory import SlotMemory
 from touchline.specs import ActionTuple, BehaviorSpec
 
 NOISE = "touchline_noise_"
@@ -49,7 +50,7 @@ class OnnxPolicy:
         self._outputs = [o.name for o in self._session.get_outputs()]
         self.api_version = int(self._constant("version_number", 0))
         self.memory_size = int(self._constant("memory_size", 0))
-        self._memory: NDArray[np.float32] | None = None
+        self._memory = SlotMemory((1, self.memory_size))
         if self.api_version not in (2, 3):
             raise UsageError(
                 f"{self.path}: not an ML-Agents policy: expected an output version_number of 2 or 3, "
@@ -83,9 +84,11 @@ class OnnxPolicy:
         slots = np.flatnonzero(rows.deciding)
         if not len(slots):
             return chosen
-        feeds = self._feeds(spec, rows, slots)
+        before = self._memory.recall(rows)
+        feeds = self._feeds(spec, rows, slots) | self._recall(before[slots])
         outputs = dict(zip(self._outputs, self._session.run(None, feeds), strict=True))
-        self._remember(slots, outputs)
+        if self.memory_size:
+            self._remember(rows, slots, before, outputs)
         action = spec.action_spec
         if action.continuous_size:
             values = outputs[self._continuous_output()]
@@ -115,30 +118,24 @@ class OnnxPolicy:
                 size = (len(slots), spec.action_spec.continuous_size)
                 noise = np.zeros(size) if self._deterministic else self._rng.standard_normal(size)
                 feeds[name] = noise.astype(np.float32)
-        return feeds | self._recall(rows, slots)
+        return feeds
 
-    def _recall(self, rows: SlotRows, slots: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
-        """The memories [K, 1, M] of these slots; zeros at the begin of a life."""
-        if not self.memory_size:
-            return {}
-        if self._memory is None:
-            self._memory = np.zeros((len(rows), 1, self.memory_size), np.float32)
-        if len(rows) > len(self._memory):
-            extra = np.zeros((len(rows) - len(self._memory), 1, self.memory_size), np.float32)
-            self._memory = np.concatenate([self._memory, extra])
-        self._memory[: len(rows)][rows.begins] = 0.0
-        memory, half = self._memory[slots], self.memory_size // 2
-        halves = {"recurrent_in_h": memory[:, :, :half], "recurrent_in_c": memory[:, :, half:]}
-        return {k: v for k, v in ({"recurrent_in": memory} | halves).items() if k in self._inputs}
+    def _recall(self, before: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+        """The memories [K, 1, M] as this model's inputs."""
+        half = self.memory_size // 2
+        known = {"recurrent_in": before, "recurrent_in_h": before[..., :half], "recurrent_in_c": before[..., half:]}
+        return {name: value for name, value in known.items() if name in self._inputs}
 
-    def _remember(self, slots: NDArray[np.intp], outputs: dict[str, NDArray[Any]]) -> None:
-        if self._memory is None:
-            return
+    def _remember(
+        self, rows: SlotRows, slots: NDArray[np.intp], before: NDArray[np.float32], outputs: dict[str, NDArray[Any]]
+    ) -> None:
         if "recurrent_out" in outputs:
             out = outputs["recurrent_out"]
         else:
             out = np.concatenate([outputs["recurrent_out_h"], outputs["recurrent_out_c"]], axis=-1)
-        self._memory[slots] = out.reshape(len(slots), 1, self.memory_size)
+        after = before.copy()
+        after[slots] = out.reshape(len(slots), 1, self.memory_size)
+        self._memory.keep(rows, before, after)
 
     def _log_probs(self, spec: BehaviorSpec, outputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
         """One [K, choices] per branch; forbidden choices are as good as impossible."""

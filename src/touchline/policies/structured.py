@@ -20,7 +20,9 @@ from torch.nn import functional
 from touchline.envs.microrts.rules import CHOICES, FIRST_CHOICE, PARTS, READ_PARTS
 from touchline.errors import UsageError
 from touchline.policies.distributions import masked_log_probs
-from touchline.policies.networks import ActorCritic, RunningNormalizer
+from touchline.policies.encoders import Obs
+from touchline.policies.memory import Sequences
+from touchline.policies.networks import ActorCritic, Architecture, RunningNormalizer
 from touchline.specs import ActionSpec, BehaviorSpec
 
 _READS = torch.from_numpy(READ_PARTS).float()
@@ -40,18 +42,25 @@ class Distribution(Protocol):
 
 
 class Network(Protocol):
-    """What a learner asks of a network."""
+    """What a learner asks of a network; `step` only where `memory_shape` says that there is a memory."""
 
     spec: BehaviorSpec
     normalizer: RunningNormalizer | None
 
-    def normalized(self, obs: Tensor) -> Tensor: ...
+    @property
+    def memory_shape(self) -> tuple[int, int] | None: ...
 
-    def __call__(self, normalized: Tensor, allowed: Tensor | None) -> tuple[Distribution, Tensor]: ...
+    def normalized(self, obs: Obs) -> Obs: ...
 
-    def distribution(self, normalized: Tensor, allowed: Tensor | None) -> Distribution: ...
+    def __call__(
+        self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None = None
+    ) -> tuple[Distribution, Tensor]: ...
 
-    def value(self, normalized: Tensor) -> Tensor: ...
+    def step(self, obs: Obs, allowed: Tensor | None, memory: Tensor) -> tuple[Distribution, Tensor, Tensor]: ...
+
+    def distribution(self, obs: Obs, allowed: Tensor | None) -> Distribution: ...
+
+    def value(self, obs: Obs) -> Tensor: ...
 
 
 def is_board(spec: BehaviorSpec) -> bool:
@@ -63,21 +72,22 @@ def is_board(spec: BehaviorSpec) -> bool:
     return actions == ActionSpec(0, (cells, *PARTS), staged=True) or actions.discrete_branches == PARTS * cells
 
 
-def make_network(
-    spec: BehaviorSpec, *, hidden_units: int, num_layers: int, normalize: bool
-) -> ActorCritic | BoardActorCritic:
+def make_network(spec: BehaviorSpec, architecture: Architecture) -> ActorCritic | BoardActorCritic:
     """The network that fits a behavior."""
     if is_board(spec):
-        if normalize:
+        if architecture.normalize:
             raise UsageError("network_settings.normalize: a board is one-hot already; set it to false")
-        return BoardActorCritic(spec, hidden_units=hidden_units)
-    return ActorCritic(spec, hidden_units=hidden_units, num_layers=num_layers, normalize=normalize)
+        if architecture.memory_size:
+            raise UsageError("network_settings.memory: policies over boards have none; leave it out")
+        return BoardActorCritic(spec, hidden_units=architecture.hidden_units)
+    return ActorCritic(spec, architecture)
 
 
 class BoardActorCritic(nn.Module):
     """A policy and its value function that share what they see of the board."""
 
     normalizer: None = None
+    memory_shape: None = None
 
     def __init__(self, spec: BehaviorSpec, *, hidden_units: int) -> None:
         super().__init__()
@@ -99,29 +109,33 @@ class BoardActorCritic(nn.Module):
         self.point = _layer(nn.Linear(channels, 1), gain=0.01) if self._is_staged else None
         self.critic = _layer(nn.Linear(hidden_units, 1), gain=1.0)
 
-    def normalized(self, obs: Float[Tensor, "*B P H W"]) -> Float[Tensor, "*B P H W"]:
+    def normalized(self, obs: Obs) -> Obs:
         """A board is one-hot: nothing to do."""
         return obs
 
     def forward(
-        self, board: Float[Tensor, "B P H W"], allowed: Bool[Tensor, "B M"] | None
+        self,
+        obs: Obs,
+        allowed: Bool[Tensor, "B M"] | None,
+        sequences: Sequences | None = None,  # noqa: ARG002
     ) -> tuple[Distribution, Float[Tensor, " B"]]:
         """Distribution and value. Where actions are staged, `allowed` holds for the later branches after the first."""
-        cells, value = self._look(board)
+        cells, value = self._look(obs[1])
         return self._distribution(cells, allowed, None), value
 
+    def step(self, obs: Obs, allowed: Tensor | None, memory: Tensor) -> tuple[Distribution, Tensor, Tensor]:
+        """Boards are seen whole: there is no memory."""
+        raise NotImplementedError
+
     def distribution(
-        self,
-        board: Float[Tensor, "B P H W"],
-        allowed: Bool[Tensor, "B M"] | None,
-        second: Bool[Tensor, "B F R"] | None = None,
+        self, obs: Obs, allowed: Bool[Tensor, "B M"] | None, second: Bool[Tensor, "B F R"] | None = None
     ) -> Distribution:
         """The actor alone. To act, staged actions need the second-stage mask."""
-        return self._distribution(self._look(board)[0], allowed, second)
+        return self._distribution(self._look(obs[1])[0], allowed, second)
 
-    def value(self, board: Float[Tensor, "B P H W"]) -> Float[Tensor, " B"]:
+    def value(self, obs: Obs) -> Float[Tensor, " B"]:
         """The critic alone."""
-        return self._look(board)[1]
+        return self._look(obs[1])[1]
 
     def _look(self, board: Float[Tensor, "B P H W"]) -> tuple[Float[Tensor, "B cells F"], Float[Tensor, " B"]]:
         relu = functional.relu
@@ -129,8 +143,8 @@ class BoardActorCritic(nn.Module):
         half = relu(self.down(fine))
         quarter = relu(self.deeper(half))
         overview = relu(self.overview(quarter.flatten(1)))
-        half = relu(self.up(functional.interpolate(quarter, half.shape[2:])) + half)
-        fine = relu(self.out(functional.interpolate(half, fine.shape[2:])) + fine)
+        half = relu(_doubled(self.up(quarter), half) + half)
+        fine = relu(_doubled(self.out(half), fine) + fine)
         cells = relu(self.near(fine) + self.everywhere(overview)[:, :, None, None])
         return cells.flatten(2).transpose(1, 2), self.critic(overview)[:, 0]
 
@@ -253,6 +267,12 @@ def _pick(log_probs: Float[Tensor, "K N"], generator: torch.Generator | None) ->
         return log_probs.argmax(dim=1)
     uniform = torch.rand(log_probs.shape, generator=generator).clamp_(1e-20, 1.0 - 1e-7)
     return (log_probs - torch.log(-torch.log(uniform))).argmax(dim=1)
+
+
+def _doubled(coarse: Float[Tensor, "B F h w"], like: Float[Tensor, "B F H W"]) -> Float[Tensor, "B F H W"]:
+    """Every cell twice in both directions, cut to the size of `like`; half the cost of torch's interpolate here."""
+    height, width = like.shape[2:]
+    return coarse.repeat_interleave(2, 2).repeat_interleave(2, 3)[:, :, :height, :width]
 
 
 def _layer(module: nn.Conv2d | nn.Linear, gain: float = 2**0.5) -> nn.Module:

@@ -239,15 +239,15 @@ class EnvironmentParametersChannel(SideChannel):
         self._on_parameter = on_parameter
 
     def set_parameters(self, parameters: Mapping[str, ParameterValue], seed: int = 0) -> None:
-        """Set values and samplers; each sampler gets a seed of its own, from `seed` on."""
+        """Set values and samplers; a sampler without a seed of its own gets one from `seed` on."""
         for i, (key, value) in enumerate(parameters.items()):
             match value:
-                case Uniform(low, high):
-                    self.set_uniform_sampler_parameters(key, low, high, seed + i)
-                case Gaussian(mean, std):
-                    self.set_gaussian_sampler_parameters(key, mean, std, seed + i)
-                case MultiRangeUniform(intervals):
-                    self.set_multirangeuniform_sampler_parameters(key, intervals, seed + i)
+                case Uniform(low, high, own):
+                    self.set_uniform_sampler_parameters(key, low, high, seed + i if own is None else own)
+                case Gaussian(mean, std, own):
+                    self.set_gaussian_sampler_parameters(key, mean, std, seed + i if own is None else own)
+                case MultiRangeUniform(intervals, own):
+                    self.set_multirangeuniform_sampler_parameters(key, intervals, seed + i if own is None else own)
                 case _:
                     self.set_float_parameter(key, float(value))
 

@@ -319,7 +319,7 @@ class DungeonEscape:
         return own | {"stack": self._stack.frames} | self.world.kept()
 
     def render(self, area: int, width: int, height: int) -> NDArray[np.uint8]:
-        self._drawing = self._drawing or ShapeDrawing(eye=(-8.0, 30.0, -26.0), target=(0.0, 0.0, -1.0))
+        self._drawing = self._drawing or ShapeDrawing(eye=(-7.0, 27.0, -22.0), target=(0.0, 0.0, -0.6))
         fixed = [FLOOR_COLOUR, GLASS, GLASS, GLASS, GLASS, ORANGE, PURPLE, *[WALL_COLOUR] * len(COLUMNS_M)]
         moving = [BLUE, BLUE, BLUE, RED, YELLOW, YELLOW, DARK, DARK]
         shapes, yaw = self.world.boxes[area], self.world.yaw[area]

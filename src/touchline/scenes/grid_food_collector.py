@@ -14,18 +14,17 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
 from touchline.parameters import Parameter, ParameterValue
 from touchline.scenes.academy import Academy, Agents
 from touchline.scenes.compiled import Threads, compiled
-from touchline.scenes.drawing import Drawing
 from touchline.scenes.grids import GridSensor, bounds_of
 from touchline.scenes.random import StreamArrays, Streams, draw
 from touchline.scenes.rays import sweep_box, sweep_round
 from touchline.scenes.scene import ParameterReader
+from touchline.scenes.shape_drawing import BLUE, GREEN, RED, WALL, WHITE, ShapeDrawing
 from touchline.scenes.shapes import (
     BOX_COLUMNS,
     BOX_TAG,
@@ -88,6 +87,8 @@ WALLS = [
 ] + [box((0, FLOOR_Y - 0.625, side * (COURT_M + 0.5)), (2 * COURT_M + 2, 6.25, 1), TAG_WALL) for side in (-1, 1)]
 """A ring 1 m thick, from 3.75 m below the floor to 2.5 m above it. In Unity it is one mesh: one collider."""
 
+_FLOOR = boxes(box((0, FLOOR_Y - 0.5, 0), (2 * COURT_M, 1, 2 * COURT_M)))[0]
+_FLOOR_COLOUR = (0.32, 0.35, 0.39, 1.0)
 _STATIC = AGENTS + FOOD
 """Row of the velocities that stands for everything static."""
 _INERTIA = 0.4 * FOOD_KG * FOOD_RADIUS_M**2
@@ -139,7 +140,7 @@ food, frozen agent; row 0 far right, column 39 far ahead |
         self._frozen = np.zeros((num_areas, AGENTS), np.int64)  # physics steps to go
         self._shooting = np.zeros((num_areas, AGENTS), np.bool_)
         self._laser = np.ones((num_areas, AGENTS))
-        self._drawing: Drawing | None = None
+        self._drawing: ShapeDrawing | None = None
 
     def capacity(self, behavior: str) -> int:
         return self.academy.agent_id.size
@@ -230,20 +231,19 @@ food, frozen agent; row 0 far right, column 39 far ahead |
             array[...] = state[name]
 
     def render(self, area: int, width: int, height: int) -> NDArray[np.uint8]:
-        self._drawing = self._drawing or Drawing(mujoco.MjModel.from_xml_string(_picture_xml()))
-        model, data = self._drawing.model, mujoco.MjData(self._drawing.model)
-        at = np.concatenate([self._agent[area, :, :3], self._food[area, :, :3]])
-        data.mocap_pos[: AGENTS + FOOD] = at[:, [0, 2, 1]]
-        half = -self._yaw[area] / 2
-        data.mocap_quat[:AGENTS, 0], data.mocap_quat[:AGENTS, 3] = np.cos(half), np.sin(half)
-        for g in range(AGENTS):
-            cube, beam = model.geom(f"agent{g}").id, model.geom(f"beam{g}").id
-            frozen, shooting = self._frozen[area, g] > 0, self._shooting[area, g]
-            model.geom_size[cube] = self._agent[area, g, HALF_X]
-            model.geom_matid[cube] = model.material("frozen" if frozen else "agent").id
-            model.geom_rgba[beam, 3] = 0.7 if shooting else 0.0
-            model.geom_size[beam, 1] = model.geom_pos[beam, 1] = BEAM_M / 2 * self._laser[area, g]
-        return self._drawing.picture(data, width, height)
+        self._drawing = self._drawing or ShapeDrawing((0.0, 100.0, -88.0), (0.0, 0.0, -6.0), extent_m=75.0)
+        agents, yaw, half = self._agent[area], self._yaw[area], self._agent[area, :, HALF_X]
+        beams = []
+        for g in np.flatnonzero(self._shooting[area]):
+            beam = agents[g].copy()
+            beam[[HALF_X, HALF_Y, HALF_Z]] = 0.15, 0.15, BEAM_M / 2 * self._laser[area, g]
+            beam[[X, Z]] += beam[HALF_Z] * np.array([beam[SIN], beam[COS]])
+            beams.append((beam, RED))
+        cubes = [(row, WHITE if row[BOX_TAG] == TAG_FROZEN else BLUE) for row in agents]
+        food = zip(self._food[area], [GREEN] * GOOD + [RED] * BAD, strict=True)
+        still = [(_FLOOR, _FLOOR_COLOUR), *((row, WALL) for row in self._walls)]
+        faces = [(agents[g], yaw[g], half[g]) for g in range(AGENTS)]
+        return self._drawing.picture(width, height, [*still, *cubes, *beams], food, faces)
 
     def close(self) -> None:
         self._threads.close()
@@ -593,40 +593,3 @@ def _roll(shape: Floats, v: Floats) -> None:
         v[5] += 2.5 * dx / FOOD_RADIUS_M
     _move(shape, v)
     shape[Y] += lift
-
-
-def _picture_xml() -> str:
-    agents = "".join(
-        f'<body mocap="true"><geom name="agent{g}" type="box" size=".5 .5 .5" material="agent"/>'
-        '<geom type="sphere" size=".14" pos="-.2 .45 .2" material="eye"/>'
-        '<geom type="sphere" size=".14" pos=".2 .45 .2" material="eye"/>'
-        f'<geom name="beam{g}" type="box" size=".15 12.5 .15" pos="0 12.5 0" rgba=".9 .2 .2 0"/></body>'
-        for g in range(AGENTS)
-    )
-    food = "".join(
-        f'<body mocap="true"><geom type="sphere" size="{FOOD_RADIUS_M}" material="{kind}"/></body>'
-        for kind in ["good"] * GOOD + ["bad"] * BAD
-    )
-    walls = "".join(
-        f'<geom type="box" size="{w[HALF_X]} {w[HALF_Z]} {w[HALF_Y]}" pos="{w[X]} {w[Z]} {w[Y]}" material="wall"/>'
-        for w in WALLS
-    )
-    return f"""
-    <mujoco>
-      <visual><global offwidth="3840" offheight="2160" fovy="50"/><map zfar="20"/>
-        <headlight ambient=".4 .4 .4" diffuse=".45 .45 .45"/><quality shadowsize="4096"/></visual>
-      <asset>
-        <texture name="sky" type="skybox" builtin="gradient" rgb1=".8 .88 .96" rgb2="1 1 1" width="64" height="64"/>
-        <texture name="floor" type="2d" builtin="checker" rgb1=".3 .33 .37" rgb2=".33 .36 .4" width="64" height="64"/>
-        <material name="floor" texture="floor" texrepeat="10 10" texuniform="false"/>
-        <material name="wall" rgba=".72 .74 .78 1"/><material name="eye" rgba=".97 .97 .97 1"/>
-        <material name="agent" rgba=".25 .52 .82 1"/><material name="frozen" rgba=".75 .9 1 1"/>
-        <material name="good" rgba=".35 .75 .35 1"/><material name="bad" rgba=".85 .3 .2 1"/>
-      </asset>
-      <worldbody>
-        <light pos="-30 -40 80" dir=".3 .45 -1" directional="true" diffuse=".5 .5 .5"/>
-        <camera name="show" pos="0 -83 97" xyaxes="1 0 0 0 .79 .61"/>
-        <geom type="plane" size="50 50 1" pos="0 0 {FLOOR_Y}" material="floor"/>
-        {walls}{agents}{food}
-      </worldbody>
-    </mujoco>"""

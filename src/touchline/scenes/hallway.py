@@ -197,7 +197,7 @@ class Hallway:
         return own | self.world.kept()
 
     def render(self, area: int, width: int, height: int) -> NDArray[np.uint8]:
-        self._drawing = self._drawing or ShapeDrawing(eye=(24.0, 34.0, -26.0), target=(0.0, 0.0, 2.0))
+        self._drawing = self._drawing or ShapeDrawing(eye=(26.0, 38.0, -30.0), target=(0.0, 0.0, 1.0))
         agent = self.world.boxes[area, AGENT]
         colours = [BLUE, ORANGE, YELLOW, ORANGE, ORANGE, YELLOW, YELLOW]
         return self._drawing.picture(

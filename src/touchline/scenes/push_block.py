@@ -198,7 +198,7 @@ class PushBlock:
     def render(self, area: int, width: int, height: int) -> NDArray[np.uint8]:
         agent, block = self.world.boxes[area]
         colours = [FLOOR_COLOUR, GREEN, GLASS, GLASS, GLASS, GLASS]
-        self._drawing = self._drawing or ShapeDrawing(eye=(0.0, 27.0, -27.0), target=(0.0, 0.0, -1.5))
+        self._drawing = self._drawing or ShapeDrawing(eye=(0.0, 25.0, -22.0), target=(0.0, 0.0, -1.2))
         return self._drawing.picture(
             width,
             height,

@@ -359,7 +359,7 @@ def _step(
     gaps = np.empty(friction.shape[:2])
     for a in range(first, last):
         before[a] = shapes[a, AGENT, :3]
-        step_boxes(room, fixed, shapes[a], _BODIES, yaw[a], velocity[a], inverse, drag, GRAVITY, friction, poses, gaps)
+        step_boxes(room, fixed, shapes[a], yaw[a], velocity[a], inverse, drag, GRAVITY, friction, poses, gaps)
         moving[a] = poses[AGENT, :3]
         pressed[a] = gaps[AGENT, len(fixed) + SWITCH] < TOUCH_M
 

@@ -8,6 +8,7 @@ Source: ML-Agents 3.0.0, `RayPerceptionSensor.cs`; checked against poses and obs
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 
@@ -31,10 +32,6 @@ from touchline.scenes.shapes import (
     Y,
     Z,
 )
-
-_TIE_M = 1e-5
-"""A touching shape counts as overlapped. In Unity a body leaning on a wall rests 1e-5 to 1e-3 m inside it, so
-that wall is invisible to all its rays; a solver that rests at gap 0 needs this much tolerance."""
 
 _SURE_M = 1e-10
 _TRIES = 60
@@ -67,13 +64,20 @@ class RaySensor:
         start_m: float = 0.0,
         end_m: float = 0.0,
         turned_deg: float = 0.0,
+        tie_m: float = 0.0,
     ) -> None:
-        """`known_tags` is the scene's list, whose indices the shapes carry. Offsets are vertical."""
+        """`known_tags` is the scene's list, whose indices the shapes carry. Offsets are vertical.
+
+        A shape within `tie_m` of the sphere at its start counts as overlapped. A ball player that leans on a wall
+        rests 1e-5 to 1e-3 m inside it in Unity, so that wall is invisible to all its rays; a solver that rests at
+        gap 0 must be told. Boxes rest on either side of 0 in Unity too, and there the sign decides.
+        """
         angles = np.radians(np.array(ray_angles_deg(rays_per_direction, max_degrees)) - turned_deg)
         reach = math.hypot(length_m, end_m - start_m)
         level = np.full(len(angles), end_m - start_m)
         self.directions: Floats = np.stack([length_m * np.cos(angles), level, length_m * np.sin(angles)], 1) / reach
         self.reach_m = reach
+        self.tie_m = tie_m
         self.start_m = start_m
         # Unity scales the sphere with the ray when the two ends differ in height.
         self.radius_m = radius_m * reach / length_m
@@ -82,6 +86,13 @@ class RaySensor:
             self.channel[known_tags.index(tag)] = index
         self.num_tags = len(tags)
         self.size = len(angles) * (len(tags) + 2)
+
+    def and_also(self, other: RaySensor) -> RaySensor:
+        """Both sensors' rays in one frame, this one's first. They may differ in their rays only."""
+        both = copy.copy(self)
+        both.directions = np.concatenate([self.directions, other.directions])
+        both.size = self.size + other.size
+        return both
 
     def read(
         self,
@@ -112,6 +123,7 @@ class RaySensor:
             self.start_m,
             self.reach_m,
             self.radius_m,
+            self.tie_m,
             self.channel,
             self.num_tags,
             frame,
@@ -220,7 +232,7 @@ centre from the eye, a circle around it, and the sphere's radius where a level r
 
 @compiled
 def _note_boxes(
-    shapes: Floats, x: float, y: float, z: float, r: float, rise: float, reach: float, near: Floats, n: int
+    shapes: Floats, x: float, y: float, z: float, r: float, tie: float, rise: float, reach: float, near: Floats, n: int
 ) -> int:
     """Add to `near` the boxes that rays from here may hit."""
     low, high = min(y, y + rise) - r, max(y, y + rise) + r
@@ -234,7 +246,7 @@ def _note_boxes(
         lx, lz = wx * cos - wz * sin, wx * sin + wz * cos
         gx, gy, gz = max(abs(lx) - hx, 0.0), max(abs(wy) - hy, 0.0), max(abs(lz) - hz, 0.0)
         distance = math.sqrt(gx * gx + gy * gy + gz * gz)
-        if distance <= r + _TIE_M or distance > reach + r:
+        if distance <= r + tie or distance > reach + r:
             continue
         near[n, _PX], near[n, _PY], near[n, _PZ] = lx, wy, lz
         near[n, _HX], near[n, _HY], near[n, _HZ] = hx, hy, hz
@@ -248,7 +260,9 @@ def _note_boxes(
 
 
 @compiled
-def _note_rounds(shapes: Floats, x: float, y: float, z: float, r: float, reach: float, near: Floats) -> int:
+def _note_rounds(
+    shapes: Floats, x: float, y: float, z: float, r: float, tie: float, reach: float, near: Floats
+) -> int:
     """Fill `near` with the round shapes that rays from here may hit."""
     n = 0
     for k in range(len(shapes)):
@@ -257,7 +271,7 @@ def _note_rounds(shapes: Floats, x: float, y: float, z: float, r: float, reach: 
         wx, wy, wz = x - shapes[k, X], y - shapes[k, Y], z - shapes[k, Z]
         gy = max(abs(wy) - shapes[k, HALF_HEIGHT], 0.0)
         distance = math.sqrt(wx * wx + gy * gy + wz * wz) - shapes[k, RADIUS]
-        if distance <= r + _TIE_M or distance > reach + r:
+        if distance <= r + tie or distance > reach + r:
             continue
         near[n, _PX], near[n, _PY], near[n, _PZ] = wx, wy, wz
         near[n, _HX], near[n, _HY] = shapes[k, RADIUS] + r, shapes[k, HALF_HEIGHT]
@@ -280,6 +294,7 @@ def _read(
     start: float,
     reach: float,
     radius: float,
+    tie: float,
     channel: NDArray[np.int64],
     num_tags: int,
     frame: NDArray[np.float32],
@@ -292,9 +307,9 @@ def _read(
         area = areas[agent]
         x, y, z = eyes[agent, 0], eyes[agent, 1] + start, eyes[agent, 2]
         cos, sin = math.cos(eyes[agent, 3]), math.sin(eyes[agent, 3])
-        n = _note_boxes(fixed, x, y, z, radius, dy * reach, reach, near, 0)
-        n = _note_boxes(boxes[area], x, y, z, radius, dy * reach, reach, near, n)
-        m = _note_rounds(rounds[area], x, y, z, radius, reach, near_round)
+        n = _note_boxes(fixed, x, y, z, radius, tie, dy * reach, reach, near, 0)
+        n = _note_boxes(boxes[area], x, y, z, radius, tie, dy * reach, reach, near, n)
+        m = _note_rounds(rounds[area], x, y, z, radius, tie, reach, near_round)
         for ray in range(len(directions)):
             lx, lz = directions[ray, 0], directions[ray, 2]
             dx, dz = lx * cos + lz * sin, -lx * sin + lz * cos

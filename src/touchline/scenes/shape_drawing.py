@@ -17,7 +17,7 @@ from touchline.scenes.shapes import ABSENT, COS, HALF_HEIGHT, HALF_X, HALF_Y, HA
 
 Colour = tuple[float, float, float, float]
 
-FLOOR: Colour = (0.87, 0.88, 0.90, 1.0)
+FLOOR: Colour = (0.80, 0.82, 0.84, 1.0)
 WALL: Colour = (0.64, 0.67, 0.72, 1.0)
 GLASS: Colour = (0.64, 0.67, 0.72, 0.35)
 BLUE: Colour = (0.16, 0.45, 0.85, 1.0)
@@ -32,9 +32,9 @@ CLEAR_GREEN: Colour = (0.30, 0.72, 0.38, 0.35)
 
 
 class ShapeDrawing:
-    """Draws shapes as seen from `eye` towards `target` (Unity's frame, metres)."""
+    """Draws shapes as seen from `eye` towards `target` (Unity's frame, metres); shadows fall within `extent_m`."""
 
-    def __init__(self, eye: Sequence[float], target: Sequence[float]) -> None:
+    def __init__(self, eye: Sequence[float], target: Sequence[float], extent_m: float = 25.0) -> None:
         ahead = np.subtract(target, eye)[[0, 2, 1]]
         right = np.cross(ahead, (0.0, 0.0, 1.0))
         up = np.cross(right, ahead)
@@ -45,13 +45,13 @@ class ShapeDrawing:
                 <mujoco>
                   <visual>
                     <global offwidth="3840" offheight="2160" fovy="40"/><quality shadowsize="4096"/>
-                    <headlight ambient=".42 .42 .42" diffuse=".42 .42 .42" specular="0 0 0"/>
+                    <headlight ambient=".38 .38 .38" diffuse=".3 .3 .3" specular="0 0 0"/>
                   </visual>
                   <asset><texture type="skybox" builtin="gradient" rgb1=".8 .88 .96" rgb2=".97 .98 1" width="64"
                     height="64"/></asset>
-                  <statistic center="0 0 0" extent="25"/>
+                  <statistic center="0 0 0" extent="{extent_m}"/>
                   <worldbody>
-                    <light pos="-8 -14 30" dir=".25 .4 -1" directional="true" diffuse=".5 .5 .5"/>
+                    <light pos="-8 -14 30" dir=".25 .4 -1" directional="true" diffuse=".42 .42 .42"/>
                     <camera name="show" pos="{eye[0]} {eye[2]} {eye[1]}" xyaxes="{" ".join(map(str, axes))}"/>
                   </worldbody>
                 </mujoco>"""

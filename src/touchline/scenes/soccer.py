@@ -10,6 +10,7 @@ Source: ML-Agents 3.0.0, `SoccerFieldTwos.prefab`, `StrikersVsGoalieField.prefab
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -170,10 +171,8 @@ class _Soccer:
         self._player_numbers = np.array(
             [[p.team, p.start_x_m, p.start_z_m, p.ahead_mps, p.sideways_mps, p.always_kicks] for p in self.players]
         )
-        self._stacks = {
-            name: [Stack(everyone, FRAMES, s.size) for s in sensors.values()]
-            for name, sensors in self._sensors.items()
-        }
+        self._rays = {name: functools.reduce(RaySensor.and_also, s.values()) for name, s in self._sensors.items()}
+        self._stacks = {name: Stack(everyone, FRAMES, rays.size) for name, rays in self._rays.items()}
         agent_tags = [BLUE_AGENT, PURPLE_AGENT]
         bodies = [ball((0.0, HEIGHT_M, 0.0), PLAYER_RADIUS_M, agent_tags[p.team]) for p in self.players]
         bodies.append(ball((0.0, HEIGHT_M, 0.0), BALL_RADIUS_M, BALL_TAG))
@@ -188,6 +187,8 @@ class _Soccer:
         """Speed that the ball will get in the next step, x and z."""
         self.touching = np.zeros((num_areas, players), np.bool_)
         self.timer = np.zeros(num_areas, np.int32)
+        self._steps_to_spare = 0
+        """For so many steps no field can run out of time; then it is told anew."""
         self.gravity = np.zeros(num_areas)
         self.touch_reward = np.zeros(num_areas)
         self._touched = np.zeros((num_areas, players), np.bool_)
@@ -232,9 +233,8 @@ class _Soccer:
         self.touching[areas] = False
         self.timer[areas] = 0
         agents = self._agents_of(areas)
-        for stacks in self._stacks.values():
-            for stack in stacks:
-                stack.clear(agents)
+        for stack in self._stacks.values():
+            stack.clear(agents)
 
     def _agents_of(self, areas: NDArray[np.intp]) -> Agents:
         players = len(self.players)
@@ -248,10 +248,10 @@ class _Soccer:
         eyes[..., :3] = self.rounds[:, :players, :3]
         eyes[..., 3] = self.yaw
         where = (self._area_of, self._eyes, self.field, self._no_boxes, self.rounds)
-        return [
-            stack.push(agents, sensor.read(self._threads, agents, *where))
-            for stack, sensor in zip(self._stacks[behavior], self._sensors[behavior].values(), strict=True)
-        ]
+        frame = self._rays[behavior].read(self._threads, agents, *where)
+        seen = self._stacks[behavior].push(agents, frame).reshape(len(agents), FRAMES, -1)
+        ends = np.cumsum([sensor.size for sensor in self._sensors[behavior].values()])
+        return [part.reshape(len(agents), -1) for part in np.split(seen, ends[:-1], axis=2)]
 
     def action_mask(self, behavior: str, agents: Agents) -> None:
         return None
@@ -261,7 +261,11 @@ class _Soccer:
     def fixed_update(self) -> None:
         """The fields' clocks, and time-outs: both groups are interrupted, without a reward."""
         self.timer += 1
-        if self.timer.max() >= MAX_FIELD_STEPS:
+        self._steps_to_spare -= 1
+        if self._steps_to_spare > 0:
+            return
+        self._steps_to_spare = MAX_FIELD_STEPS - int(self.timer.max())
+        if self._steps_to_spare <= 0:
             areas = np.flatnonzero(self.timer >= MAX_FIELD_STEPS)
             self.academy.end(self, self._agents_of(areas), interrupted=True)
             self._reset(areas)
@@ -313,19 +317,16 @@ class _Soccer:
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         for name, array in self._arrays().items():
             array[...] = state[name]
+        self._steps_to_spare = 0
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        stacks = {
-            f"stack/{name}/{i}": stack.frames
-            for name, stacks in self._stacks.items()
-            for i, stack in enumerate(stacks)
-        }
+        stacks = {f"stack/{name}": stack.frames for name, stack in self._stacks.items()}
         names = ("rounds", "velocity", "yaw", "kick", "touching", "timer", "gravity", "touch_reward")
         return stacks | {name: getattr(self, name) for name in names}
 
     def render(self, area: int, width: int, height: int) -> NDArray[np.uint8]:
         colours = {WALL: GLASS, BLUE_GOAL: BLUE_COLOUR, PURPLE_GOAL: PURPLE_COLOUR}
-        self._drawing = self._drawing or ShapeDrawing(eye=(0.0, 25.0, -24.0), target=(0.0, 0.0, -1.0))
+        self._drawing = self._drawing or ShapeDrawing(eye=(0.0, 25.0, -28.0), target=(0.0, 0.0, -0.8))
         teams = [BLUE_COLOUR if p.team == BLUE else PURPLE_COLOUR for p in self.players]
         return self._drawing.picture(
             width,
@@ -412,6 +413,7 @@ def _ray_sensor(tags: list[str], rays_per_direction: int, max_degrees: float, tu
         start_m=0.5,
         end_m=0.5,
         turned_deg=turned_deg,
+        tie_m=1e-5,
     )
 
 

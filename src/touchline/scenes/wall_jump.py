@@ -234,8 +234,9 @@ class WallJump:
 
     def fixed_update(self) -> None:
         """Apply what the last episode's begin has drawn."""
-        if self.configuration.max() >= 0:
-            self._configure(np.flatnonzero(self.configuration >= 0))
+        waiting = np.flatnonzero(self.configuration >= 0)
+        if len(waiting):
+            self._configure(waiting)
 
     def act(self) -> None:
         world = self.world
@@ -281,7 +282,7 @@ class WallJump:
         return stacks | own | self.world.kept()
 
     def render(self, area: int, width: int, height: int) -> NDArray[np.uint8]:
-        self._drawing = self._drawing or ShapeDrawing(eye=(-16.0, 19.0, -24.0), target=(0.5, 0.5, -2.5))
+        self._drawing = self._drawing or ShapeDrawing(eye=(-14.0, 16.0, -25.0), target=(0.0, 0.0, -4.0))
         agent, block, wall = self.world.boxes[area]
         return self._drawing.picture(
             width,

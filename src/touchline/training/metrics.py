@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from touchline.envs.slots import SlotRows
+from touchline.policies.checkpoints import write_whole
 from touchline.training.ppo import UpdateStats
 
 COLUMNS = (
@@ -59,8 +61,11 @@ class EpisodeMeter:
         self._return = np.zeros(0)
         self._length = np.zeros(0, np.int64)
 
-    def see(self, rows: SlotRows) -> None:
-        """Count one step's rows in; own and group rewards together, as the learner sees them."""
+    def see(self, rows: SlotRows) -> list[float]:
+        """Count one step's rows in; own and group rewards together, as the learner sees them.
+
+        Gives the returns of the lives that end in them.
+        """
         if len(rows) > len(self._return):
             extra = len(rows) - len(self._return)
             self._return = np.concatenate([self._return, np.zeros(extra)])
@@ -68,11 +73,28 @@ class EpisodeMeter:
         self._return += rows.reward
         self._return += rows.group_reward
         self._length += rows.closed
-        if len(rows.final_slot):
-            self.returns += self._return[rows.final_slot].tolist()
+        ended: list[float] = self._return[rows.final_slot].tolist()
+        if ended:
+            self.returns += ended
             self.lengths += self._length[rows.final_slot].tolist()
             self._return[rows.final_slot] = 0.0
             self._length[rows.final_slot] = 0
+        return ended
+
+    def forget_open(self) -> None:
+        """The world was reset: open lives have vanished."""
+        self._return[:] = 0.0
+        self._length[:] = 0
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything counted so far."""
+        ended = {"returns": np.array(self.returns, np.float64), "lengths": np.array(self.lengths, np.int64)}
+        return ended | {"running_return": self._return.copy(), "running_length": self._length.copy()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave."""
+        self.returns, self.lengths = state["returns"].tolist(), state["lengths"].tolist()
+        self._return, self._length = state["running_return"].copy(), state["running_length"].copy()
 
     def take(self) -> tuple[list[float], list[int]]:
         """What ended since the last call."""
@@ -84,26 +106,47 @@ class EpisodeMeter:
 class Metrics:
     """The metrics of one behavior, written to `folder`: TensorBoard events and `metrics.csv`."""
 
-    def __init__(self, folder: Path, *, append: bool) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._started = time.perf_counter()
+        self._last = (0.0, 0)
+        self._open()
+
+    def _open(self, forget_after: int | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter  # takes a second to load; only runs need it
 
-        folder.mkdir(parents=True, exist_ok=True)
-        if not append:
-            for old in folder.glob("events.out.tfevents.*"):
-                old.unlink()
-        self._events = SummaryWriter(str(folder), flush_secs=5)
-        self._csv = (folder / "metrics.csv").open("a" if append else "w", newline="", encoding="utf-8")
+        path = self._folder / "metrics.csv"
+        is_new = not path.exists() or path.stat().st_size == 0
+        purge_step = None if forget_after is None else forget_after + 1
+        self._events = SummaryWriter(str(self._folder), flush_secs=5, purge_step=purge_step)
+        self._csv = path.open("a", newline="", encoding="utf-8")
         self._rows = csv.DictWriter(self._csv, COLUMNS)
-        if not append:
+        if is_new:
             self._rows.writeheader()
-        self._started = time.perf_counter()
-        self._last = (0.0, -1)
 
-    def write(self, step: int, returns: list[float], lengths: list[int], stats: UpdateStats | None) -> dict[str, Any]:
-        """Write one summary; gives the row as written."""
+    def forget_after(self, step: int) -> None:
+        """Go on from a resume point: what a killed run wrote after it will be written again."""
+        self.close()
+        path = self._folder / "metrics.csv"
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+        kept = [line for line in lines[1:] if int(line.partition(",")[0]) <= step]
+        write_whole(path, "".join(lines[:1] + kept).encode())
+        self._last = (0.0, step)
+        self._open(forget_after=step)
+
+    def write(
+        self,
+        step: int,
+        returns: list[float],
+        lengths: list[int],
+        stats: UpdateStats | None,
+        lessons: Mapping[str, int] | None = None,
+    ) -> dict[str, Any]:
+        """Write one summary; gives the row as written. `lessons` are the parameters' lesson numbers."""
         now = time.perf_counter() - self._started
         before, last_step = self._last
-        done = step - last_step if last_step >= 0 else step
+        done = step - last_step
         self._last = (now, step)
         row: dict[str, Any] = {
             "step": step,
@@ -125,7 +168,12 @@ class Metrics:
         for key, tag in _TAGS.items():
             if key in row:
                 self._events.add_scalar(tag, row[key], step)
+        for name, number in (lessons or {}).items():
+            self._events.add_scalar(f"Environment/Lesson Number/{name}", number, step)
         return row
+
+    def flush(self) -> None:
+        self._csv.flush()
 
     def close(self) -> None:
         self._events.close()

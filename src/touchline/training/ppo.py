@@ -16,10 +16,13 @@ from torch import Tensor
 
 from touchline.envs.slots import SlotRows
 from touchline.policies.distributions import to_environment
-from touchline.policies.structured import make_network
+from touchline.policies.encoders import Obs, side_by_side
+from touchline.policies.memory import Sequences, SlotMemory, cut_into_sequences
+from touchline.policies.networks import Architecture
+from touchline.policies.structured import Distribution, make_network
 from touchline.specs import ActionTuple, BehaviorSpec
 from touchline.training.config import BehaviorConfig
-from touchline.training.returns import generalized_advantage
+from touchline.training.returns import generalized_advantage, n_step_advantage
 from touchline.training.rollout import ChosenActions, Experience
 
 VALUE_LOSS_WEIGHT = 0.5
@@ -57,6 +60,21 @@ def clipped_surrogate_gradient(
     return ratio * advantage * free / len(advantage)
 
 
+def clipped_value_gradient(
+    value: Float[Tensor, " B"],
+    old_value: Float[Tensor, " B"],
+    target: Float[Tensor, " B"],
+    epsilon: float,
+) -> Float[Tensor, " B"]:
+    """∂/∂V of max((V − G)², (V_old + clip(V − V_old, −ε, ε) − G)²): 0 where a value has moved far enough.
+
+    Source: Schulman's PPO code of 2017, as described in Engstrom et al. 2020, arXiv:2005.12729, section 3.
+    """
+    error = value - target
+    clipped = old_value + (value - old_value).clamp(-epsilon, epsilon) - target
+    return 2.0 * error * (error.abs() >= clipped.abs())
+
+
 def linear_schedule(start: float, end: float, progress: float) -> float:
     """From `start` to `end` as `progress` goes from 0 to 1, and no further."""
     return start + (end - start) * min(max(progress, 0.0), 1.0)
@@ -83,27 +101,47 @@ class UpdateStats:
     beta: float
 
 
+_Judgement = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
+"""Values of all rows [T + 1, N] and of final observations [K]; log-probabilities of the actions [T, N]."""
+
+
+_OF_EACH = ("continuous", "discrete", "log_prob", "value", "advantage", "target")
+
+
 @dataclass(frozen=True)
 class _Batch:
     """M experiences side by side, ready to learn from."""
 
-    obs: Float[Tensor, "M O"]
+    obs: Obs
     allowed: Tensor | None
     continuous: Float[Tensor, "M C"]
     discrete: Tensor
     log_prob: Float[Tensor, " M"]
+    value: Float[Tensor, " M"]
     advantage: Float[Tensor, " M"]
     target: Float[Tensor, " M"]
+    sequences: Sequences | None
+    """How they fall into pieces of lives, where the learner has a memory."""
 
-    def at(self, rows: Tensor | slice) -> "_Batch":
+    def __len__(self) -> int:
+        return len(self.target)
+
+    def at(self, rows: Tensor | slice, sequences: Sequences | None = None) -> "_Batch":
         allowed = None if self.allowed is None else self.allowed[rows]
-        rest = (self.continuous[rows], self.discrete[rows], self.log_prob[rows], self.advantage[rows])
-        return _Batch(self.obs[rows], allowed, *rest, self.target[rows])
+        obs = tuple(part[rows] for part in self.obs)
+        kept = {name: getattr(self, name)[rows] for name in _OF_EACH}
+        return _Batch(obs, allowed, sequences=sequences, **kept)
 
     @staticmethod
     def joined(batches: "Sequence[_Batch]") -> "_Batch":
-        parts: Any = zip(*(vars(b).values() for b in batches), strict=True)
-        return _Batch(*(None if part[0] is None else torch.cat(part) for part in parts))  # type: ignore[arg-type]
+        def join(*parts: Any) -> Any:
+            if isinstance(parts[0], tuple):
+                return tuple(map(torch.cat, zip(*parts, strict=True)))
+            if isinstance(parts[0], Sequences):
+                return Sequences.joined(parts)
+            return None if parts[0] is None else torch.cat(parts)
+
+        return _Batch(*map(join, *(vars(b).values() for b in batches)))
 
 
 class PPO:
@@ -115,15 +153,10 @@ class PPO:
         self.steps = 0
         """Agent steps learned from so far."""
         self.generator = torch.Generator().manual_seed(seed)
-        settings = config.network_settings
+        self.architecture = _architecture(config)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.network = make_network(
-                spec,
-                hidden_units=settings.hidden_units,
-                num_layers=settings.num_layers,
-                normalize=settings.normalize,
-            )
+            self.network = make_network(spec, self.architecture)
         self._parameters = list(self.network.parameters())
         self._flat = _flattened(self._parameters)
         self.optimizer = torch.optim.Adam([self._flat], lr=config.hyperparameters.learning_rate, fused=True)
@@ -133,35 +166,49 @@ class PPO:
         """Share of the behavior's steps that are done, 0 to 1."""
         return min(1.0, self.steps / self.config.max_steps)
 
+    def new_memory(self) -> SlotMemory | None:
+        """What slots that begin now remember: nothing yet. None for a learner without memory."""
+        shape = self.network.memory_shape
+        return None if shape is None else SlotMemory(shape)
+
     @torch.inference_mode()
-    def act(self, rows: SlotRows) -> tuple[ActionTuple, ChosenActions]:
+    def act(self, rows: SlotRows, memory: SlotMemory | None = None) -> tuple[ActionTuple, ChosenActions]:
         """What all N slots do (only deciding ones matter), as the world sees it and as the learner keeps it."""
-        obs = self.network.normalized(_tensor(rows.obs))
+        obs = self.network.normalized(_tensors(side_by_side(rows.obs)))
         allowed = None if rows.action_mask is None else torch.from_numpy(rows.action_mask)
         second = () if rows.second_mask is None else (torch.from_numpy(rows.second_mask),)
-        distribution = self.network.distribution(obs, allowed, *second)
+        before = None
+        if memory is None:
+            distribution = self.network.distribution(obs, allowed, *second)
+        else:
+            before = memory.recall(rows)
+            distribution, _, after = self.network.step(obs, allowed, torch.from_numpy(before))
+            memory.keep(rows, before, after.numpy())
         if self.config.network_settings.deterministic:
             continuous, discrete = distribution.mode()
         else:
             continuous, discrete = distribution.sample(self.generator)
         seen = ActionTuple(to_environment(continuous).numpy(), discrete.numpy())
-        return seen, ChosenActions(continuous.numpy(), discrete.numpy())
+        return seen, ChosenActions(continuous.numpy(), discrete.numpy(), before)
 
     def learn(self, experiences: Sequence[Experience]) -> UpdateStats:
         """One update: some epochs of small steps over the experiences of all slots."""
         hyper = self.config.hyperparameters
         rates = self._rates()
         self.optimizer.param_groups[0]["lr"] = rates["learning_rate"]
-        batch, value_estimate = self._batch(experiences)
+        batch = self._batch(experiences)
         for _ in range(hyper.num_epoch):
-            shuffled = batch.at(torch.randperm(len(batch.target), generator=self.generator))
-            for part in _minibatches(shuffled, hyper.batch_size):
+            for part in _minibatches(batch, hyper.batch_size, self.generator):
+                if hyper.advantage_normalization == "minibatch":
+                    part = _with_normalized_advantage(part)
                 self._gradient_step(part, rates["epsilon"], rates["beta"])
-        stats = self._stats(batch, value_estimate, rates)
-        self.steps += len(batch.target)
+            if hyper.target_kl is not None and self._stats(batch, rates).kl > hyper.target_kl:
+                break
+        stats = self._stats(batch, rates)
+        self.steps += len(batch)
         if self.network.normalizer is not None:  # only now, so that the policy that learned is the one that acted
             for e in experiences:
-                self.network.normalizer.update(torch.from_numpy(e.obs[:-1][e.valid]))
+                self.network.normalizer.update(torch.from_numpy(e.obs[0][:-1][e.valid]))
         return stats
 
     def state(self) -> dict[str, Tensor]:
@@ -184,61 +231,113 @@ class PPO:
 
     def _gradient_step(self, part: _Batch, epsilon: float, beta: float) -> None:
         """Descend −L^CLIP + ½ (V − target)² − β H; the first step of the chain rule is written out."""
-        distribution, value = self.network(part.obs, part.allowed)
+        distribution, value = self.network(part.obs, part.allowed, part.sequences)
         log_prob = distribution.log_prob(part.continuous, part.discrete)
         entropy = distribution.entropy(part.discrete)
         with torch.no_grad():
             to_log_prob = -clipped_surrogate_gradient(log_prob, part.log_prob, part.advantage, epsilon)
-            to_value = (value - part.target) * (2.0 * VALUE_LOSS_WEIGHT / len(part.target))
+            if self.config.hyperparameters.clip_value_loss:
+                to_value = clipped_value_gradient(value, part.value, part.target, epsilon)
+            else:
+                to_value = 2.0 * (value - part.target)
+            to_value *= VALUE_LOSS_WEIGHT / len(part)
             to_entropy = torch.full_like(entropy, -beta)
         gradients = torch.autograd.grad(
             (log_prob, value, entropy), self._parameters, (to_log_prob, to_value, to_entropy)
         )
         flat = torch.cat([g.reshape(-1) for g in gradients])
-        self._flat.grad = flat * torch.clamp(self.config.hyperparameters.max_grad_norm / (flat.norm() + 1e-6), max=1.0)
+        shorter = torch.clamp(self.config.hyperparameters.max_grad_norm / (flat.norm() + 1e-6), max=1.0)
+        self._flat.grad = flat.mul_(shorter)
         self.optimizer.step()
 
     @torch.inference_mode()
-    def _batch(self, experiences: Sequence[Experience]) -> tuple[_Batch, float]:
+    def _batch(self, experiences: Sequence[Experience]) -> _Batch:
         """Advantages and value targets, slot by slot in order of time; only then everything side by side."""
-        batches, values = zip(*(self._judged(e) for e in experiences), strict=True)
+        batches = [self._judged(e) for e in experiences]
         batch = batches[0] if len(batches) == 1 else _Batch.joined(batches)
-        advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std() + 1e-8)
-        return replace(batch, advantage=advantage), float(torch.cat(values).mean())
+        return _with_normalized_advantage(batch) if self._normalizes_batches else batch
 
-    def _judged(self, e: Experience) -> tuple[_Batch, Tensor]:
-        network, signal = self.network, self.config.reward_signals["extrinsic"]
-        obs = network.normalized(torch.from_numpy(e.obs))  # [T + 1, N, O]
-        value = network.value(obs.flatten(0, 1)).view(obs.shape[:2]).numpy()
-        final_value = network.value(network.normalized(torch.from_numpy(e.final_obs))).numpy()
+    @property
+    def _normalizes_batches(self) -> bool:
+        return self.config.hyperparameters.advantage_normalization == "batch"
+
+    def _judged(self, e: Experience) -> _Batch:
+        """One behavior's experience beside what the learner thinks of it."""
+        obs = self.network.normalized(_tensors(e.obs))  # [T + 1, N, ...] each
+        value, final_value, log_prob = (self._judge if e.memory is None else self._judge_remembering)(e, obs)
         next_value = np.take_along_axis(value, e.value_row, axis=0)
         ended = e.final >= 0
         next_value[ended] = final_value[e.final[ended]]
-        advantage = generalized_advantage(
-            reward=e.reward * np.float32(signal.strength),
-            value=value[:-1],
-            next_value=next_value,
-            terminated=e.terminated,
-            truncated=e.truncated | e.horizon_cut,
-            valid=e.valid,
-            discount=signal.gamma,
-            gae_lambda=self.config.hyperparameters.lambd,
-        )
+        advantage = self._advantage(e, value[:-1], next_value)
+        where, sequences = (e.valid, None) if e.memory is None else self._in_sequences(e)
 
         def chosen(array: NDArray[Any]) -> Tensor:
-            return torch.from_numpy(array[e.valid])
+            return torch.from_numpy(array[where])
 
-        seen = obs[:-1][torch.from_numpy(e.valid)]
-        allowed = None if e.action_mask is None else chosen(e.action_mask)
-        continuous, discrete = chosen(e.continuous), chosen(e.discrete)
-        old_log_prob = network.distribution(seen, allowed).log_prob(continuous, discrete)
-        target = chosen(advantage + value[:-1])
-        batch = _Batch(seen, allowed, continuous, discrete, old_log_prob, chosen(advantage), target)
-        return batch, chosen(value[:-1])
+        return _Batch(
+            obs=tuple(chosen(part[:-1].numpy()) for part in obs),
+            allowed=None if e.action_mask is None else chosen(e.action_mask),
+            continuous=chosen(e.continuous),
+            discrete=chosen(e.discrete),
+            log_prob=chosen(log_prob),
+            value=chosen(value[:-1]),
+            advantage=chosen(advantage),
+            target=chosen(advantage + value[:-1]),
+            sequences=sequences,
+        )
+
+    def _judge(self, e: Experience, obs: Obs) -> _Judgement:
+        network, shape = self.network, e.valid.shape
+        value = network.value(_flat(obs)).view(-1, shape[1])
+        final_value = network.value(network.normalized(_tensors(e.final_obs)))
+        acted = network.distribution(_flat(tuple(part[:-1] for part in obs)), _flat_mask(e))
+        return value.numpy(), final_value.numpy(), _log_prob(acted, e)
+
+    def _judge_remembering(self, e: Experience, obs: Obs) -> _Judgement:
+        """Likewise from what each slot remembered; an end is judged with what was remembered after the last action."""
+        assert e.memory is not None
+        network, (num_steps, num_slots) = self.network, e.valid.shape
+        memory = torch.from_numpy(e.memory)
+        acted, value, after = network.step(
+            _flat(tuple(part[:-1] for part in obs)), _flat_mask(e), memory[:-1].flatten(0, 1)
+        )
+        _, last_value, _ = network.step(tuple(part[-1] for part in obs), None, memory[-1])
+        after = after.view(num_steps, num_slots, *after.shape[1:])
+        final_memory = after.new_zeros(len(e.final_obs[0]), *after.shape[2:])
+        ended = torch.from_numpy(e.final >= 0)
+        final_memory[torch.from_numpy(e.final)[ended]] = after[ended]
+        _, final_value, _ = network.step(network.normalized(_tensors(e.final_obs)), None, final_memory)
+        values = torch.cat([value.view(num_steps, num_slots), last_value[None]])
+        return values.numpy(), final_value.numpy(), _log_prob(acted, e)
+
+    def _in_sequences(self, e: Experience) -> tuple[tuple[NDArray[Any], NDArray[Any]], Sequences]:
+        """Where the experiences of all sequences are, in their order."""
+        settings = self.config.network_settings.memory
+        assert e.memory is not None
+        assert settings is not None
+        step, slot, length = cut_into_sequences(e.valid, e.begins, settings.sequence_length)
+        first = np.cumsum(length) - length
+        memory = e.memory[step[first], slot[first]]
+        return (step, slot), Sequences(torch.from_numpy(length), torch.from_numpy(memory))
+
+    def _advantage(self, e: Experience, value: NDArray[np.float32], next_value: NDArray[np.float32]) -> NDArray[Any]:
+        hyper, signal = self.config.hyperparameters, self.config.reward_signals["extrinsic"]
+        told: Any = {
+            "reward": e.reward * np.float32(signal.strength),
+            "value": value,
+            "next_value": next_value,
+            "terminated": e.terminated,
+            "truncated": e.truncated | e.horizon_cut,
+            "valid": e.valid,
+            "discount": signal.gamma,
+        }
+        if hyper.return_steps is not None:
+            return n_step_advantage(**told, num_steps=hyper.return_steps)
+        return generalized_advantage(**told, gae_lambda=hyper.lambd)
 
     @torch.inference_mode()
-    def _stats(self, batch: _Batch, value_estimate: float, rates: dict[str, float]) -> UpdateStats:
-        distribution, value = self.network(batch.obs, batch.allowed)
+    def _stats(self, batch: _Batch, rates: dict[str, float]) -> UpdateStats:
+        distribution, value = self.network(batch.obs, batch.allowed, batch.sequences)
         log_prob = distribution.log_prob(batch.continuous, batch.discrete)
         log_ratio = log_prob - batch.log_prob
         ratio = torch.exp(log_ratio)
@@ -248,7 +347,7 @@ class PPO:
             entropy=float(distribution.entropy(batch.discrete)),
             clip_fraction=float(((ratio - 1.0).abs() > rates["epsilon"]).float().mean()),
             kl=float((ratio - 1.0 - log_ratio).mean()),
-            value_estimate=value_estimate,
+            value_estimate=float(batch.value.mean()),
             **rates,
         )
 
@@ -266,11 +365,61 @@ class PPO:
         }
 
 
-def _minibatches(batch: _Batch, size: int) -> Iterator[_Batch]:
-    """Pieces of `size` experiences; a rest smaller than that waits for the next shuffle, unless it is all."""
-    total = len(batch.target)
+def _architecture(config: BehaviorConfig) -> Architecture:
+    settings = config.network_settings
+    return Architecture(
+        hidden_units=settings.hidden_units,
+        num_layers=settings.num_layers,
+        normalize=settings.normalize,
+        vis_encode_type=settings.vis_encode_type,
+        goal_conditioning_type=settings.goal_conditioning_type,
+        memory_size=0 if settings.memory is None else settings.memory.memory_size,
+        shared_critic=config.hyperparameters.shared_critic,
+        orthogonal_init=settings.orthogonal_init,
+    )
+
+
+def _minibatches(batch: _Batch, size: int, generator: torch.Generator) -> Iterator[_Batch]:
+    """The batch shuffled, in pieces of `size` experiences.
+
+    A rest smaller than that waits for the next shuffle, unless it is all. Sequences stay whole: pieces of them
+    have about `size` experiences.
+    """
+    total = len(batch)
+    if batch.sequences is not None:
+        order = torch.randperm(len(batch.sequences), generator=generator)
+        length = batch.sequences.length[order]
+        piece = (torch.cumsum(length, dim=0) - (length + 1) // 2) * max(total // size, 1) // total
+        for chosen in torch.split(order, torch.bincount(piece).tolist()):
+            if len(chosen):
+                yield batch.at(*batch.sequences.at(chosen))
+        return
+    shuffled = batch.at(torch.randperm(total, generator=generator))
     for start in range(0, max(total - size, 0) + 1, size):
-        yield batch.at(slice(start, start + size))
+        yield shuffled.at(slice(start, start + size))
+
+
+def _with_normalized_advantage(batch: _Batch) -> _Batch:
+    advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std(correction=0) + 1e-8)
+    return replace(batch, advantage=advantage)
+
+
+def _log_prob(distribution: Distribution, e: Experience) -> NDArray[np.float32]:
+    """Of the actions taken, [T, N]."""
+    continuous, discrete = torch.from_numpy(e.continuous).flatten(0, 1), torch.from_numpy(e.discrete).flatten(0, 1)
+    return np.asarray(distribution.log_prob(continuous, discrete).view(e.valid.shape).numpy())
+
+
+def _flat_mask(e: Experience) -> Tensor | None:
+    return None if e.action_mask is None else torch.from_numpy(e.action_mask).flatten(0, 1)
+
+
+def _flat(obs: Obs) -> Obs:
+    return tuple(part.flatten(0, 1) for part in obs)
+
+
+def _tensors(obs: tuple[NDArray[np.float32], ...]) -> Obs:
+    return tuple(map(torch.from_numpy, obs))
 
 
 def _flattened(parameters: list[torch.nn.Parameter]) -> torch.nn.Parameter:
@@ -279,7 +428,3 @@ def _flattened(parameters: list[torch.nn.Parameter]) -> torch.nn.Parameter:
     for p, piece in zip(parameters, torch.split(flat.data, [p.numel() for p in parameters]), strict=True):
         p.data = piece.view_as(p)
     return flat
-
-
-def _tensor(obs: tuple[np.ndarray, ...]) -> Tensor:
-    return torch.from_numpy(obs[0] if len(obs) == 1 else np.concatenate(obs, axis=1))

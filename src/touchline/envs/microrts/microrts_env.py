@@ -21,6 +21,7 @@ from touchline.envs.env import EnvRecipe
 from touchline.envs.microrts.engine import Engine, GameMap, find_engine
 from touchline.envs.microrts.forms import AskerForm, Form, GridForm, UnitForm, board_planes, visible_cells
 from touchline.envs.microrts.games import Games, bot_named, seed_engine
+from touchline.envs.microrts.java import refuse_forked
 from touchline.envs.microrts.render import draw_board
 from touchline.envs.microrts.rules import PLANES, REWARDS, SELF, SHAPED, TASKS, Task, choose, parse_weights
 from touchline.errors import UsageError
@@ -115,6 +116,7 @@ class GameRecord:
 
 def open_microrts(recipe: EnvRecipe) -> MicrortsEnv:
     """The world "microrts": `target` is a task of gym-microrts 0.3.2 or a map, `options` as in `Options`."""
+    refuse_forked()
     options = Options.parse(recipe.options)
     return MicrortsEnv(
         recipe.target, options, recipe.num_areas or _DEFAULT_AREAS, seed=recipe.seed, parameters=recipe.parameters
@@ -210,6 +212,9 @@ class MicrortsEnv:
             self._begin(game)
         nothing = np.zeros(self.games.num_rows, np.float32)
         self._receive(self._observe(), nothing, np.zeros(self.games.num_rows, np.bool_), None)
+
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
+        self._refuse_parameters(parameters)
 
     def set_actions(self, behavior: str, actions: ActionTuple) -> None:
         decisions, _ = self.steps(behavior)

@@ -1,0 +1,122 @@
+"""Environment parameters over a run: constants, samplers, and lessons that give way to harder ones.
+
+Rules of `mlagents-learn` 1.1.0: a lesson is over when at least `min_lesson_length` episodes of its behavior have
+ended and the measure is above the threshold. The reward measure is the mean return of the latest episodes (as
+many as the longest `min_lesson_length` asks for), smoothed by 0.25 of its last value; the progress measure is
+steps / max_steps. A new lesson of any parameter forgets all episodes. One difference: the reward is measured when
+an episode has ended, not at every step, so that smoothing means something.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from touchline.parameters import ParameterValue
+from touchline.training.config import RunConfig
+from touchline.training.environment_parameters import Lesson, lessons_of, value_of
+
+OLD_SHARE = 0.25
+"""Of the last measure in a smoothed one. Source: ML-Agents 1.1.0, `settings.py`."""
+
+
+@dataclass(frozen=True)
+class NewLessons:
+    """What changes now."""
+
+    values: Mapping[str, ParameterValue]
+    """What the worlds must be told."""
+    needs_reset: bool
+    """Whether the worlds must be restarted."""
+    told: tuple[str, ...]
+    """A line for each new lesson."""
+
+
+class Curriculum:
+    """Which lesson each environment parameter is in."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._lessons = {name: lessons_of(s) for name, s in config.environment_parameters.items()}
+        self._current = dict.fromkeys(self._lessons, 0)
+        self._smoothed = dict.fromkeys(self._lessons, 0.0)
+        self._heard: set[str] = set()
+        """Behaviors of which an episode has ended since the last look."""
+        longest: dict[str, int] = {}
+        for lesson in (lesson for lessons in self._lessons.values() for lesson in lessons):
+            if (c := lesson.completion_criteria) is not None:
+                longest[c.behavior] = max(longest.get(c.behavior, 1), c.min_lesson_length)
+        self._returns = {behavior: deque[float](maxlen=length) for behavior, length in longest.items()}
+
+    @property
+    def values(self) -> dict[str, ParameterValue]:
+        """What the worlds are told in the current lessons."""
+        return {name: value_of(self._lesson(name)) for name in self._lessons}
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The current lesson of each parameter, from 0."""
+        return dict(self._current)
+
+    def hear(self, behavior: str, returns: Sequence[float]) -> None:
+        """Take in the returns of episodes that have ended."""
+        if returns and behavior in self._returns:
+            self._returns[behavior].extend(returns)
+            self._heard.add(behavior)
+
+    def advance(self, progress: Mapping[str, float]) -> NewLessons | None:
+        """Go on to the next lesson where this one is over; `progress` is each behavior's steps / max_steps."""
+        over = [name for name in self._lessons if self._is_over(name, progress)]
+        self._heard.clear()
+        if not over:
+            return None
+        criteria = [self._lesson(name).completion_criteria for name in over]
+        for name in over:
+            self._current[name] += 1
+        for returns in self._returns.values():
+            returns.clear()
+        return NewLessons(
+            {name: value_of(self._lesson(name)) for name in over},
+            any(c is not None and c.require_reset for c in criteria),
+            tuple(self._told(name) for name in over),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to go on from here, as plain values."""
+        returns = {name: list(values) for name, values in self._returns.items()}
+        return {"lessons": self.numbers, "smoothed": dict(self._smoothed), "returns": returns}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave; parameters that are new begin with their first lesson."""
+        for name in self._lessons.keys() & state["lessons"].keys():
+            self._current[name] = min(state["lessons"][name], len(self._lessons[name]) - 1)
+            self._smoothed[name] = state["smoothed"][name]
+        for name in self._returns.keys() & state["returns"].keys():
+            self._returns[name].extend(state["returns"][name])
+
+    def _is_over(self, name: str, progress: Mapping[str, float]) -> bool:
+        criteria = self._lesson(name).completion_criteria
+        is_last = self._current[name] == len(self._lessons[name]) - 1
+        if criteria is None or is_last or criteria.behavior not in progress:
+            return False
+        returns = self._returns[criteria.behavior]
+        if len(returns) < criteria.min_lesson_length:
+            return False
+        if criteria.measure == "progress":
+            return progress[criteria.behavior] > criteria.threshold
+        if criteria.behavior not in self._heard or not returns:
+            return False
+        measure = sum(returns) / len(returns)
+        if criteria.signal_smoothing:
+            measure = OLD_SHARE * self._smoothed[name] + (1 - OLD_SHARE) * measure
+            self._smoothed[name] = measure
+        return measure > criteria.threshold
+
+    def _lesson(self, name: str) -> Lesson:
+        return self._lessons[name][self._current[name]]
+
+    def _told(self, name: str) -> str:
+        lesson, number = self._lesson(name), self._current[name] + 1
+        value = str(value_of(lesson)).replace(", seed=None", "")
+        return f"{name}: lesson {number} of {len(self._lessons[name])}, {lesson.name!r}: {value}"

@@ -1,0 +1,92 @@
+"""How a run opens its world: from settings to a recipe, and from a recipe to slots.
+
+What can be known to be wrong before anything is written or started is refused here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from touchline.envs.env import EnvRecipe, make
+from touchline.envs.many_worlds import ManySlots, RestartLimits
+from touchline.envs.slots import Slots
+from touchline.errors import UsageError
+from touchline.scenes import scene_class
+from touchline.training.config import EnvSettings, RunConfig
+from touchline.training.curriculum import Curriculum
+from touchline.training.environment_parameters import lessons_of, value_of
+
+Say = Callable[[str], None]
+
+
+def recipe_of(config: RunConfig, own_scene: str | None = None, say: Say = lambda _: None) -> EnvRecipe:
+    """The world that a run is told to open: `env_path`, else a preset's own scene, else the Unity Editor."""
+    settings = config.env_settings
+    target = settings.env_path or own_scene or "editor"
+    values = Curriculum(config).values
+    recipe = EnvRecipe.parse(target, num_areas=settings.num_areas, parameters=values)
+    if recipe.world == "recording":
+        raise UsageError(f"{target}: a recording plays what was recorded, whatever a learner does; name a world")
+    if recipe.world == "unity":
+        return EnvRecipe.parse(recipe, options=_player_options(config, target))
+    if recipe.world == "scene":
+        _check_parameters(config, target)
+    if config.engine_settings.model_fields_set or settings.env_args:
+        say(f"{target} runs without Unity: engine_settings and env_args change nothing")
+    return recipe
+
+
+@contextmanager
+def open_slots(recipe: EnvRecipe, settings: EnvSettings, say: Say) -> Iterator[Slots | ManySlots]:
+    """The slots of one world, or of several; players are started again when they fail."""
+    if recipe.world != "unity" and settings.num_envs == 1:
+        with make(recipe) as env:
+            yield Slots(env)
+        return
+    limits = RestartLimits(
+        settings.max_lifetime_restarts, settings.restarts_rate_limit_n, settings.restarts_rate_limit_period_s
+    )
+    with ManySlots(recipe, settings.num_envs, limits, say) as slots:
+        yield slots
+
+
+def _player_options(config: RunConfig, target: str) -> Mapping[str, Any]:
+    settings, engine = config.env_settings, config.engine_settings
+    options: dict[str, Any] = {
+        "engine": engine.model_dump(exclude={"no_graphics", "no_graphics_monitor"}),
+        "timeout_wait": settings.timeout_wait,
+    }
+    if target == "editor":
+        if settings.num_envs > 1:
+            raise UsageError(
+                f"num_envs is {settings.num_envs}, but the Editor is one; several need a player: --env FILE"
+            )
+        return options
+    from touchline.envs.player_process import find_player
+
+    find_player(target)
+    folder = Path(config.checkpoint_settings.results_dir) / config.checkpoint_settings.run_id
+    return options | {
+        "base_port": settings.base_port or 0,  # 0: one that is free
+        "no_graphics": engine.no_graphics,
+        "no_graphics_monitor": engine.no_graphics_monitor,
+        "additional_args": list(settings.env_args),
+        "log_folder": str(folder / "run_logs"),
+    }
+
+
+def _check_parameters(config: RunConfig, scene: str) -> None:
+    """Refuse a parameter or a value that the scene does not take, those of later lessons too."""
+    known = scene_class(scene).parameters
+    for name, settings in config.environment_parameters.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            listed = ", ".join(sorted(known)) or "none"
+            raise UsageError(f"environment_parameters.{name}: {scene} has no such parameter; {hint}it knows: {listed}")
+        for lesson in lessons_of(settings):
+            known[name].check(scene, name, value_of(lesson))

@@ -1,0 +1,211 @@
+"""Policies over boards: laws of their distributions, and that a learner can use them."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from touchline.envs.actions import random_allowed
+from touchline.envs.microrts.forms import are_valid
+from touchline.envs.microrts.rules import CHOICES, FIRST_CHOICE, PARTS, READ_PARTS
+from touchline.envs.slots import SlotRows
+from touchline.errors import UsageError
+from touchline.policies.checkpoints import spec_from_json, spec_to_json
+from touchline.policies.networks import ActorCritic, Architecture
+from touchline.policies.structured import BoardActorCritic, is_board, make_network
+from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from touchline.training.rollout import ChosenActions, Rollout
+
+HEIGHT, WIDTH, PLANES = 5, 6, 27
+CELLS = HEIGHT * WIDTH
+BOARD = ObservationSpec((PLANES, HEIGHT, WIDTH), name="board")
+UNIT = BehaviorSpec((BOARD,), ActionSpec(0, (CELLS, *PARTS), staged=True))
+GRID = BehaviorSpec((BOARD,), ActionSpec.create_discrete(PARTS * CELLS))
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+
+    def make(spec: BehaviorSpec) -> BoardActorCritic:
+        made = make_network(spec, Architecture(hidden_units=32, num_layers=2, normalize=False))
+        for parameter in made.parameters():  # away from the tiny first weights: uneven probabilities
+            parameter.data += 0.05 * torch.randn_like(parameter)
+        return made
+
+    return make
+
+
+def some_masks(count: int = 4, units: int = 3) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
+    """Cells [B, cells] with idle units, and the table [B, cells, CHOICES] as worlds send it."""
+    rng = np.random.default_rng(0)
+    cells = np.zeros((count, CELLS), bool)
+    table = np.zeros((count, CELLS, CHOICES), bool)
+    table[:, :, FIRST_CHOICE] = True
+    for row, where in itertools.product(range(count), range(units)):
+        cell = rng.integers(CELLS)
+        cells[row, cell] = True
+        allowed = rng.random(CHOICES) < 0.4
+        allowed[1:3] = True
+        table[row, cell] = allowed
+        for first, size in zip(FIRST_CHOICE, PARTS, strict=True):
+            if not table[row, cell, first : first + size].any():
+                table[row, cell, first] = True
+        assert where < units
+    return torch.from_numpy(cells), torch.from_numpy(table), cells
+
+
+def boards(count: int = 4) -> torch.Tensor:
+    return torch.rand((count, PLANES, HEIGHT, WIDTH), generator=torch.Generator().manual_seed(1))
+
+
+def seen(board: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a network takes: no vectors, and the board."""
+    return board.new_zeros((len(board), 0)), board
+
+
+def flat_of_chosen(cells: torch.Tensor, table: torch.Tensor, discrete: torch.Tensor) -> torch.Tensor:
+    return torch.cat([cells, table[torch.arange(len(cells)), discrete[:, 0]]], dim=1)
+
+
+def test_a_board_gets_its_own_network_and_other_specs_the_usual_one():
+    assert is_board(UNIT)
+    assert is_board(GRID)
+    vector = BehaviorSpec((ObservationSpec((8,)),), ActionSpec.create_continuous(2))
+    assert isinstance(make_network(vector, Architecture(hidden_units=8, num_layers=1, normalize=True)), ActorCritic)
+    with pytest.raises(UsageError, match="one-hot already"):
+        make_network(UNIT, Architecture(hidden_units=32, num_layers=1, normalize=True))
+
+
+def test_a_drawn_unit_and_its_order_are_always_allowed(network):
+    cells, table, _ = some_masks()
+    flat = torch.cat([cells, table.any(dim=1)], dim=1)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        distribution = network(UNIT).distribution(seen(boards()), flat, table)
+        for draw in [distribution.mode()] + [distribution.sample(generator) for _ in range(50)]:
+            chosen = draw[1]
+            assert cells[torch.arange(4), chosen[:, 0]].all()
+            allowed = table[torch.arange(4), chosen[:, 0]].numpy().astype(np.int32)
+            assert are_valid(chosen[:, 1:].numpy(), allowed).all()
+
+
+def test_the_probabilities_of_all_first_choices_and_orders_that_differ_sum_to_one(network):
+    cells, table, _ = some_masks(count=1, units=2)
+    made, board = network(UNIT), boards(1)
+    total = 0.0
+    with torch.no_grad():
+        for cell in torch.nonzero(cells[0])[:, 0].tolist():
+            for kind in range(PARTS[0]):
+                read = [range(size) if READ_PARTS[kind, 1 + i] else [0] for i, size in enumerate(PARTS[1:])]
+                actions = torch.tensor([[cell, kind, *rest] for rest in itertools.product(*read)])
+                flat = flat_of_chosen(cells.expand(len(actions), -1), table.expand(len(actions), -1, -1), actions)
+                distribution, _ = made(seen(board.expand(len(actions), -1, -1, -1)), flat)
+                total += float(distribution.log_prob(actions[:, :0].float(), actions).exp().sum())
+    assert total == pytest.approx(1.0, abs=1e-5)
+
+
+def test_parts_that_a_type_does_not_read_change_nothing(network):
+    cells, table, _ = some_masks()
+    made = network(UNIT)
+    with torch.no_grad():
+        _, chosen = made.distribution(seen(boards()), torch.cat([cells, table.any(1)], 1), table).sample(
+            torch.Generator()
+        )
+        flat = flat_of_chosen(cells, table, chosen)
+        distribution, _ = made(seen(boards()), flat)
+        other = chosen.clone()
+        for row, kind in enumerate(chosen[:, 1].tolist()):
+            for part in range(1, len(PARTS)):
+                if not READ_PARTS[kind, part]:
+                    other[row, 1 + part] = PARTS[part] - 1
+        nothing = torch.zeros(4, 0)
+        assert torch.equal(distribution.log_prob(nothing, chosen), distribution.log_prob(nothing, other))
+
+
+def test_grid_orders_are_drawn_for_idle_units_only_and_add_up(network):
+    _, table, cells = some_masks()
+    made, flat = network(GRID), table.flatten(1)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        distribution, _ = made(seen(boards()), flat)
+        _, chosen = distribution.sample(generator)
+        parts = chosen.view(4, CELLS, len(PARTS)).numpy()
+        assert not parts[~cells].any()
+        assert are_valid(parts[cells], table.numpy()[cells].astype(np.int32)).all()
+        whole = distribution.log_prob(torch.zeros(4, 0), chosen)
+        each = [made(seen(boards()[i : i + 1]), flat[i : i + 1])[0] for i in range(4)]
+        alone = torch.stack([d.log_prob(torch.zeros(1, 0), chosen[i : i + 1])[0] for i, d in enumerate(each)])
+        assert torch.allclose(whole, alone, atol=1e-5)
+        assert float(distribution.entropy()) > 0
+
+
+def test_the_entropy_of_an_order_is_that_of_its_distribution(network):
+    """Against −Σ p log p over every order of one unit that differs in what is read."""
+    _, table, cells = some_masks(count=1, units=1)
+    made, flat = network(GRID), table.flatten(1)
+    cell = int(np.flatnonzero(cells[0])[0])
+    orders = []
+    for kind in range(PARTS[0]):
+        read = [range(size) if READ_PARTS[kind, 1 + i] else [0] for i, size in enumerate(PARTS[1:])]
+        orders += [[kind, *rest] for rest in itertools.product(*read)]
+    actions = torch.zeros((len(orders), CELLS, len(PARTS)), dtype=torch.int64)
+    actions[:, cell] = torch.tensor(orders)
+    with torch.no_grad():
+        distribution, _ = made(seen(boards(1).expand(len(orders), -1, -1, -1)), flat.expand(len(orders), -1))
+        log_prob = distribution.log_prob(torch.zeros(len(orders), 0), actions.flatten(1)).double()
+        assert float(log_prob.exp().sum()) == pytest.approx(1.0, abs=1e-5)
+        entropy = float(-(log_prob.exp() * log_prob).sum())
+        assert float(made(seen(boards(1)), flat)[0].entropy()) == pytest.approx(entropy, abs=1e-4)
+
+
+def test_every_weight_learns(network):
+    cells, table, _ = some_masks()
+    for spec in (UNIT, GRID):
+        made = network(spec)
+        flat = torch.cat([cells, table.any(1)], 1) if spec is UNIT else table.flatten(1)
+        second = (table,) if spec is UNIT else ()
+        with torch.no_grad():
+            _, chosen = made.distribution(seen(boards()), flat, *second).sample(torch.Generator())
+        if spec is UNIT:
+            flat = flat_of_chosen(cells, table, chosen)
+        distribution, value = made(seen(boards()), flat)
+        loss = distribution.log_prob(torch.zeros(4, 0), chosen).sum() + value.sum() + distribution.entropy(chosen)
+        gradients = torch.autograd.grad(loss, list(made.parameters()))
+        assert all(torch.isfinite(g).all() and g.abs().sum() > 0 for g in gradients)
+
+
+def test_a_rollout_keeps_the_mask_that_held_after_the_first_choice():
+    cells, table, _ = some_masks()
+    flat = torch.cat([cells, table.any(1)], 1).numpy()
+    nobody, zeros = np.zeros(4, bool), np.zeros(4, np.float32)
+    rows = SlotRows(
+        obs=(boards().numpy(),),
+        action_mask=flat,
+        deciding=~nobody,
+        begins=~nobody,
+        closed=nobody,
+        terminated=nobody,
+        truncated=nobody,
+        reward=zeros,
+        group_reward=zeros,
+        agent_id=np.arange(4, dtype=np.int32),
+        group_id=np.zeros(4, np.int32),
+        env_index=np.zeros(4, np.int32),
+        final_slot=np.zeros(0, np.int32),
+        final_obs=(np.zeros((0, PLANES, HEIGHT, WIDTH), np.float32),),
+        second_mask=table.numpy(),
+    )
+    actions = random_allowed(UNIT.action_spec, flat, table.numpy(), 4, np.random.default_rng(0))
+    rollout = Rollout()
+    rollout.begin(rows)
+    rollout.chosen = ChosenActions(actions.continuous, actions.discrete.astype(np.int64))
+    rollout.add(rows)
+    kept = rollout.experience(64).action_mask[0]
+    assert np.array_equal(kept[:, :CELLS], cells.numpy())
+    assert np.array_equal(kept[:, CELLS:], table.numpy()[np.arange(4), actions.discrete[:, 0]])
+
+
+def test_a_staged_spec_survives_a_checkpoint():
+    assert spec_from_json(spec_to_json(UNIT)) == UNIT
