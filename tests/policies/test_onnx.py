@@ -115,6 +115,19 @@ def test_onnx_and_pytorch_agree(network):
     _check_agreement(network, 1000)
 
 
+def test_nobody_there_is_no_trouble(network):
+    """Updates in which no life ends judge an empty batch of last observations."""
+    obs = network.normalized(tuple(torch.zeros(0, *shape) for shape in network.sensors.shapes))
+    with torch.inference_mode():
+        if network.memory_shape:
+            _, value, memory = network.step(obs, None, torch.zeros(0, *network.memory_shape))
+            assert memory.shape == (0, *network.memory_shape)
+        else:
+            value = network.value(obs)
+            assert network.distribution(obs, None).mode()[0].shape[0] == 0
+    assert value.shape == (0,)
+
+
 @pytest.mark.parametrize("kind", SMALLEST_SIDE)
 def test_every_image_encoder_is_the_same_in_onnx(kind):
     side = SMALLEST_SIDE[kind]
@@ -168,16 +181,19 @@ def test_an_exported_policy_acts_here_as_its_checkpoint_does(tmp_path, network):
     tensors = {f"network.{k}": v for k, v in network.state_dict().items()}
     about = {"spec": spec_to_json(spec), "network": asdict(network.architecture)}
     write_checkpoint(tmp_path / "p.safetensors", tensors, about)
-    rows = _rows(spec)
+    first = _rows(spec)
+    later = replace(first, begins=np.arange(20) % 3 == 0, deciding=np.arange(20) % 4 > 0)
     actions = []
     for policy in (
         OnnxPolicy(tmp_path / "p.onnx", deterministic=True),
         CheckpointPolicy(tmp_path / "p.safetensors", deterministic=True),
     ):
         policy.check("x", spec)
-        actions.append(policy.act(spec, rows))
-    np.testing.assert_allclose(actions[0].continuous, actions[1].continuous, atol=1e-5)
-    np.testing.assert_array_equal(actions[0].discrete, actions[1].discrete)
+        actions.append([policy.act(spec, rows) for rows in (first, later, first)])
+    for rows, one, other in zip((first, later, first), *actions, strict=True):
+        asked = rows.deciding
+        np.testing.assert_allclose(one.continuous[asked], other.continuous[asked], atol=1e-5)
+        np.testing.assert_array_equal(one.discrete[asked], other.discrete[asked])
 
 
 def test_the_same_seed_draws_the_same_actions(tmp_path, network):

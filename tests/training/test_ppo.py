@@ -3,13 +3,23 @@
 import numpy as np
 import pytest
 import torch
+from tests.training.tiny_tasks import Heed, Remember, solve
 
 from touchline.envs.env import make
-from touchline.envs.slots import Slots
+from touchline.envs.slots import SlotRows, Slots
 from touchline.testing import ScriptedWorld
 from touchline.training.config import BehaviorConfig, read_config
-from touchline.training.ppo import PPO, clipped_surrogate, clipped_surrogate_gradient, linear_schedule
+from touchline.training.metrics import Metrics
+from touchline.training.ppo import (
+    PPO,
+    _minibatches,
+    clipped_surrogate,
+    clipped_surrogate_gradient,
+    clipped_value_gradient,
+    linear_schedule,
+)
 from touchline.training.rollout import Rollout
+from touchline.training.trainer import Student
 
 
 @pytest.mark.parametrize(
@@ -95,3 +105,109 @@ def test_basic_is_learned_to_its_optimum():
                 learner.learn([rollout.experience(config.time_horizon)])
                 rollout.begin(rows)
     assert np.mean(returns[-30:]) > 0.9, "the best return is 0.93 (docs/scenes.md)"
+
+
+def test_a_clipped_value_loss_has_the_gradient_of_its_formula():
+    torch.manual_seed(0)
+    value, old, target = torch.randn(500, requires_grad=True), torch.randn(500), torch.randn(500)
+    clipped = old + (value - old).clamp(-0.2, 0.2)
+    loss = torch.maximum((value - target) ** 2, (clipped - target) ** 2).sum() / 2
+    (recorded,) = torch.autograd.grad(loss, value)
+    torch.testing.assert_close(clipped_value_gradient(value.detach(), old, target, 0.2), recorded)
+
+
+def _lived(task, settings, seed=0):
+    """A learner, and what 16 slots of a tiny task lived through."""
+    kept = {}
+
+    class Keeps(PPO):
+        def learn(self, experiences):
+            kept.setdefault("first", (self, experiences))
+            return super().learn(experiences)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.training.tiny_tasks.PPO", Keeps)
+        solve(task, settings, 1, seed, num_slots=16)
+    return kept["first"]
+
+
+@pytest.mark.parametrize("memory", [None, {"memory_size": 8, "sequence_length": 2}])
+def test_the_policy_that_learns_is_the_one_that_acted(memory):
+    hyper = {"learning_rate": 1e-30, "buffer_size": 400, "batch_size": 100}
+    settings = {"trainer_type": "ppo", "hyperparameters": hyper, "network_settings": {"memory": memory}}
+    learner, experiences = _lived(Remember(), settings)
+    stats = learner.learn(experiences)
+    assert abs(stats.kl) < 1e-6
+    assert stats.clip_fraction == 0
+    batch = learner._batch(experiences)
+    with torch.inference_mode():
+        distribution, value = learner.network(batch.obs, batch.allowed, batch.sequences)
+        torch.testing.assert_close(distribution.log_prob(batch.continuous, batch.discrete), batch.log_prob)
+    torch.testing.assert_close(value, batch.value)
+
+
+def test_minibatches_hold_whole_sequences_and_each_experience_once():
+    hyper = {"buffer_size": 300, "batch_size": 64}
+    settings = {
+        "trainer_type": "ppo", "hyperparameters": hyper,
+        "network_settings": {"memory": {"memory_size": 8, "sequence_length": 2}},
+    }  # fmt: skip
+    learner, experiences = _lived(Remember(), settings)
+    batch = learner._batch(experiences)
+    parts = list(_minibatches(batch, 64, torch.Generator().manual_seed(0)))
+    assert sum(len(p.sequences) for p in parts) == len(batch.sequences)
+    assert torch.equal(torch.cat([p.target for p in parts]).sort().values, batch.target.sort().values)
+    assert all(abs(len(p) - len(batch) / len(parts)) <= 4 for p in parts)
+    assert all(int(p.sequences.length.sum()) == len(p) for p in parts)
+
+
+def test_an_update_ends_after_the_epoch_that_went_too_far():
+    hyper = {"buffer_size": 400, "batch_size": 100, "num_epoch": 8, "learning_rate_schedule": "constant"}
+    free = _lived(Heed(), {"trainer_type": "ppo", "hyperparameters": hyper})
+    held = _lived(Heed(), {"trainer_type": "ppo", "hyperparameters": hyper | {"target_kl": 1e-6}})
+    calls = []
+    for learner, experiences in (free, held):
+        step, count = learner._gradient_step, []
+        learner._gradient_step = lambda *a, step=step, count=count: (count.append(1), step(*a))
+        learner.learn(experiences)
+        calls.append(len(count))
+    assert calls[0] == 8 * 4
+    assert calls[1] == 4, "one whole epoch, and no more"
+
+
+def test_a_learner_that_remembers_resumes_exactly(tmp_path):
+    settings = {"trainer_type": "ppo", "network_settings": {"memory": {"memory_size": 8, "sequence_length": 4}}}
+    config = BehaviorConfig.model_validate(settings)
+    rng = np.random.default_rng(0)
+
+    def student(folder):
+        return Student("Tiny", config, PPO("Tiny", Remember.spec, config, 3), Metrics(tmp_path / folder))
+
+    one, other = student("a"), student("b")
+    rows = [_any_rows(rng, begins=t == 0) for t in range(8)]
+    rollout = one.rollouts["Tiny?team=0"] = Rollout(memory=one.learner.new_memory())
+    rollout.begin(rows[0])
+    for row in rows[1:5]:
+        _, rollout.chosen = one.learner.act(rollout.rows[-1], rollout.memory)
+        rollout.add(row)
+    other.load(one.arrays())
+    for row in rows[5:]:
+        for s in (one, other):
+            rollout = s.rollouts["Tiny?team=0"]
+            _, rollout.chosen = s.learner.act(rollout.rows[-1], rollout.memory)
+            rollout.add(row)
+    a, b = (s.rollouts["Tiny?team=0"].experience(64) for s in (one, other))
+    assert (a.memory == b.memory).all()
+    assert (a.discrete == b.discrete).all()
+    for s in (one, other):
+        s.metrics.close()
+
+
+def _any_rows(rng, begins, n=4):
+    yes, zero = np.ones(n, bool), np.zeros(n, np.float32)
+    return SlotRows(
+        obs=(rng.normal(size=(n, 2)).astype(np.float32),), action_mask=None, deciding=yes, begins=yes & begins,
+        closed=yes & (not begins), terminated=~yes, truncated=~yes, reward=zero, group_reward=zero,
+        agent_id=np.arange(n), group_id=np.zeros(n, int), env_index=np.zeros(n, int),
+        final_slot=np.zeros(0, np.int32), final_obs=(np.zeros((0, 2), np.float32),),
+    )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from touchline.training.returns import generalized_advantage
+from touchline.training.returns import generalized_advantage, n_step_advantage
 
 
 def _by_hand(reward, value, next_value, terminated, truncated, valid, discount, gae_lambda):
@@ -65,3 +65,30 @@ def test_nothing_behind_an_end_changes_what_is_before_it():
     case["reward"][21:] += 100
     after = generalized_advantage(**case, discount=0.99, gae_lambda=0.95)
     np.testing.assert_array_equal(before[:21], after[:21])
+
+
+def test_n_steps_are_the_rewards_of_n_actions_and_the_value_after_them():
+    case, discount = _case(T=12, N=3), 0.9
+    got = n_step_advantage(**case, discount=discount, num_steps=3)
+    for n in range(3):
+        rows = np.flatnonzero(case["valid"][:, n])
+        for i, t in enumerate(rows):
+            total, weight, last = 0.0, 1.0, t
+            for last in rows[i : i + 3]:
+                total, weight = total + weight * case["reward"][last, n], weight * discount
+                if case["terminated"][last, n] or case["truncated"][last, n]:
+                    break
+                following = rows[rows > last]
+                # between two actions of one life, the value after the first is that before the second
+                case["next_value"][last, n] = case["value"][following[0], n] if len(following) else 0.5
+            total += weight * case["next_value"][last, n] * (not case["terminated"][last, n])
+            expected = total - case["value"][t, n]
+            got = n_step_advantage(**case, discount=discount, num_steps=3)
+            np.testing.assert_allclose(got[t, n], expected, atol=1e-5)
+
+
+def test_1_step_is_lambda_0_and_very_many_are_lambda_1():
+    case = _case(1)
+    for num_steps, gae_lambda in ((1, 0.0), (100, 1.0)):
+        expected = generalized_advantage(**case, discount=0.9, gae_lambda=gae_lambda)
+        np.testing.assert_allclose(n_step_advantage(**case, discount=0.9, num_steps=num_steps), expected, atol=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -189,18 +190,20 @@ class SceneEnv:
 
 
 def _refuse_non_finite(scene: str, exchange: Exchange, number: int) -> None:
-    for behavior, pair in exchange.items():
-        for steps in pair:
-            for what, array in [("reward", steps.reward), *((f"observation {i}", o) for i, o in enumerate(steps.obs))]:
-                # A sum is finite only if all its parts are, and costs half of looking at each.
-                with np.errstate(over="ignore", invalid="ignore"):
-                    total = array.sum()
-                if not np.isfinite(total) and not np.isfinite(array).all():
-                    row = int(np.argwhere(~np.isfinite(array))[0, 0])
-                    raise NonFiniteError(
-                        f"{scene}: {behavior}: agent {steps.agent_id[row]} sent {what} with a NaN or an infinity "
-                        f"at exchange {number}"
-                    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        for behavior, pair in exchange.items():
+            for steps in pair:
+                if not len(steps):
+                    continue
+                for i, array in enumerate((steps.reward, *steps.obs)):
+                    # A sum is finite only if all its parts are, and costs half of looking at each.
+                    if not math.isfinite(np.add.reduce(array, axis=None)) and not np.isfinite(array).all():
+                        row = int(np.argwhere(~np.isfinite(array))[0, 0])
+                        what = f"observation {i - 1}" if i else "reward"
+                        raise NonFiniteError(
+                            f"{scene}: {behavior}: agent {steps.agent_id[row]} sent {what} with a NaN or an "
+                            f"infinity at exchange {number}"
+                        )
 
 
 def _flattened(exchange: Exchange) -> dict[str, NDArray[Any]]:

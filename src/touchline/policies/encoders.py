@@ -217,7 +217,7 @@ class EntityAttention(nn.Module):
         return (entities != 0).any(dim=2)
 
     def _heads(self, x: Float[Tensor, "B K E"]) -> Float[Tensor, "B heads K D"]:
-        return x.view(*x.shape[:2], ATTENTION_HEADS, -1).transpose(1, 2)
+        return x.view(*x.shape[:2], ATTENTION_HEADS, ATTENTION_SIZE // ATTENTION_HEADS).transpose(1, 2)
 
 
 class HyperLinear(nn.Module):
@@ -237,5 +237,5 @@ class HyperLinear(nn.Module):
         self.special = linear(inputs, self.parts * outputs)
 
     def forward(self, x: Float[Tensor, "B I"], goal: Float[Tensor, "B G"]) -> Float[Tensor, "B P"]:
-        special = self.special(x).view(len(x), self.parts, -1)
+        special = self.special(x).view(len(x), self.parts, self.common.out_features)
         return torch.add(self.common(x), torch.bmm(self.goal(goal)[:, None], special)[:, 0])

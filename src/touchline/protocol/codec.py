@@ -334,11 +334,12 @@ def encode_brain(name: str, spec: ActionSpec) -> Any:
 
 def encode_actions(actions: ActionTuple, dialect: Dialect) -> bytes:
     """A ListAgentActionProto: one entry per agent, in the order of its decisions."""
+    has_continuous, has_discrete = bool(actions.continuous.shape[1]), bool(actions.discrete.shape[1])
     if dialect.reads_deprecated_actions:
-        values = actions.continuous if actions.continuous.shape[1] else actions.discrete.astype(np.float32)
-        parts = [(1, _little_floats(values))]
+        parts = [(1, _little_floats(actions.continuous if has_continuous else actions.discrete.astype(np.float32)))]
     else:
-        parts = [(6, _little_floats(actions.continuous)), (7, _varints(actions.discrete))]
+        parts = [(6, _little_floats(actions.continuous))] if has_continuous else []
+        parts += [(7, _varints(actions.discrete))] if has_discrete else []
     template, starts = _action_template(len(actions), tuple((number, part.shape[1]) for number, part in parts))
     rows = template.copy()
     for start, (_, part) in zip(starts, parts, strict=True):

@@ -191,6 +191,7 @@ class _Soccer:
         """For so many steps no field can run out of time; then it is told anew."""
         self.gravity = np.zeros(num_areas)
         self.touch_reward = np.zeros(num_areas)
+        self._pays_touches = False
         self._touched = np.zeros((num_areas, players), np.bool_)
         self._goal = np.zeros(num_areas, np.int8)
         self._no_boxes = np.tile(NO_BOXES, (num_areas, 1, 1))
@@ -229,6 +230,7 @@ class _Soccer:
         self.gravity[areas] = self._reader.read("gravity", areas)
         self.touch_reward[areas] = TOUCH_REWARD * self._reader.read("ball_touch", areas)
         _place(areas, self.streams.arrays(), self._player_numbers, self.rounds, self.velocity, self.yaw)
+        self._pays_touches = bool(self.touch_reward.any())
         self.kick[areas] = 0.0
         self.touching[areas] = False
         self.timer[areas] = 0
@@ -250,8 +252,11 @@ class _Soccer:
         where = (self._area_of, self._eyes, self.field, self._no_boxes, self.rounds)
         frame = self._rays[behavior].read(self._threads, agents, *where)
         seen = self._stacks[behavior].push(agents, frame).reshape(len(agents), FRAMES, -1)
-        ends = np.cumsum([sensor.size for sensor in self._sensors[behavior].values()])
-        return [part.reshape(len(agents), -1) for part in np.split(seen, ends[:-1], axis=2)]
+        parts, start = [], 0
+        for sensor in self._sensors[behavior].values():
+            parts.append(seen[:, :, start : start + sensor.size].reshape(len(agents), -1))
+            start += sensor.size
+        return parts
 
     def action_mask(self, behavior: str, agents: Agents) -> None:
         return None
@@ -297,7 +302,7 @@ class _Soccer:
     # reward and end
 
     def _pay_touches(self) -> None:
-        if np.count_nonzero(self.touch_reward):
+        if self._pays_touches:
             self.academy.reward += self._touched * self.touch_reward[:, None]
 
     def _score(self) -> None:
@@ -318,6 +323,7 @@ class _Soccer:
         for name, array in self._arrays().items():
             array[...] = state[name]
         self._steps_to_spare = 0
+        self._pays_touches = bool(self.touch_reward.any())
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         stacks = {f"stack/{name}": stack.frames for name, stack in self._stacks.items()}

@@ -416,6 +416,11 @@ def config_text(config: RunConfig) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
 
 
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema that editors check and complete a YAML with."""
+    return RunConfig.model_json_schema() | {"title": "Touchline training configuration"}
+
+
 def write_config(config: RunConfig, path: Path) -> None:
     """Save as YAML that `read_config` takes."""
     path.write_text(config_text(config), encoding="utf-8")

@@ -66,13 +66,13 @@ def clipped_value_gradient(
     target: Float[Tensor, " B"],
     epsilon: float,
 ) -> Float[Tensor, " B"]:
-    """∂/∂V of max((V − G)², (V_old + clip(V − V_old, −ε, ε) − G)²): 0 where a value has moved far enough.
+    """∂/∂V of ½ max((V − G)², (V_old + clip(V − V_old, −ε, ε) − G)²): 0 where a value has moved far enough.
 
     Source: Schulman's PPO code of 2017, as described in Engstrom et al. 2020, arXiv:2005.12729, section 3.
     """
     error = value - target
     clipped = old_value + (value - old_value).clamp(-epsilon, epsilon) - target
-    return 2.0 * error * (error.abs() >= clipped.abs())
+    return error * (error.abs() >= clipped.abs())
 
 
 def linear_schedule(start: float, end: float, progress: float) -> float:
@@ -237,10 +237,10 @@ class PPO:
         with torch.no_grad():
             to_log_prob = -clipped_surrogate_gradient(log_prob, part.log_prob, part.advantage, epsilon)
             if self.config.hyperparameters.clip_value_loss:
-                to_value = clipped_value_gradient(value, part.value, part.target, epsilon)
+                error = clipped_value_gradient(value, part.value, part.target, epsilon)
             else:
-                to_value = 2.0 * (value - part.target)
-            to_value *= VALUE_LOSS_WEIGHT / len(part)
+                error = value - part.target
+            to_value = error * (2.0 * VALUE_LOSS_WEIGHT / len(part))
             to_entropy = torch.full_like(entropy, -beta)
         gradients = torch.autograd.grad(
             (log_prob, value, entropy), self._parameters, (to_log_prob, to_value, to_entropy)

@@ -78,6 +78,8 @@ class Student:
         for name, rollout in self.rollouts.items():
             arrays |= prefixed(f"rollout/{name}/rows", pack(rollout.rows))
             arrays |= prefixed(f"rollout/{name}/actions", pack(rollout.actions))
+            if rollout.memory is not None:
+                arrays[f"rollout/{name}/memory"] = rollout.memory.values
         return arrays
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -90,7 +92,9 @@ class Student:
             self.meter.load_state(meter)
         for name in {key.split("/")[0] for key in below("rollout", arrays)}:
             lived = below(f"rollout/{name}", arrays)
-            rollout = self.rollouts[name] = Rollout()
+            rollout = self.rollouts[name] = Rollout(memory=self.learner.new_memory())
+            if rollout.memory is not None:
+                rollout.memory.values = lived["memory"].copy()
             rows, actions = unpack(below("rows", lived), SlotRows), unpack(below("actions", lived), ChosenActions)
             rollout.begin(rows[0])
             for rollout.chosen, row in zip(actions, rows[1:], strict=True):
@@ -144,6 +148,8 @@ def train(
     folder = RunFolder(config, {"seed": seed, "world": recipe.world, "target": recipe.target})
     for note in notes:
         say(note)
+    if config.torch_settings.device not in (None, "cpu"):
+        say(f"torch_settings.device: learning happens on the CPU so far, not on {config.torch_settings.device}")
     torch.set_num_threads(1)  # networks this small get slower with more
     recipe = replace(recipe, seed=seed, parameters=dict(recipe.parameters) | Curriculum(config).values)
     with open_slots(recipe, config.env_settings, say) as slots, _stop_on_signals() as stop:
@@ -194,7 +200,6 @@ class School:
         world = self._slots.env.state()
         arrays: Arrays = {}
         if world is not None:
-            assert isinstance(self._slots, Slots)  # many worlds have no state of their own
             arrays = prefixed("world", world) | prefixed("slots", self._slots.state())
         told: dict[str, Any] = {"threads": torch.get_num_threads(), "seed": self._seed, "students": {}}
         told["curriculum"] = self._curriculum.state()
@@ -216,7 +221,7 @@ class School:
         self._curriculum.load_state(told["curriculum"])
         self._slots.env.set_parameters(self._curriculum.values)
         world = below("world", arrays)
-        if world and isinstance(self._slots, Slots):
+        if world:
             self._slots.env.load_state(world)
             self._slots.load_state(below("slots", arrays))
             rows = {n: unpack(below(f"rows/{n}", arrays), SlotRows)[0] for n in self._slots.behaviors}
