@@ -78,7 +78,8 @@ def check_links(rows, *, lives=True):
     leaves = [()] if isinstance(seen, torch.Tensor) else list(seen.keys(True, True))
     for key in leaves:
         ahead, there = (seen[key], then[key]) if key else (seen, then)
-        link = ahead[..., :-1, :] == there[..., 1:, :]
+        at, length = mask.ndim - 1, mask.shape[-1] - 1
+        link = ahead.narrow(at, 0, length) == there.narrow(at, 1, length)
         assert link[goes_on].all(), "next observation == following observation unless ended"
     assert torch.equal(after["mask"][..., :-1][goes_on], mask[..., 1:][goes_on])
     assert not after["mask"][ended].any(), "a life that ended decides no more"
