@@ -182,6 +182,10 @@ def test_a_run_starts_with_the_networks_of_another_at_step_0_and_acts_without_le
     assert run(["train", "Basic", "--run-id", "a", "--resume", "--inference", "--seed", "1", *few]) == 0
     assert "steps without learning  return" in capsys.readouterr().err
     assert {p: p.read_bytes() for p in before} == before, "inference writes nothing"
+    itself = ["--run-id", "a", "--force", "--set", "behaviors.Basic.init_path=results/a/Basic/checkpoint.safetensors"]
+    assert run(["train", "Basic", *itself]) == 2
+    assert "--force would delete it" in capsys.readouterr().err
+    assert (tmp_path / start).exists()
     changed = ["--set", "behaviors.Basic.network_settings.hidden_units=7"]
     assert run(["train", "Basic", "--run-id", "c", "--initialize-from", "a", *changed]) == 2
     assert "does not fit the configured network" in capsys.readouterr().err

@@ -143,7 +143,7 @@ def train(
     configuration first.
     """
     seed = config.env_settings.seed if config.env_settings.seed >= 0 else random.SystemRandom().randrange(10_000)
-    for name in config.behaviors:
+    for name in () if config.checkpoint_settings.resume else config.behaviors:
         first_checkpoint(config, name)  # what it starts with is there
     folder = RunFolder(config, {"seed": seed, "world": recipe.world, "target": recipe.target})
     for note in notes:

@@ -36,6 +36,9 @@ def first_checkpoint(config: RunConfig, behavior: str) -> Path | None:
         raise UsageError(f"{path}: .pt files hold code of ML-Agents and are not read; give a .safetensors checkpoint")
     if not path.is_file():
         raise UsageError(f"{path}: no such checkpoint to start {behavior} with")
+    own = Path(settings.results_dir, settings.run_id).resolve()
+    if settings.force and own in path.resolve().parents:
+        raise UsageError(f"{path}: --force would delete it before {behavior} starts with it; choose another --run-id")
     return path
 
 
