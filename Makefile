@@ -13,7 +13,7 @@ endif
 TORCH_FROM := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX) --retries 1 --timeout 15)
 DONE := $(VENV)/.done
 
-.PHONY: setup train test test-all check format bench docs lock clean
+.PHONY: setup train test test-all interop check format bench docs schema lock clean
 
 setup: $(DONE)
 
@@ -37,6 +37,11 @@ test: setup  ## the fast tests
 test-all: setup  ## the slow ones too
 	$(BIN)/python -m pytest -m "slow or not slow"
 
+interop: setup  ## official ML-Agents 1.1.0 against our players; needs Python 3.10
+	sh tests/interop/make_official.sh client
+	sh tests/interop/make_official.sh learn
+	$(BIN)/python -m pytest tests/interop -m slow
+
 check: setup  ## format, lint, types
 	$(BIN)/ruff format --check src tests examples
 	$(BIN)/ruff check src tests examples
@@ -49,9 +54,14 @@ format: setup
 bench: setup  ## speed beside peers, in one run
 	$(BIN)/touchline bench scenes
 	$(BIN)/touchline bench learn
+	$(BIN)/touchline bench wire
+	$(BIN)/touchline bench adapters
 
 docs: setup  ## the pictures in docs/
 	$(BIN)/python docs/draw_pictures.py
+
+schema: setup  ## JSON Schema of the configuration, for editors
+	$(BIN)/python -c "import json; from touchline.training.config import json_schema; print(json.dumps(json_schema(), indent=2))" > docs/config.schema.json
 
 lock: setup  ## write requirements.lock anew from the newest versions that fit
 	$(PYTHON) -m venv build/lock

@@ -12,6 +12,7 @@ from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import Slots
 from touchline.parameters import Uniform
 from touchline.policies.checkpoints import read_arrays
+from touchline.training import trainer
 from touchline.training.config import read_config
 from touchline.training.curriculum import Curriculum
 from touchline.training.trainer import train
@@ -210,3 +211,40 @@ def test_one_lesson_for_every_world(tmp_path):
     masses = [value for key, value in arrays.items() if key.startswith("world/") and key.endswith("scene/mass")]
     assert len(masses) == 2
     assert all((mass == 5.0).any() for mass in masses)
+
+
+class _Killed(BaseException):
+    """The run ends here without saving anything, as by kill -9."""
+
+
+@pytest.mark.parametrize("resets", [False, True])
+def test_a_run_killed_at_a_lessons_end_resumes_bit_for_bit(tmp_path, monkeypatch, resets):
+    monkeypatch.setattr(trainer, "RESUME_EVERY_S", 0.1)
+    uniform = {"sampler_type": "uniform", "sampler_parameters": {"min_value": 2, "max_value": 3}}
+    lessons = _lessons(
+        (0.5, 0.5), (uniform, 0.9), (4, None), behavior="3DBall", min_lesson_length=20, require_reset=resets
+    )
+    told = []
+
+    def run(name, *, resume=False, dies_at="never"):
+        def say(line):
+            if line.startswith(dies_at):
+                raise _Killed
+            told.append(line)
+
+        (tmp_path / name).mkdir(exist_ok=True)
+        config = _ball(tmp_path / name, {"mass": lessons, "scale": uniform}, max_steps=4000)
+        settings = config.checkpoint_settings.model_copy(update={"resume": resume})
+        config = config.model_copy(update={"checkpoint_settings": settings})
+        return train(config, recipe_of(config, "3DBall"), say).folder
+
+    whole, whole_told = read_arrays(run("whole") / "resume.safetensors")
+    assert whole_told["curriculum"]["lessons"]["mass"] == 2, "both lessons end within the run"
+    for lesson in (2, 3):
+        with pytest.raises(_Killed):
+            run("killed", resume=lesson == 3, dies_at=f"mass: lesson {lesson}")
+    resumed, resumed_told = read_arrays(run("killed", resume=True) / "resume.safetensors")
+    assert resumed_told == whole_told
+    assert resumed.keys() == whole.keys()
+    for key, array in whole.items():
+        np.testing.assert_array_equal(array, resumed[key], key)

@@ -112,6 +112,10 @@ def test_parameters_of_every_lesson_are_checked_before_the_run(tmp_path, paramet
         (["config.yaml", "--env", "nowhere.x86_64"], "no player at nowhere.x86_64"),
         (["config.yaml", "--num-envs", "2"], "num_envs is 2, but the Editor is one"),
         (["config.yaml", "--env", "3Dball"], "unknown scene '3Dball'; did you mean '3DBall'?"),
+        (
+            ["config.yaml", "--env", "Basic"],
+            "Basic has a behavior 'Basic', which is not configured; configured: 3DBall",
+        ),
         (["config.yaml", "--env", "a.wire.gz"], "a recording plays what was recorded"),
         (["3DBall", "--num-envs", "0"], "--num-envs: env_settings.num_envs: expected greater than 0, got 0"),
         (["3DBall", "--torch-device", "gpu"], "--torch-device: torch_settings.device: expected cpu, cuda"),

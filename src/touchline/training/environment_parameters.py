@@ -6,13 +6,15 @@ Keys and defaults are those of `mlagents-learn` 1.1.0. What the worlds take is `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from touchline.parameters import Gaussian, MultiRangeUniform, ParameterValue, Uniform
 from touchline.training.config_values import Count, Integer, NotNegative, Number, Part, Switch, Text
+
+if TYPE_CHECKING:
+    from touchline.parameters import ParameterValue  # its NumPy would double the time that a configuration error takes
 
 
 class _Seeded(Part):
@@ -90,6 +92,8 @@ class UniformSampler(Part):
     """Its figures."""
 
     def to_value(self) -> ParameterValue:
+        from touchline.parameters import Uniform
+
         figures = self.sampler_parameters
         return Uniform(figures.min_value, figures.max_value, figures.own_seed)
 
@@ -103,6 +107,8 @@ class GaussianSampler(Part):
     """Its figures."""
 
     def to_value(self) -> ParameterValue:
+        from touchline.parameters import Gaussian
+
         figures = self.sampler_parameters
         return Gaussian(figures.mean, figures.st_dev, figures.own_seed)
 
@@ -116,6 +122,8 @@ class MultiRangeSampler(Part):
     """Its figures."""
 
     def to_value(self) -> ParameterValue:
+        from touchline.parameters import MultiRangeUniform
+
         return MultiRangeUniform(self.sampler_parameters.intervals, self.sampler_parameters.own_seed)
 
 

@@ -148,6 +148,8 @@ def train(
     folder = RunFolder(config, {"seed": seed, "world": recipe.world, "target": recipe.target})
     for note in notes:
         say(note)
+    if config.torch_settings.device not in (None, "cpu"):
+        say(f"torch_settings.device: learning happens on the CPU so far, not on {config.torch_settings.device}")
     torch.set_num_threads(1)  # networks this small get slower with more
     recipe = replace(recipe, seed=seed, parameters=dict(recipe.parameters) | Curriculum(config).values)
     with open_slots(recipe, config.env_settings, say) as slots, _stop_on_signals() as stop:

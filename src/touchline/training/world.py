@@ -16,6 +16,7 @@ from touchline.envs.many_worlds import ManySlots, RestartLimits
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.scenes import scene_class
+from touchline.specs import base_name
 from touchline.training.config import EnvSettings, RunConfig
 from touchline.training.curriculum import Curriculum
 from touchline.training.environment_parameters import lessons_of, value_of
@@ -35,6 +36,7 @@ def recipe_of(config: RunConfig, own_scene: str | None = None, say: Say = lambda
         return EnvRecipe.parse(recipe, options=_player_options(config, target))
     if recipe.world == "scene":
         _check_parameters(config, target)
+        _check_behaviors(config, target)
     if config.engine_settings.model_fields_set or settings.env_args:
         say(f"{target} runs without Unity: engine_settings and env_args change nothing")
     return recipe
@@ -77,6 +79,18 @@ def _player_options(config: RunConfig, target: str) -> Mapping[str, Any]:
         "additional_args": list(settings.env_args),
         "log_folder": str(folder / "run_logs"),
     }
+
+
+def _check_behaviors(config: RunConfig, scene: str) -> None:
+    """Refuse a configuration that leaves out a behavior of the scene."""
+    built = scene_class(scene)(1, 1)
+    built.close()
+    for name in {base_name(full_name): None for full_name in built.academy.behaviors}:
+        if config.behavior(name) is None:
+            configured = ", ".join(config.behaviors) or "none"
+            raise UsageError(
+                f"behaviors: {scene} has a behavior {name!r}, which is not configured; configured: {configured}"
+            )
 
 
 def _check_parameters(config: RunConfig, scene: str) -> None:
