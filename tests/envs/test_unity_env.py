@@ -157,10 +157,11 @@ FAILURES = {
 @pytest.mark.parametrize("act", FAILURES)
 def test_each_failure_is_its_own_exception_and_leaves_nothing(puppet, act):
     kind, text = FAILURES[act]
+    before = psutil.Process().children(recursive=True)  # other tests may have left Python's own helpers running
     with pytest.raises(kind, match=text) as failed, UnityEnvironment(puppet(act), max_message_mib=1) as env:
         two_steps(env)
     assert type(failed.value) is kind
-    assert psutil.Process().children(recursive=True) == []
+    assert psutil.Process().children(recursive=True) == before
 
 
 def test_silence_before_and_after_the_connection_are_told_apart(puppet):
@@ -211,10 +212,11 @@ def test_a_dead_player_is_noticed_within_a_second(puppet):
 
 
 def test_a_players_children_end_with_it(tmp_path):
-    path = shell(tmp_path, "sleep 100 &\nexit 1")
+    seconds = f"98.{os.getpid()}"  # nobody else sleeps so long
+    path = shell(tmp_path, f"sleep {seconds} &\nexit 1")
     with pytest.raises(PlayerExitedError):
         UnityEnvironment(path)
-    assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "100"]]
+    assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", seconds]]
 
 
 def test_a_seed_that_differs_starts_the_player_anew(basic):
@@ -299,7 +301,7 @@ def cycles(path, count, seed=0):
 
 def assert_nothing_leaked(before, after):
     assert after[2] == before[2], "ports"
-    assert after[3] == set(), "processes"
+    assert after[3] <= before[3], "processes"
     assert after[1] <= before[1] + 2, ("threads", before[1], after[1])  # gRPC's own pool breathes
     assert after[0] <= before[0] + 2, ("files", before[0], after[0])
 
