@@ -38,7 +38,7 @@ PIECE = 2048
 """Without gradients, so many observations go through the encoders at once: pictures in between are large."""
 VALUE_GAIN = 0.1
 """First values are near zero. With ten times that, as in ML-Agents, Basic, which looks three actions ahead,
-settles for the small prize under one seed in six (`docs/lab_log.md`)."""
+settled for the small prize under one seed of five (`docs/lab_log.md`)."""
 NORMALIZED_LIMIT = 5.0
 """Normalised observations are clipped to ±5."""
 

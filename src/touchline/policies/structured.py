@@ -124,8 +124,8 @@ class BoardActorCritic(nn.Module):
         return self._distribution(cells, allowed, None), value
 
     def step(self, obs: Obs, allowed: Tensor | None, memory: Tensor) -> tuple[Distribution, Tensor, Tensor]:
-        """Boards are seen whole: there is no memory."""
-        raise NotImplementedError
+        """Boards are seen whole: there is no memory, and `memory_shape` None keeps learners from asking."""
+        raise NotImplementedError("a policy over a board has no memory to step")
 
     def distribution(
         self, obs: Obs, allowed: Bool[Tensor, "B M"] | None, second: Bool[Tensor, "B F R"] | None = None

@@ -201,7 +201,7 @@ class _Soccer:
 
     def _make_sensors(self) -> dict[str, dict[str, RaySensor]]:
         """Full behavior name -> sensor name -> sensor, both in Unity's order."""
-        raise NotImplementedError
+        raise NotImplementedError("each of the two football scenes has sensors of its own")
 
     def capacity(self, behavior: str) -> int:
         return len(self.rounds) * sum(p.behavior == behavior for p in self.players)

@@ -40,8 +40,6 @@ from touchline.training.yaml_tree import Keys, YamlTree
 
 PRESETS = Path(__file__).with_name("presets")
 
-TRAINERS = ("ppo",)
-"""The values of `trainer_type` that are built."""
 FLAGS = {
     "--env": "env_settings.env_path",
     "--env-args": "env_settings.env_args",
