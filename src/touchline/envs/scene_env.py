@@ -155,7 +155,7 @@ class SceneEnv:
     @contextmanager
     def watched(self, look: Callable[[], None], every: int = 1) -> Iterator[None]:
         """While this lasts, call `look` after every so many physics steps: for films, finer than exchanges."""
-        physics, count = self.scene.step_physics, 0
+        academy, physics, count = self.scene.academy, self.scene.step_physics, 0
 
         def step_and_look() -> None:
             nonlocal count
@@ -164,11 +164,13 @@ class SceneEnv:
             if count % every == 0:
                 look()
 
+        leap, academy.leap = academy.leap, None
         self.scene.step_physics = step_and_look  # type: ignore[method-assign]
         try:
             yield
         finally:
             del self.scene.step_physics
+            academy.leap = leap
 
     def close(self) -> None:
         self.scene.close()

@@ -4,6 +4,8 @@ One Academy step is one physics step. The order within it (`docs/scenes.md`, "Th
 
     fixed update → decisions are due? → exchange, if anybody decides or has ended → act → overdue? → physics
 
+Between decisions nobody looks. A scene may make several such rounds in one compiled call: `Academy.leap`.
+
 Agents are addressed by their index a * G + g in every array seen flat. There is no object per agent: ids,
 behaviors, groups, rewards and stored actions are arrays [A, G].
 
@@ -12,7 +14,7 @@ Source: ML-Agents 3.0.0, `Academy.cs` and `Agent.cs`, as observed in running sce
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -61,6 +63,11 @@ class Academy:
     ) -> None:
         self.behaviors = dict(behaviors)
         self.names = list(behaviors)
+        self.leap: Callable[[int], bool] | None = None
+        """A scene's shortcut, if it has one: make up to so many rounds of act, physics and fixed update, the last
+        fixed update left out, and stop after a round in whose physics something happened. What came of it must be
+        what the hooks one by one would have made. `let_pass` comes before dealing with what happened. False: the
+        very next round needs the hooks, and nothing was done."""
         self.decision_period = decision_period
         self.max_step = max_step
         shape = (num_areas, agents_per_area)
@@ -165,13 +172,19 @@ class Academy:
     def advance(self, life: Life) -> Exchange:
         """Act, step and repeat until somebody decides or has ended: the next exchange."""
         while True:
-            life.act()
-            self._close_overdue(life)
-            life.step_physics()
+            if self.leap is None or not self._leaps(self.leap):
+                life.act()
+                self._close_overdue(life)
+                life.step_physics()
             life.fixed_update()
             exchange = self.collect(life)
             if exchange is not None:
                 return exchange
+
+    def let_pass(self, rounds: int) -> None:
+        """Count rounds that a leap has made, but for its last: nobody decided or ended in them."""
+        self._counters[0] += rounds
+        self.step_count += rounds * self.enabled
 
     def collect(self, life: Life) -> Exchange | None:
         """One look at the agents: the exchange that is due now, or None."""
@@ -221,6 +234,15 @@ class Academy:
             return self._everyone if all_here else np.flatnonzero(self.enabled)
         some = np.count_nonzero(self.requested)
         return np.flatnonzero(self.enabled & self.requested) if some else self._everyone[:0]
+
+    def _leaps(self, leap: Callable[[int], bool]) -> bool:
+        """Leap to the next decision, unless somebody is overdue now, or as far as nobody can be."""
+        rounds = -self.clock % self.decision_period + 1
+        if self.max_step:
+            rounds = min(rounds, self.max_step - int(self.step_count.max()))
+        if np.count_nonzero(self.requested) and np.count_nonzero(self.requested & self.enabled):
+            rounds = min(rounds, 1)
+        return rounds > 0 and leap(rounds)
 
     def _close_overdue(self, life: Life) -> None:
         if self.max_step and self.step_count.max() >= self.max_step:
