@@ -567,10 +567,11 @@ def _leap(
             touching,
             goal,
         )
-        if made == most or goal.any():
-            break
-        timer += 1
-    return made
+        if goal.any():
+            return made
+        if made < most:
+            timer += 1
+    return most
 
 
 @compiled
