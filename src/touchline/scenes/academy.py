@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.scenes.compiled import compiled
 from touchline.specs import ActionTuple, BehaviorSpec
 from touchline.steps import DecisionSteps, Exchange, TerminalSteps
 
@@ -89,7 +90,11 @@ class Academy:
         self._due: dict[str, Agents] = {}
         self._ended: dict[str, list[TerminalSteps]] = {name: [] for name in behaviors}
         self._counters = np.zeros(2, np.int64)
+        self._nobody_decides = {name: DecisionSteps.empty(spec) for name, spec in behaviors.items()}
+        self._nobody_ended = {name: TerminalSteps.empty(spec) for name, spec in behaviors.items()}
         self._everyone = np.arange(num_areas * agents_per_area)
+        self._everyone_split: tuple[bytes, list[tuple[str, Agents]]] = b"", []
+        """All agents by behavior, for the contents of `behavior` that it was told from."""
         self.restart()
 
     @property
@@ -123,9 +128,9 @@ class Academy:
         agents = self._due[behavior]
         spec = self.behaviors[behavior].action_spec
         if spec.continuous_size:
-            self._flat_actions(self.continuous)[agents, : spec.continuous_size] = actions.continuous
+            self._flat_actions(self.continuous)[:, : spec.continuous_size][agents] = actions.continuous
         if spec.discrete_size:
-            self._flat_actions(self.discrete)[agents, : spec.discrete_size] = actions.discrete
+            self._flat_actions(self.discrete)[:, : spec.discrete_size][agents] = actions.discrete
 
     def forget_actions(self, agents: Agents) -> None:
         """Let these agents do nothing (zeros) until their next decision."""
@@ -182,19 +187,18 @@ class Academy:
                 return exchange
 
     def let_pass(self, rounds: int) -> None:
-        """Count rounds that a leap has made, but for its last: nobody decided or ended in them."""
+        """Count rounds; those of a leap, but for its last: nobody decided or ended in them."""
         self._counters[0] += rounds
-        self.step_count += rounds * self.enabled
+        _count(self.step_count, self.enabled, rounds)
 
     def collect(self, life: Life) -> Exchange | None:
         """One look at the agents: the exchange that is due now, or None."""
         deciding = self._deciding()
-        self._counters[0] += 1
-        self.step_count += self.enabled
+        self.let_pass(1)
         if not len(deciding) and not any(self._ended.values()):
             return None
         self._due = dict.fromkeys(self.names, deciding[:0])
-        decisions = {}
+        decisions = dict(self._nobody_decides)
         for name, agents in self._by_behavior(deciding):
             self._due[name] = agents
             decisions[name] = DecisionSteps(
@@ -207,11 +211,9 @@ class Academy:
             )
         for array in (self.reward, self.group_reward, self.requested, self._told_end):
             array.reshape(-1)[deciding] = 0
-        exchange = {
-            name: (decisions.get(name) or DecisionSteps.empty(spec), _joined(self._ended[name], spec))
-            for name, spec in self.behaviors.items()
-        }
-        for chunks in self._ended.values():
+        exchange = {}
+        for name, chunks in self._ended.items():
+            exchange[name] = decisions[name], _joined(chunks) if chunks else self._nobody_ended[name]
             chunks.clear()
         return exchange
 
@@ -253,6 +255,14 @@ class Academy:
     def _by_behavior(self, agents: Agents) -> list[tuple[str, Agents]]:
         if len(self.names) == 1:
             return [(self.names[0], agents)] if len(agents) else []
+        if agents is not self._everyone:
+            return self._split(agents)
+        kinds = self.behavior.tobytes()
+        if kinds != self._everyone_split[0]:
+            self._everyone_split = kinds, self._split(agents)
+        return self._everyone_split[1]
+
+    def _split(self, agents: Agents) -> list[tuple[str, Agents]]:
         kind = self.behavior.reshape(-1)[agents]
         split = [(name, agents[kind == k]) for k, name in enumerate(self.names)]
         return [(name, chosen) for name, chosen in split if len(chosen)]
@@ -269,9 +279,15 @@ class Academy:
         }
 
 
-def _joined(chunks: list[TerminalSteps], spec: BehaviorSpec) -> TerminalSteps:
-    if not chunks:
-        return TerminalSteps.empty(spec)
+@compiled
+def _count(step_count: NDArray[np.int32], enabled: NDArray[np.bool_], rounds: int) -> None:
+    for area in range(len(enabled)):
+        for agent in range(enabled.shape[1]):
+            if enabled[area, agent]:
+                step_count[area, agent] += rounds
+
+
+def _joined(chunks: list[TerminalSteps]) -> TerminalSteps:
     if len(chunks) == 1:
         return chunks[0]
     return TerminalSteps(
