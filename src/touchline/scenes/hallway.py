@@ -155,11 +155,10 @@ class Hallway:
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         self._eyes[:, :3] = self.world.boxes[:, AGENT, :3]
         self._eyes[:, 3] = self.world.yaw[:, AGENT]
-        seen = self._sensor.read(
-            self._threads, agents, self._areas, self._eyes, FIXED, self.world.boxes, self._no_rounds
-        )
+        where = (self._areas, self._eyes, FIXED, self.world.boxes, self._no_rounds)
+        seen = self._sensor.look(self._threads, self._rays, agents, *where)
         gone = self.academy.step_count.reshape(-1)[agents, None] / MAX_STEP
-        return [self._rays.push(agents, seen), self._time.push(agents, gone)]
+        return [seen, self._time.push(agents, gone)]
 
     def action_mask(self, behavior: str, agents: Agents) -> None:
         return None

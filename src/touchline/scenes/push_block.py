@@ -159,7 +159,7 @@ class PushBlock:
         self._eyes[:, 3] = self.world.yaw[:, AGENT]
         where = (self._areas, self._eyes, FIXED, self.world.boxes, self._no_rounds)
         return [
-            stack.push(agents, sensor.read(self._threads, agents, *where))
+            sensor.look(self._threads, stack, agents, *where)
             for stack, sensor in zip(self._stacks, self._sensors, strict=True)
         ]
 

@@ -247,8 +247,8 @@ class _Soccer:
         eyes[..., :3] = self.rounds[:, :players, :3]
         eyes[..., 3] = self.yaw
         where = (self._area_of, self._eyes, self.field, self._no_boxes, self.rounds)
-        frame = self._rays[behavior].read(self._threads, agents, *where)
-        seen = self._stacks[behavior].push(agents, frame).reshape(len(agents), FRAMES, -1)
+        seen = self._rays[behavior].look(self._threads, self._stacks[behavior], agents, *where)
+        seen = seen.reshape(len(agents), FRAMES, -1)
         parts, start = [], 0
         for sensor in self._sensors[behavior].values():
             parts.append(seen[:, :, start : start + sensor.size].reshape(len(agents), -1))

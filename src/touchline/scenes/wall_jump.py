@@ -78,7 +78,7 @@ FIXED = boxes(
     box((0.0, -0.05, -4.0), (21.0, 1.0, 21.0), TAGS.index("walkableSurface")),
     box((6.37, 2.99, 2.93), (4.0, 5.0, 4.0), TAGS.index("goal")),  # a trigger: seen, not felt
 )
-GROUND_CENTRE_M = np.array([0.0, 0.0, -4.0])
+GROUND_X_M, GROUND_Y_M, GROUND_Z_M = 0.0, 0.0, -4.0
 AGENT, BLOCK, WALL_BOX = 0, 1, 2
 WALL_HEIGHTS = ("no_wall_height", "small_wall_height", "big_wall_height")
 
@@ -222,11 +222,11 @@ class WallJump:
         self._eyes[:, :3] = shapes[:, AGENT, :3]
         self._eyes[:, 3] = self.world.yaw[:, AGENT]
         where = (self._areas, self._eyes, FIXED, shapes, self._no_rounds)
+        *rays, self_sense = self._stacks
+        seen = [s.look(self._threads, r, agents, *where) for s, r in zip(self._sensors, rays, strict=True)]
         place = np.empty((len(agents), 4), np.float32)
-        place[:, :3] = (shapes[agents, AGENT, :3] - GROUND_CENTRE_M) / 20.0
         _stand(agents, FIXED, shapes, place)
-        frames = [sensor.read(self._threads, agents, *where) for sensor in self._sensors]
-        return [stack.push(agents, frame) for stack, frame in zip(self._stacks, [*frames, place], strict=True)]
+        return [*seen, self_sense.push(agents, place)]
 
     def action_mask(self, behavior: str, agents: Agents) -> None:
         return None
@@ -325,7 +325,11 @@ def _top_below(shape: Floats, x: float, y: float, z: float, depth: float) -> boo
 
 @compiled
 def _stand(agents: Agents, fixed: Floats, shapes: Floats, place: NDArray[np.float32]) -> None:
+    """Each agent's place relative to the ground's centre, in 20 m, and whether it stands on something."""
     for row in range(len(agents)):
+        body = shapes[agents[row], AGENT]
+        place[row, 0], place[row, 1] = (body[X] - GROUND_X_M) / 20.0, (body[Y] - GROUND_Y_M) / 20.0
+        place[row, 2] = (body[Z] - GROUND_Z_M) / 20.0
         place[row, 3] = 1.0 if _stands(fixed, shapes[agents[row]]) else 0.0
 
 
