@@ -13,6 +13,8 @@ from touchline.policies.checkpoints import read_checkpoint
 from touchline.policies.policy import load_policies
 from touchline.training.config import read_config
 from touchline.training.evaluation import evaluate
+from touchline.training.ppo import PPO
+from touchline.training.run_folder import RunFolder
 from touchline.training.trainer import train
 
 
@@ -55,6 +57,53 @@ def test_a_run_tells_what_it_is(tmp_path):
     assert status["Basic"]["checkpoints"][-1]["steps"] >= 2500
     assert read_config(str(result.folder / "configuration.yaml")) == config
     assert list((result.folder / "Basic").glob("events.out.tfevents.*"))
+
+
+def test_a_run_ends_with_an_examination_and_a_report(tmp_path):
+    config = _config(tmp_path, "Basic", seed=5, behaviors__Basic__max_steps=2500)
+    folder = train(config, EnvRecipe("scene", "Basic")).folder
+    status = json.loads((folder / "run_logs" / "training_status.json").read_text())
+    (evaluation,) = status["Basic"]["evaluations"]
+    assert evaluation["episodes"] == 50
+    assert evaluation["ci95"][0] <= evaluation["mean_return"] <= evaluation["ci95"][1]
+    report = (folder / "report.md").read_text()
+    assert f"| {evaluation['mean_return']:.3f}, 95 % within" in report
+    assert "![Basic](Basic.png)" in report
+    assert "learning_rate: 0.0003" in report
+    seconds = json.loads((folder / "run_logs" / "timers.json").read_text())
+    assert {"simulation", "inference", "learning", "saving", "evaluation", "other"} == set(seconds)
+    assert all(s >= 0 for s in seconds.values())
+
+
+def test_the_best_checkpoint_by_evaluation_is_kept(tmp_path):
+    folder = RunFolder(_config(tmp_path, "Basic"), {})
+    learner = PPO("Basic", make("Basic").behaviors["Basic?team=0"], read_config("Basic").behaviors["Basic"], 0)
+    for learner.steps, score in ((100, 0.5), (200, 0.9), (300, 0.7)):
+        folder.save("Basic", learner, None, keep=1)
+        folder.note_evaluation("Basic", {"steps": learner.steps, "score": score})
+    _, best = read_checkpoint(folder.path / "Basic" / "best.safetensors")
+    assert best["steps"] == 200
+    assert (folder.path / "Basic" / "best.onnx").exists()
+    assert [e["score"] for e in folder.evaluations("Basic")] == [0.5, 0.9, 0.7]
+
+
+def test_an_examination_changes_nothing_of_the_training(tmp_path):
+    """Checkpoints, and so examinations, on the way or none: the same weights in the end."""
+    ends = []
+    for name, interval in (("often", 600), ("never", 500_000)):
+        changes = {"behaviors__Basic__max_steps": 2500, "behaviors__Basic__checkpoint_interval": interval}
+        folder = train(_config(tmp_path / name, "Basic", **changes), EnvRecipe("scene", "Basic")).folder
+        ends.append(read_checkpoint(folder / "Basic" / "checkpoint.safetensors")[0])
+    assert all(torch.equal(tensor, ends[1][key]) for key, tensor in ends[0].items())
+
+
+def test_weights_and_biases_hears_what_tensorboard_hears(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    config = _config(tmp_path, "Basic", behaviors__Basic__max_steps=2500)
+    folder = train(config, EnvRecipe("scene", "Basic"), to_wandb=True).folder
+    (log,) = folder.glob("wandb/offline-run-*/*.wandb")
+    assert b"Environment/Cumulative Reward" in log.read_bytes()
 
 
 def test_only_the_last_few_checkpoints_are_kept(tmp_path):

@@ -113,6 +113,12 @@ class ManySlots:
                     setattr(sums, part.name, getattr(sums, part.name) + getattr(counts, part.name))
         return total
 
+    @property
+    def waited_s(self) -> float | None:
+        """Seconds spent waiting for Unity players, the mean of all; None where the worlds are no players."""
+        waited = [w.slots.waited_s or 0.0 for w in self._workers if w.slots.waited_s is not None]
+        return sum(waited) / len(waited) if waited else None
+
     def state(self) -> Arrays:
         """The tables of all worlds, as copies."""
         state = {f"{w.index}/{key}": value for w in self._workers for key, value in w.slots.state().items()}

@@ -120,6 +120,11 @@ class Slots:
         return {name: table.counts for name, table in self._tables.items()}
 
     @property
+    def waited_s(self) -> float | None:
+        """Seconds spent waiting for a Unity player; None where the world is no player."""
+        return getattr(self.env, "waited_s", None)
+
+    @property
     def num_living(self) -> int:
         """How many lives are open."""
         return sum(table.num_living for table in self._tables.values())

@@ -189,8 +189,9 @@ def progress_line(behavior: str, row: Mapping[str, Any], max_steps: int) -> str:
     else:
         told = "no episode ended"
     left = max(0, round((max_steps - step) / max(speed, 1e-9)))
+    share = min(100.0, 100 * step / max_steps)  # the last update may go beyond
     return (
-        f"{behavior}  step {step:>9,} of {max_steps:,} ({100 * step / max_steps:3.0f} %)  {speed:>8,.0f} steps/s  "
+        f"{behavior}  step {step:>9,} of {max_steps:,} ({share:3.0f} %)  {speed:>8,.0f} steps/s  "
         f"{told}  left {left // 60}:{left % 60:02d}"
     )
 

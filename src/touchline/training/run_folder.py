@@ -4,12 +4,15 @@
     configuration.yaml          all resolved settings, written when the run starts
     <behavior>.onnx             the model for Unity
     <behavior>.png              the learning curve
+    report.md                   for people: figures, curve, where the time went, settings
     resume.safetensors          everything that --resume goes on from, bit for bit
     <behavior>/
         checkpoint.safetensors  the latest policy
+        best.safetensors, .onnx the one that did best in an evaluation
         <behavior>-<step>.safetensors, .onnx   the last few
         metrics.csv, events.out.tfevents.*
-    run_logs/training_status.json   versions, seed, checkpoints with their returns
+    run_logs/training_status.json   versions, seed, checkpoints with their returns, evaluations
+    run_logs/timers.json        seconds by part of the work
 """
 
 from __future__ import annotations
@@ -85,6 +88,27 @@ class RunFolder:
         self._status[behavior]["checkpoints"] = kept[-keep:]
         self._write_status()
 
+    def note_evaluation(self, behavior: str, evaluation: Mapping[str, Any]) -> None:
+        """Keep how good the latest checkpoint is by its `score`; the best one stays as `best`."""
+        told = self._status[behavior]
+        earlier = [e for e in told.get("evaluations", []) if e["steps"] < evaluation["steps"]]
+        told["evaluations"] = [*earlier, dict(evaluation)]
+        if all(e["score"] <= evaluation["score"] for e in earlier):
+            folder = self.path / behavior
+            for latest in (folder / "checkpoint.safetensors", self.path / f"{behavior}.onnx"):
+                if latest.exists():
+                    write_whole(folder / f"best{latest.suffix}", latest.read_bytes())
+        self._write_status()
+
+    def evaluations(self, behavior: str) -> list[dict[str, Any]]:
+        """All that `note_evaluation` was told, in order of steps."""
+        return list(self._status.get(behavior, {}).get("evaluations", []))
+
+    def write_timers(self, seconds: Mapping[str, float]) -> None:
+        """Seconds by part of the work."""
+        content = json.dumps({part: round(s, 3) for part, s in seconds.items()}, indent=2) + "\n"
+        write_whole(self.path / "run_logs" / "timers.json", content.encode())
+
     def note_lessons(self, lessons: Mapping[str, int]) -> None:
         """Tell the curriculum's lesson numbers in the run's status."""
         self._status["lessons"] = dict(lessons)
@@ -102,6 +126,11 @@ class RunFolder:
     def load_resume_point(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """The run's latest resume point."""
         return read_arrays(self.path / "resume.safetensors")
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Versions, seed and world of the run."""
+        return {key: value for key, value in self._status.items() if not isinstance(value, dict)}
 
     def _write_status(self) -> None:
         content = json.dumps(self._status, indent=2) + "\n"
