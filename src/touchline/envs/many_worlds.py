@@ -26,6 +26,7 @@ from touchline.errors import RunError, UsageError
 from touchline.parameters import ParameterValue
 from touchline.protocol.errors import UnityException
 from touchline.specs import ActionTuple, BehaviorSpec
+from touchline.statistics import EnvironmentStats, StatsAggregationMethod
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +119,15 @@ class ManySlots:
         """Seconds spent waiting for Unity players, the mean of all; None where the worlds are no players."""
         waited = [w.slots.waited_s or 0.0 for w in self._workers if w.slots.waited_s is not None]
         return sum(waited) / len(waited) if waited else None
+
+    def take_statistics(self) -> EnvironmentStats:
+        """What the worlds told since the last call; what only its latest value means comes from the first world."""
+        total: dict[str, list[tuple[float, StatsAggregationMethod]]] = {}
+        for worker in self._workers:
+            for name, told in worker.slots.take_statistics().items():
+                kept = [t for t in told if worker.index == 0 or t[1] is not StatsAggregationMethod.MOST_RECENT]
+                total.setdefault(name, []).extend(kept)
+        return total
 
     def state(self) -> Arrays:
         """The tables of all worlds, as copies."""

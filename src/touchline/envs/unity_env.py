@@ -44,6 +44,7 @@ from touchline.protocol.side_channels import (
     StatsSideChannel,
 )
 from touchline.specs import ActionTuple, BehaviorSpec
+from touchline.statistics import EnvironmentStats
 from touchline.steps import DecisionSteps, Exchange, TerminalSteps
 
 UnityActionException = ActionError
@@ -183,7 +184,7 @@ class UnityEnvironment:
         self._seed = seed
         self._channels = SideChannels(side_channels or ())
         self._parameters = self._channel(EnvironmentParametersChannel)
-        self.stats = self._channel(StatsSideChannel)
+        self.stats: StatsSideChannel = self._channel(StatsSideChannel)
         self._set: dict[str, ParameterValue] = {}
         self._connect()
 
@@ -268,6 +269,10 @@ class UnityEnvironment:
         return self._exchange[behavior]
 
     get_steps = steps
+
+    def take_statistics(self) -> EnvironmentStats:
+        """What the game's StatsRecorder told since the last call."""
+        return self.stats.get_and_reset_stats()
 
     def state(self) -> dict[str, NDArray[Any]] | None:
         return None

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from touchline.envs.slots import SlotRows
 from touchline.policies.checkpoints import write_whole
+from touchline.statistics import EnvironmentStats, StatsAggregationMethod
 from touchline.training.ppo import UpdateStats
 
 COLUMNS = (
@@ -142,8 +143,12 @@ class Metrics:
         lengths: list[int],
         stats: UpdateStats | None,
         lessons: Mapping[str, int] | None = None,
+        statistics: EnvironmentStats | None = None,
     ) -> dict[str, Any]:
-        """Write one summary; gives the row as written. `lessons` are the parameters' lesson numbers."""
+        """Write one summary; gives the row as written.
+
+        `lessons` are the parameters' lesson numbers, `statistics` what the world told about itself.
+        """
         now = time.perf_counter() - self._started
         before, last_step = self._last
         done = step - last_step
@@ -170,7 +175,21 @@ class Metrics:
                 self._events.add_scalar(tag, row[key], step)
         for name, number in (lessons or {}).items():
             self._events.add_scalar(f"Environment/Lesson Number/{name}", number, step)
+        for name, told in (statistics or {}).items():
+            self._write_statistic(name, told, step)
         return row
+
+    def _write_statistic(self, name: str, told: list[tuple[float, StatsAggregationMethod]], step: int) -> None:
+        values, (*_, method) = zip(*told, strict=True)
+        match method:
+            case StatsAggregationMethod.AVERAGE:
+                self._events.add_scalar(name, float(np.mean(values)), step)
+            case StatsAggregationMethod.MOST_RECENT:
+                self._events.add_scalar(name, values[-1], step)
+            case StatsAggregationMethod.SUM:
+                self._events.add_scalar(name, sum(values), step)
+            case StatsAggregationMethod.HISTOGRAM:
+                self._events.add_histogram(name, np.array(values), step)
 
     def flush(self) -> None:
         self._csv.flush()

@@ -29,6 +29,7 @@ from touchline.envs.slots import SlotRows, Slots
 from touchline.errors import NonFiniteError, RunError, UsageError
 from touchline.policies.checkpoints import spec_from_json, spec_to_json
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
+from touchline.statistics import StatsAggregationMethod
 from touchline.training.config import BehaviorConfig, RunConfig, config_text
 from touchline.training.curriculum import Curriculum
 from touchline.training.dashboard import weights_and_biases
@@ -65,6 +66,8 @@ class Student:
     next_checkpoint: int = 0
     recent: list[float] = field(default_factory=list)
     """Returns of the latest finished episodes."""
+    statistics: dict[str, list[tuple[float, StatsAggregationMethod]]] = field(default_factory=dict)
+    """What the world told about itself since the last summary."""
 
     @property
     def is_done(self) -> bool:
@@ -308,6 +311,9 @@ class School:
             if student is not None and name in student.rollouts:
                 self._curriculum.hear(student.name, student.meter.see(row))
                 student.rollouts[name].add(row)
+        for name, told in self._slots.take_statistics().items():
+            for student in self._students.values():
+                student.statistics.setdefault(name, []).extend(told)
         for student in self._students.values():
             if student.is_ready():
                 self._update(student, rows)
@@ -419,7 +425,9 @@ class School:
         student.next_summary = step - step % frequency + frequency
         returns, lengths = student.meter.take()
         student.recent = (student.recent + returns)[-100:]
-        row = student.metrics.write(step, returns, lengths, student.last_update, self._curriculum.numbers)
+        lessons = self._curriculum.numbers
+        row = student.metrics.write(step, returns, lengths, student.last_update, lessons, student.statistics)
+        student.statistics.clear()
         self._say(progress_line(student.name, row, student.config.max_steps))
 
     def _save(self, student: Student) -> None:
