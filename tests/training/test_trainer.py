@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
@@ -106,6 +107,40 @@ def test_weights_and_biases_hears_what_tensorboard_hears(tmp_path, monkeypatch):
     assert b"Environment/Cumulative Reward" in log.read_bytes()
 
 
+def _files(folder):
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock"}
+
+
+def test_a_forced_run_that_cannot_start_leaves_the_old_one_as_it_was(tmp_path):
+    config = _config(tmp_path, "Basic", behaviors__Basic__max_steps=300)
+    train(config, EnvRecipe("scene", "Basic"))
+    before = _files(tmp_path)
+    forced = _config(tmp_path, "Basic", checkpoint_settings__force=True)
+    with pytest.raises(UsageError, match="unknown scene"):
+        train(forced, EnvRecipe("scene", "Basik"))
+    with pytest.raises(UsageError, match="has a behavior '3DBall' without a configuration"):
+        train(forced, EnvRecipe("scene", "3DBall"))
+    assert _files(tmp_path) == before
+
+
+def test_a_first_run_that_cannot_start_leaves_nothing_in_the_way(tmp_path):
+    config = _config(tmp_path, "Basic", behaviors__Basic__max_steps=300)
+    with pytest.raises(UsageError, match="without a configuration"):
+        train(config, EnvRecipe("scene", "3DBall"))
+    train(config, EnvRecipe("scene", "Basic"))
+
+
+def test_one_run_is_trained_by_one_process_at_a_time(tmp_path):
+    config = _config(tmp_path, "Basic", behaviors__Basic__max_steps=300)
+    folder = train(config, EnvRecipe("scene", "Basic")).folder
+    before = _files(tmp_path)
+    with FileLock(folder.with_name(".run.lock")):
+        for change in ({"checkpoint_settings__resume": True}, {"checkpoint_settings__force": True}):
+            with pytest.raises(UsageError, match="another process trains this run just now"):
+                train(_config(tmp_path, "Basic", **change), EnvRecipe("scene", "Basic"))
+    assert _files(tmp_path) == before
+
+
 def test_only_the_last_few_checkpoints_are_kept(tmp_path):
     config = _config(
         tmp_path, "Basic", behaviors__Basic__max_steps=3000,
@@ -141,7 +176,7 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path):
     config = _config(
         tmp_path, "Basic", checkpoint_settings__resume=True, behaviors__Basic__network_settings__hidden_units=32
     )
-    with pytest.raises(UsageError, match="does not fit the configured network"):
+    with pytest.raises(UsageError, match="does not fit the configured"):
         train(config, EnvRecipe("scene", "Basic"))
 
 

@@ -93,8 +93,8 @@ class Student:
         """Go on from what `arrays` gave."""
         try:
             self.learner.load_state({k: torch.from_numpy(v.copy()) for k, v in below("learner", arrays).items()})
-        except RuntimeError:
-            raise UsageError(f"{self.name}: the saved network does not fit the configured network") from None
+        except (KeyError, RuntimeError):
+            raise UsageError(f"{self.name}: the saved learner does not fit the configured one") from None
         if meter := below("meter", arrays):
             self.meter.load_state(meter)
         for name in {key.split("/")[0] for key in below("rollout", arrays)}:
@@ -165,11 +165,12 @@ def train(
     torch.set_num_threads(1)  # networks this small get slower with more
     recipe = replace(recipe, seed=seed, parameters=dict(recipe.parameters) | Curriculum(config).values)
     dashboard = weights_and_biases(config, folder.path) if to_wandb else nullcontext()
-    with dashboard, open_slots(recipe, config.env_settings, say) as slots, _stop_on_signals() as stop:
+    with folder, dashboard, open_slots(recipe, config.env_settings, say) as slots, _stop_on_signals() as stop:
         school = School(config, recipe, folder, slots, seed, say)
         try:
             rows: Mapping[str, SlotRows] = school.resume() if folder.resumes else slots.reset(seed)
             school.introduce(recipe)
+            folder.settle()
             school.save_resume_point(rows)
             while not school.is_done and not stop.is_set():
                 rows = school.learn(school.step(school.act(rows)))
