@@ -95,6 +95,28 @@ def test_a_step_tells_what_the_slots_tell():
     assert ends > 20
 
 
+def test_info_tells_what_later_branches_allow_after_each_first_choice():
+    world = {"periods": (1,), "moves": False, "births": False, "vanishings": False, "staged": True}
+    rng = np.random.default_rng(0)
+    for agents, vector in ((1, False), (4, True)):
+        env, slots = (
+            touchline.make_gymnasium(ScriptedWorld(agents, **world), vector=vector),
+            Slots(ScriptedWorld(agents, **world)),
+        )
+        _, info = env.reset(seed=5)
+        (row,) = slots.reset(5).values()
+        for _ in range(60):
+            np.testing.assert_array_equal(info["second_mask"], row.second_mask if vector else row.second_mask[0])
+            assert info["second_mask"].dtype == np.int8
+            action = random_slot_actions(slots.behaviors["Walker?team=0"], row, rng)
+            both = {"continuous": action.continuous, "discrete": action.discrete}
+            _, _, terminated, truncated, info = env.step(both if vector else {k: v[0] for k, v in both.items()})
+            row = slots.step({"Walker?team=0": action})["Walker?team=0"]
+            if not vector and (terminated or truncated):
+                assert info["second_mask"].all(), "after an end there is nothing to choose"
+                _, info = env.reset()
+
+
 def test_reset_after_an_end_restarts_nothing_and_in_mid_episode_restarts_the_world():
     ledger = Ledger(OneAgent())
     env = touchline.make_gymnasium(ledger)

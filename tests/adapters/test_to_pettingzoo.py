@@ -136,6 +136,19 @@ def test_no_forbidden_action_is_possible(mode, steps):
         observations, *_ = env.step(_sampled(env, observations))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_infos_tell_what_later_branches_allow_after_each_first_choice(mode):
+    env = touchline.make_pettingzoo(
+        ScriptedWorld(moves=False, births=False, vanishings=False, staged=True), mode=mode, lives_per_slot=99
+    )
+    observations, infos = env.reset(seed=0)
+    for _ in range(60):
+        second = env._groups.rows["Walker"].second_mask
+        for name in env.agents:
+            np.testing.assert_array_equal(infos[name]["second_mask"], second[int(name.split("_")[1])])
+        observations, _, _, _, infos = env.step(_sampled(env, observations))
+
+
 @pytest.mark.parametrize("mode", ["respawn", "slots"])
 def test_rewards_are_conserved_and_nothing_is_restarted(mode):
     ledger = Ledger(_steady())

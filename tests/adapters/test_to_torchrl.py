@@ -359,13 +359,34 @@ def test_no_forbidden_action_is_possible(steps):
 
 
 class _Strict(ScriptedWorld):
-    def __init__(self):
-        super().__init__(moves=False, births=False, vanishings=False)
+    def __init__(self, **options):
+        super().__init__(moves=False, births=False, vanishings=False, **options)
 
     def set_actions(self, behavior, actions):
         super().set_actions(behavior, actions)
-        for branch, forbidden in enumerate(self.steps(behavior)[0].action_mask):
-            assert not forbidden[np.arange(len(actions)), actions.discrete[:, branch]].any()
+        steps, rows, start = self.steps(behavior)[0], np.arange(len(actions)), 0
+        for branch, forbidden in enumerate(steps.action_mask):
+            chosen = actions.discrete[:, branch]
+            assert not forbidden[rows, chosen].any()
+            if branch and steps.second_mask is not None:
+                assert not steps.second_mask[rows, actions.discrete[:, 0], start + chosen].any()
+                start += forbidden.shape[1]
+
+
+@pytest.mark.parametrize("layout", ["batch", "groups"])
+def test_staged_actions_come_with_what_each_first_choice_allows(layout):
+    env = touchline.make_torchrl(_Strict(branches=(4, 3, 2), staged=True), layout=layout)
+    check_env_specs(env, break_when_any_done="both")
+    batch = env.rollout(300, RandomPolicy(env), break_when_any_done=False)
+    env.rollout(100, break_when_any_done=False)
+    (rows,) = _groups(batch).values()
+    second, after = rows["second_mask"], rows["next", "second_mask"]
+    assert second.shape == (6, 300, 4, 5)
+    assert not second[rows["mask"]].all()
+    ended = rows["next", "done"].squeeze(-1)
+    assert after[ended].all(), "nothing to choose after an end"
+    goes_on = ~ended[:, :-1]
+    assert torch.equal(after[:, :-1][goes_on], second[:, 1:][goes_on])
 
 
 @pytest.mark.parametrize("scene", SCENE_PARAMS)
@@ -420,7 +441,7 @@ def test_rows_fill_a_replay_buffer_without_replacement():
 def test_what_the_batch_layout_cannot_express_is_refused_with_the_one_that_can():
     with pytest.raises(UsageError, match="shows one group, this world has Walker, Jumper; take layout='groups'"):
         touchline.make_torchrl(full_world(), layout="batch")
-    with pytest.raises(UsageError, match="layout: expected 'auto', 'batch' or 'groups', got 'slots'"):
+    with pytest.raises(UsageError, match="layout: expected 'auto', 'batch', 'groups' or 'teams', got 'slots'"):
         touchline.make_torchrl("3DBall", layout="slots")
 
 

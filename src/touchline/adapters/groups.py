@@ -197,6 +197,7 @@ def _stacked(rows: list[SlotRows], parts: list[Part]) -> SlotRows:
 
     (first, *_), join = rows, np.concatenate
     masks = [r.action_mask for r in rows if r.action_mask is not None]
+    seconds = [r.second_mask for r in rows if r.second_mask is not None]
     ended = any(len(r.final_slot) for r in rows)
     return SlotRows(
         obs=tuple(join(o) for o in zip(*(r.obs for r in rows), strict=True)),
@@ -215,4 +216,5 @@ def _stacked(rows: list[SlotRows], parts: list[Part]) -> SlotRows:
         if ended
         else first.final_slot,
         final_obs=tuple(join(o) for o in zip(*(r.final_obs for r in rows), strict=True)) if ended else first.final_obs,
+        second_mask=join(seconds) if seconds else None,
     )

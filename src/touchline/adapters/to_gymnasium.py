@@ -51,7 +51,8 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
     """A world with one behavior and one agent.
 
     `info`: `step`, the raw decision or terminal step with ML-Agents' names; `group_reward`; `action_mask`, one
-    flat int8 array, 1 = allowed, which `action_space.sample` takes; after an end there is nothing to choose.
+    flat int8 array, 1 = allowed, which `action_space.sample` takes; after an end there is nothing to choose. For
+    staged actions also `second_mask`, int8 [first branch, choices of the later ones].
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": FRAMES_PER_SECOND}
@@ -142,8 +143,10 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
             ends = np.cumsum(self._layout.spec.action_spec.discrete_branches)[:-1]
             step["action_mask"] = np.split(~row.action_mask[0], ends)
         if row.action_mask is not None:
-            allowed = np.ones_like(row.action_mask) if ended else row.action_mask
+            allowed = row.action_mask | ended
             info["action_mask"] = self._layout.mask(allowed)[0].astype(np.int8)
+        if row.second_mask is not None:
+            info["second_mask"] = (row.second_mask[0] | ended).astype(np.int8)
         return info
 
 
@@ -151,8 +154,9 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
     """The agents of one behavior as sub-environments that reset in the same step.
 
     `info`: `final_obs` and `final_info` with `_final_obs` and `_final_info` where lives ended; `agent_id`,
-    `group_id`, `group_reward`; `action_mask` int8 [N, choices], 1 = allowed; `mask` bool [N]: this row acts
-    now. With `allow_idle` rows may be empty or wait, and their actions are ignored; without it that is an error.
+    `group_id`, `group_reward`; `action_mask` int8 [N, choices], 1 = allowed; for staged actions `second_mask`
+    int8 [N, first branch, choices of the later ones]; `mask` bool [N]: this row acts now. With `allow_idle` rows
+    may be empty or wait, and their actions are ignored; without it that is an error.
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -256,6 +260,8 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         }
         if row.action_mask is not None:
             info["action_mask"] = self._layout.mask(row.action_mask).astype(np.int8)
+        if row.second_mask is not None:
+            info["second_mask"] = row.second_mask.astype(np.int8)
         return info | {f"_{key}": everybody for key in info}
 
     def _add_ends(self, info: dict[str, Any], row: SlotRows) -> None:

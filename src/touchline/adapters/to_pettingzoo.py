@@ -24,8 +24,9 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils import parallel_to_aec
 
 from touchline.adapters.groups import GroupBy, Groups, Worlds, open_world
-from touchline.adapters.layout import Layout, first_allowed
+from touchline.adapters.layout import Layout
 from touchline.adapters.spaces import action_space, mask_space, observation_space, read_actions
+from touchline.envs.actions import first_allowed
 from touchline.envs.env import EnvRecipe
 from touchline.envs.slots import SlotRows
 from touchline.errors import RunError, UsageError
@@ -53,8 +54,8 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
 
     Where there are branches an observation is a dict of `observation` and `action_mask` (flat int8, 1 =
     allowed, what `action_space(agent).sample` takes). `infos` hold `group_reward`, `agent_id`, `group_id` and
-    `deciding` (False: this agent waits, its action is ignored); in mode `slots` also `terminated`,
-    `truncated` and `final_observation`.
+    `deciding` (False: this agent waits, its action is ignored); for staged actions `second_mask`, int8 [first branch,
+    choices of the later ones]; in mode `slots` also `terminated`, `truncated` and `final_observation`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -211,10 +212,9 @@ class _Cast:
     def actions(self, actions: dict[str, Any], row: SlotRows) -> ActionTuple:
         """All slots' actions: what was sent for those who decide, nothing for those without a name."""
         layout, size = self.layout, len(self._label)
-        branches = layout.spec.action_spec.discrete_branches
-        idle = (
-            first_allowed(row.action_mask, branches) if row.action_mask is not None else np.zeros((size, 0), np.int32)
-        )
+        idle = np.zeros((size, 0), np.int32)
+        if row.action_mask is not None:
+            idle = first_allowed(layout.spec.action_spec, row.action_mask, row.second_mask)
         continuous = np.zeros((size, layout.continuous_size), np.float32)
         asked = np.flatnonzero(self._named & row.deciding)
         if len(asked):
@@ -328,6 +328,9 @@ class _Cast:
                 strict=True,
             )
         ]
+        if row.second_mask is not None:
+            for info, second in zip(infos, row.second_mask[slots].astype(np.int8), strict=True):
+                info["second_mask"] = second
         if self._mode == "slots":
             last = [view.copy() for view in views]
             if not fresh:
