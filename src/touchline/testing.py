@@ -340,7 +340,7 @@ class ScriptedWorld:
         second = [self._rng.random((len(decisions), first, b)) < 0.5 for b in later]
         for mask in second:
             mask[:, np.arange(first), np.arange(first) % mask.shape[-1]] = False
-        masks: list[NDArray[np.bool_]] = [mask.all(axis=1) for mask in second]
+        masks: list[NDArray[np.bool_]] = [np.asarray(mask.all(axis=1)) for mask in second]
         masks.insert(0, (decisions.action_mask or ())[0])
         return replace(decisions, action_mask=masks, second_mask=np.concatenate(second, axis=-1))
 
