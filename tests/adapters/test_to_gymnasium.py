@@ -269,6 +269,8 @@ def test_what_the_view_cannot_express_is_refused_with_the_view_that_can():
             touchline.make_gymnasium(ScriptedWorld(), vector=vector)
     with pytest.raises(UsageError, match="begin new episodes by themselves"):
         touchline.make_gymnasium("3DBall", num_envs=2, autoreset_mode=AutoresetMode.NEXT_STEP)
+    with pytest.raises(UsageError, match="seed: expected one number for the whole world"):
+        touchline.make_gymnasium("3DBall", num_envs=2).reset(seed=[1, 2])
     with pytest.raises(UsageError, match="expected None or 'rgb_array', got 'human'"):
         touchline.make_gymnasium("3DBall", render_mode="human")
 
@@ -279,6 +281,7 @@ def test_what_the_view_cannot_express_is_refused_with_the_view_that_can():
         (np.zeros((3, 2)), r"continuous action: expected floats of shape \(4, 2\), got float64 of shape \(3, 2\)"),
         (np.zeros((4, 2), complex), "expected floats"),
         ({"continuous": np.zeros((4, 2))}, "expected floats"),
+        (None, r"continuous action: expected floats of shape \(4, 2\), got object of shape \(\)"),
     ],
 )
 def test_actions_of_the_wrong_form_are_named(action, message):
@@ -293,7 +296,7 @@ def test_wrong_keys_dtypes_and_masked_actions_are_named():
     with pytest.raises(UsageError, match="call reset"):
         env.step(env.action_space.sample())
     env.reset()
-    with pytest.raises(UsageError, match=r"expected a dict with 'continuous' and 'discrete' .*, got keys \['move'\]"):
+    with pytest.raises(UsageError, match=r"dict with 'continuous' .* and 'discrete' .*, got keys \['move'\]"):
         env.step({"move": np.zeros(1)})
     with pytest.raises(UsageError, match=r"discrete action: expected integers of shape \(1, 2\), got float"):
         env.step({"continuous": np.zeros(1, np.float32), "discrete": np.zeros(2)})

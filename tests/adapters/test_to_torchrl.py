@@ -468,6 +468,7 @@ def test_what_the_batch_layout_cannot_express_is_refused_with_the_one_that_can()
         (None, r"3DBall: expected a key 'action', got none"),
         (torch.zeros(3, 3), r"expected floats of shape \(3, 2\) on cpu, got torch.float32 of shape \(3, 3\) on cpu"),
         (torch.zeros(3, 2, dtype=torch.int64), r"expected floats of shape \(3, 2\) on cpu, got torch.int64"),
+        (torch.zeros(3, 2, dtype=torch.bfloat16), r"expected floats of shape \(3, 2\) on cpu, got torch.bfloat16"),
         (torch.zeros(3, 2, device="meta"), "on cpu, got torch.float32 of shape .* on meta"),
         (TensorDict({"continuous": torch.zeros(3, 2)}, [3]), r"expected a tensor, got the keys \['continuous'\]"),
     ],
@@ -479,6 +480,15 @@ def test_actions_of_the_wrong_form_are_named(action, message):
         td["3DBall"]["action"] = action
     with pytest.raises(UsageError, match=message):
         env._step(td)
+
+
+def test_a_batch_without_its_groups_name_is_refused_with_the_names():
+    groups = _make("full").rollout(3, break_when_any_done=False)
+    for wrong in (None, "Runner"):
+        with pytest.raises(UsageError, match=f"group: expected 'Walker' or 'Jumper', got {wrong!r}"):
+            one_row_per_action(groups, wrong)
+    with pytest.raises(UsageError, match="group: expected None, got 'Walker'"):
+        one_row_per_action(_make("even", "batch").rollout(3, break_when_any_done=False), "Walker")
 
 
 def test_parts_of_an_action_that_are_missing_are_named():

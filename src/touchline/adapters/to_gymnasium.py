@@ -108,7 +108,7 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
             if isinstance(action, dict)
             else np.asarray(action)[None]
         )
-        row = self._groups.step({self._group: read_actions(self._layout, batched, 1, self.action_space)})[self._group]
+        row = self._groups.step({self._group: read_actions(self._layout, batched, 1)})[self._group]
         terminated, truncated = bool(row.terminated[0]), bool(row.truncated[0])
         self._between_episodes = terminated or truncated
         obs = row.final_obs if self._between_episodes else row.obs
@@ -211,9 +211,9 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:  # noqa: ARG002
         """Restart the world; after a step in which every agent ended, that has happened already."""
-        super().reset(seed=seed)
         if isinstance(seed, list | tuple):
             raise UsageError("seed: expected one number for the whole world, got one for each sub-environment")
+        super().reset(seed=seed)
         if seed is not None or not self._all_ended:  # other libraries reset when everything is done
             self._groups.reset(seed)
         self._ready, self._all_ended = True, False
@@ -226,9 +226,7 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         if not self._ready:
             raise UsageError("call reset() before step()")
-        row = self._groups.step({self._group: read_actions(self._layout, actions, self.num_envs, self.action_space)})[
-            self._group
-        ]
+        row = self._groups.step({self._group: read_actions(self._layout, actions, self.num_envs)})[self._group]
         self._refuse_idle(row)
         info = self._info(row)
         if len(row.final_slot):

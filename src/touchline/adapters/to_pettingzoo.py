@@ -83,6 +83,9 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
     ) -> None:
         if mode not in get_args(Mode):
             raise UsageError(f"mode: expected one of {', '.join(get_args(Mode))}, got {mode!r}")
+        for option, value in (("horizon", horizon), ("lives_per_slot", lives_per_slot)):
+            if value is not None and value < 1:
+                raise UsageError(f"{option}: expected 1 or more, got {value}")
         if render_mode not in (None, "rgb_array"):
             raise UsageError(f"render_mode: expected None or 'rgb_array', got {render_mode!r}")
         self.render_mode = render_mode
@@ -90,7 +93,8 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
         self._groups = Groups(worlds, group_by=group_by, spare_slots=spare_slots)
         self._reset_world = reset_world
         self._horizon = horizon
-        self._age = 0
+        self._age: int | None = None
+        """Steps since the last reset."""
         self._casts = [
             _Cast(
                 group,
@@ -135,8 +139,12 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
         return observations, infos
 
     def step(self, actions: dict[str, Any]) -> Dicts:
+        if self._age is None:
+            raise UsageError("call reset() before step()")
         if not self.agents:
             return {}, {}, {}, {}, {}
+        if not isinstance(actions, dict):
+            raise UsageError(f"actions: expected a dict agent -> action, got {type(actions).__name__}")
         strangers = actions.keys() - self._cast_of.keys()
         if strangers:
             raise UsageError(
@@ -292,7 +300,7 @@ class _Cast:
                 batched: Any = {key: np.stack([action[key] for action in sent]) for key in self.action_space}
             else:
                 batched = np.stack(sent)
-            return read_actions(self.layout, batched, len(sent), self.action_space)
+            return read_actions(self.layout, batched, len(sent))
         except (UsageError, ValueError, TypeError, KeyError, IndexError) as error:
             for name, action in zip(names, sent, strict=True):
                 if not self.action_space.contains(action):

@@ -82,14 +82,14 @@ class TouchlineTorchRLEnv(EnvBase):
     ) -> None:
         if layout not in ("auto", BATCH, GROUPS, TEAMS):
             raise UsageError(f"layout: expected 'auto', 'batch', 'groups' or 'teams', got {layout!r}")
-        seed = recipe.get("seed")
+        seed, device = recipe.get("seed"), torch.device(device)
         worlds = open_world(env, **recipe) if isinstance(env, str | EnvRecipe) else env
         self._groups = Groups(worlds, group_by=group_by, spare_slots=spare_slots)
         try:
             if layout == BATCH and len(self._groups.specs) > 1:
                 raise UsageError(
                     f"layout 'batch' shows one group, this world has {', '.join(self._groups.specs)}; take "
-                    "layout='groups', or group_by='base' to merge teams"
+                    "layout='groups', or group_by='base' where these are teams of one behavior"
                 )
             self.layout = layout if layout != "auto" else GROUPS if len(self._groups.specs) > 1 else BATCH
             self._tables = {
@@ -98,20 +98,19 @@ class TouchlineTorchRLEnv(EnvBase):
                     Layout(
                         spec, join_vectors=join_vectors, flatten_branches=flatten_branches, uint8_images=uint8_images
                     ),
-                    self._groups.sizes[group],
-                    torch.device(device),
-                    _teams(group, self._groups.rows[group]) if self.layout == TEAMS else None,
+                    self._groups.rows[group],
+                    device,
+                    in_teams=self.layout == TEAMS,
                 )
                 for group, spec in self._groups.specs.items()
             }
-            size = self._common_batch_size()
+            super().__init__(device=device, batch_size=self._common_batch_size())
+            self._set_specs()
         except BaseException:
             self._groups.close()
             raise
-        super().__init__(device=torch.device(device), batch_size=size)
         self._next_seed: int | None = seed
         self.group_map = {group: table.slot_names for group, table in self._tables.items()}
-        self._set_specs()
         self._play_randomly = RandomPolicy(self)
 
     @property
@@ -230,6 +229,9 @@ def one_row_per_action(batch: TensorDictBase, group: str | None = None) -> Tenso
 
     `batch` comes from a rollout or a collector: [..., n, T] in layout `batch`, [..., T] with a `group`.
     """
+    groups = [key for key, entry in batch.items() if key != "next" and "mask" in _entries(entry)]
+    if (group is None and groups) or (group is not None and group not in groups):
+        raise UsageError(f"group: expected {' or '.join(map(repr, groups)) or None}, got {group!r}")
     rows = (
         batch if group is None else batch.get(group).copy().set("next", batch.get(("next", group))).transpose(-1, -2)
     )
@@ -259,9 +261,8 @@ def one_row_per_action(batch: TensorDictBase, group: str | None = None) -> Tenso
 class _Table:
     """One group's rows as tensors: what slots act on now, and what came of their last actions."""
 
-    def __init__(
-        self, group: str, layout: Layout, size: int, device: torch.device, teams: NDArray[np.intp] | None
-    ) -> None:
+    def __init__(self, group: str, layout: Layout, rows: SlotRows, device: torch.device, *, in_teams: bool) -> None:
+        size, teams = len(rows), _teams(group, rows) if in_teams else None
         self.layout = layout
         self.shape = torch.Size([size] if teams is None else teams.shape)
         self.slot_names = [f"{group}_{slot}" for slot in range(self.shape[-1])]
@@ -270,7 +271,6 @@ class _Table:
         self._device = device
         self._on_cpu = device.type == "cpu"
         self._teams = teams
-        self._team_ids: NDArray[np.int32] | None = None
         self._tensor = torch.from_numpy if self._on_cpu and teams is None else self._arranged
         self._episodes = 0
         self._nested = len(layout.branches) > 1 or bool(layout.branches and layout.continuous_size)
@@ -281,6 +281,7 @@ class _Table:
             *self._by_branch(layout.branches),
         ]
         self._action_keys = set(self._action_names)
+        self.restart(rows)
 
     def specs(self) -> tuple[Any, Any, Any, Any]:
         """Observation, action, reward and done specs."""
