@@ -196,8 +196,8 @@ class RandomPolicy:
 
     def __init__(self, env: EnvBase) -> None:
         self._parts = [(_as_tuple(key), spec) for key, spec in env.full_action_spec.items(True, True)]
-        self._staged = {key[:-1] for key in map(_as_tuple, env.full_observation_spec.keys(True, True))
-                        if key[-1] == "second_mask"}  # fmt: skip
+        seen = map(_as_tuple, env.full_observation_spec.keys(True, True))
+        self._staged = {key[:-1] for key in seen if key[-1] == "second_mask"}
 
     def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
         start: dict[tuple[str, ...], int] = {}
@@ -330,7 +330,9 @@ class _Table:
     def restart(self, rows: SlotRows) -> None:
         """The world began anew."""
         self._episode = np.full(self._size, -1, np.int64)
-        self._team_ids = None if self._teams is None else rows.group_id
+        self._team_ids = None
+        if self._teams is not None:  # who sits where may differ after a restart
+            self._teams, self._team_ids = _teams(self._group, rows), rows.group_id
         self._take(rows)
 
     def pending(self) -> TensorDict:
