@@ -487,6 +487,7 @@ def fetch(
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for some in every package takes 20 ms
     sys.exit(run(sys.argv[1:]))
 
 
