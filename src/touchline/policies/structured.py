@@ -188,6 +188,8 @@ class OneUnit:
     ) -> None:
         self._order, self._units, self._later, self._second = order, units, later, second
         self._first = functional.log_softmax(first, dim=1)
+        self._asked: tuple[Tensor, list[Tensor]] | None = None
+        """The last choices that were asked about, and the log-probabilities of the chosen units' orders."""
         self._number = torch.zeros(first.shape, dtype=torch.int64).index_put(at, torch.arange(len(units)))
 
     def sample(self, generator: torch.Generator) -> tuple[Tensor, Int[Tensor, "B D"]]:
@@ -197,16 +199,20 @@ class OneUnit:
         return self._drawn(None)
 
     def log_prob(self, continuous: Tensor, discrete: Int[Tensor, "B D"]) -> Float[Tensor, " B"]:  # noqa: ARG002
-        orders = _log_probs(self._logits(discrete[:, 0]), self._later)
         first = self._first.gather(1, discrete[:, :1])[:, 0]
-        return first + _log_prob_of_read(orders, discrete[:, 1:])
+        return first + _log_prob_of_read(self._orders(discrete), discrete[:, 1:])
 
     def entropy(self, discrete: Int[Tensor, "B D"] | None = None) -> Float[Tensor, ""]:
         """Of the choice of a cell, and of the order of the unit that was chosen: right in the mean over choices."""
         total = _entropy(self._first)
         if discrete is not None:
-            total = total + _entropy_of_read(_log_probs(self._logits(discrete[:, 0]), self._later))
+            total = total + _entropy_of_read(self._orders(discrete))
         return total.mean()
+
+    def _orders(self, discrete: Int[Tensor, "B D"]) -> list[Tensor]:
+        if self._asked is None or self._asked[0] is not discrete:
+            self._asked = discrete, _log_probs(self._logits(discrete[:, 0]), self._later)
+        return self._asked[1]
 
     def _drawn(self, generator: torch.Generator | None) -> tuple[Tensor, Int[Tensor, "B D"]]:
         if self._second is None:
