@@ -107,6 +107,8 @@ class GameRecord:
     ticks: int
     rewards: dict[str, float]
     """The engine's reward functions, unweighted; the last two are 0 unless they have a weight."""
+    episode_return: float
+    """Their weighted sum."""
     orders: int
     invalid_orders: int
     fault: str = ""
@@ -414,6 +416,7 @@ class MicrortsEnv:
                     steps=int(self._steps[game]),
                     ticks=int(self.games.clock[game]),
                     rewards=dict(zip(REWARDS, self._raw[row].tolist(), strict=True)),
+                    episode_return=float(self._raw[row] @ self.weights),
                     orders=int(self._given[0, row]),
                     invalid_orders=int(self._given[1, row]),
                     fault=fault,
