@@ -279,7 +279,7 @@ def evaluate(
 
         recipe = _recipe(env, num_areas, seed, parameters)
         table = evaluate_opponents(recipe, policy, opponents.split(","), episodes, seed, deterministic=deterministic)
-        _say(format_table(table))
+        _say(format_table({**table["opponents"], "all": table["total"]}))
         if as_json:
             _give({"scene": env, "policy": ", ".join(policy), **table})
         return
@@ -288,6 +288,7 @@ def evaluate(
     from touchline.policies.policy import load_policies
     from touchline.specs import team_of
     from touchline.training.evaluation import evaluate as run
+    from touchline.training.opponents import figures_by_opponent
 
     with make(_recorded(_recipe(env, num_areas, seed, parameters), record_wire)) as world:
         slots = Slots(world)
@@ -304,7 +305,8 @@ def evaluate(
             others = {name: spec for name, spec in behaviors.items() if name not in own}
             policies |= load_policies([versus], others, deterministic=deterministic, seed=seed + 1000)
         figures = run(slots, policies, episodes, seed, evaluated=list(own))
-    figures = {"scene": env, "policy": ", ".join(policy), **figures}
+        games = figures_by_opponent(world, episodes)
+    figures = {"scene": env, "policy": ", ".join(policy), **figures, **games}
     if as_json:
         _give(figures)
     else:
@@ -319,6 +321,10 @@ def _tell_figures(figures: dict[str, Any]) -> None:
         if f["games"]:
             games = ", ".join(f"{key} {value:g}" for key, value in f["games"].items())
             _say(f"  group return {f['mean_group_return']:.3f}; games: {games}")
+    if "opponents" in figures:
+        from touchline.training.opponents import format_table
+
+        _say(format_table(figures["opponents"]))
 
 
 @app.command()

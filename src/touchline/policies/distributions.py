@@ -16,7 +16,7 @@ from torch import Tensor
 
 CONTINUOUS_LIMIT = 3.0
 """Raw actions are clipped to ±3 and divided by 3. Source: ML-Agents 1.1.0, and its exported models."""
-_FORBIDDEN = -1e8  # as good as impossible, and finite, so that gradients stay numbers
+FORBIDDEN = -1e8  # as good as impossible, and finite, so that gradients stay numbers
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -83,7 +83,7 @@ class ActionDistribution:
 def masked_log_probs(logits: Float[Tensor, "B N"], allowed: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N"]:
     """Log-probabilities of one branch; a choice that is not allowed has probability 0."""
     if allowed is not None:
-        logits = logits.masked_fill(~allowed, _FORBIDDEN)
+        logits = logits.masked_fill(~allowed, FORBIDDEN)
     return torch.log_softmax(logits, dim=1)
 
 

@@ -303,10 +303,11 @@ class PPO:
 
     def _judge(self, e: Experience, obs: Obs) -> _Judgement:
         network, shape = self.network, e.valid.shape
-        value = network.value(_flat(obs)).view(-1, shape[1])
+        acted, value = network(_flat(tuple(part[:-1] for part in obs)), _flat_mask(e))
+        last_value = network.value(tuple(part[-1] for part in obs))
         final_value = network.value(network.normalized(_tensors(e.final_obs)))
-        acted = network.distribution(_flat(tuple(part[:-1] for part in obs)), _flat_mask(e))
-        return value.numpy(), final_value.numpy(), _log_prob(acted, e)
+        values = torch.cat([value, last_value]).view(-1, shape[1])
+        return values.numpy(), final_value.numpy(), _log_prob(acted, e)
 
     def _judge_remembering(self, e: Experience, obs: Obs) -> _Judgement:
         """Likewise from what each slot remembered; an end is judged with what was remembered after the last action."""

@@ -78,9 +78,11 @@ class Student:
         results = sum(rollout.num_results for rollout in self.rollouts.values())
         return not self.is_done and results >= self.config.hyperparameters.buffer_size
 
-    def arrays(self) -> Arrays:
-        """Weights, optimiser, random state, and what was lived through since the last update."""
+    def arrays(self, *, with_experience: bool) -> Arrays:
+        """Weights, optimiser, random state, and if asked for what was lived through since the last update."""
         arrays: Arrays = prefixed("learner", {k: v.numpy() for k, v in self.learner.state().items()})
+        if not with_experience:
+            return arrays
         arrays |= prefixed("meter", self.meter.state())
         for name, rollout in self.rollouts.items():
             arrays |= prefixed(f"rollout/{name}/rows", pack(rollout.rows))
@@ -232,7 +234,7 @@ class School:
         for name, row in rows.items():
             arrays |= prefixed(f"rows/{name}", pack([row]))
         for name, student in self._students.items():
-            arrays |= prefixed(f"student/{name}", student.arrays())
+            arrays |= prefixed(f"student/{name}", student.arrays(with_experience=world is not None))
             told["students"][name] = student.told()
         self._folder.save_resume_point(arrays, told)
 
@@ -259,7 +261,7 @@ class School:
             if student.name in told["students"]:
                 own = below(f"student/{student.name}", arrays)
                 student.tell(told["students"][student.name])
-                student.load(own if world else prefixed("learner", below("learner", own)))
+                student.load(own)
         self._start_trace()
         return rows
 
