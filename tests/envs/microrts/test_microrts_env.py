@@ -320,6 +320,25 @@ def test_all_reward_functions_of_the_engine_can_be_paid(engine):
 # Defects of the engine and of the old wrapper, mended
 
 
+@pytest.mark.parametrize("form", ["unit", "grid"])  # askers come in the engine's order of cells
+def test_on_a_turned_board_both_seats_play_the_same_game(engine, form):
+    rng = np.random.default_rng(0)
+    with open_env(engine, "basesWorkers8x8", 2, form=form, opponent="passive", turned=True, seat="both") as env:
+        env.reset(0)
+        assert env.games.player.tolist() == [0, 1]
+        for _ in range(150):
+            steps, _ = env.steps(US)
+            assert (steps.obs[0][0] == steps.obs[0][1]).all()
+            assert steps.reward[0] == steps.reward[1]
+            orders = allowed_actions(env.behaviors[US].action_spec, steps, rng).discrete
+            if form == "grid":  # two orders for one cell or sum are settled by their place in the engine's list
+                orders.reshape(2, 64, -1)[:, np.arange(64) % 4 != rng.integers(4)] = 0
+            orders[1] = orders[0]
+            env.set_actions(US, ActionTuple(discrete=orders))
+            env.step()
+            assert (env._given[:, 0] == env._given[:, 1]).all()  # orders and invalid ones
+
+
 def test_d1_naming_a_unit_twice_pays_once_except_with_compat(engine):
     harvest = np.array([[17, 2, 0, 3, 0, 0, 0, 0]], np.int32)
     earned = {}
