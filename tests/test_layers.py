@@ -8,7 +8,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "touchline"
 LAYERS = [
     {"errors"},
-    {"specs", "steps", "parameters"},
+    {"specs", "steps", "parameters", "statistics"},
     {"protocol", "scenes"},
     {"envs"},
     {"adapters", "policies"},

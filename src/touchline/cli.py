@@ -182,6 +182,9 @@ def train(
         bool, typer.Option("--no-graphics-monitor", help="Only the first player has a window.")
     ] = False,
     record_wire: RecordWire = None,
+    wandb: Annotated[
+        bool, typer.Option("--wandb", help="Log to Weights & Biases, too; offline unless WANDB_MODE says otherwise.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Log what is for finding mistakes.")] = False,
     changes: Annotated[
         list[str] | None,
@@ -232,7 +235,7 @@ def train(
         return
     from touchline.training.trainer import train as run
 
-    result = run(settings, recipe, _say, notes)
+    result = run(settings, recipe, _say, notes, to_wandb=wandb)
     for name, figures in result.behaviors.items():
         mean = "none ended" if figures["mean_return"] is None else f"{figures['mean_return']:.3f}"
         _say(f"{name}: {figures['steps']:,} steps; return of the last 100 episodes: {mean}")

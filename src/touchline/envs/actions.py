@@ -24,7 +24,7 @@ def check_actions(
             f"{world}: {behavior}: expected continuous {expected[0]} and discrete {expected[1]} actions "
             f"[agents, actions], got {actions.continuous.shape} and {actions.discrete.shape}"
         )
-    if not np.isfinite(actions.continuous).all():
+    if spec.continuous_size and not np.isfinite(actions.continuous).all():
         row = int(np.flatnonzero(~np.isfinite(actions.continuous).all(axis=1))[0])
         raise NonFiniteError(
             f"{world}: {behavior}: agent {decisions.agent_id[row]} got the action "
@@ -51,9 +51,10 @@ def _check_branches(
 
 def check_ranges(world: str, behavior: str, spec: ActionSpec, actions: ActionTuple, decisions: DecisionSteps) -> None:
     """Raise unless every discrete choice is one that its branch has, masked or not."""
-    outside = (actions.discrete < 0) | (actions.discrete >= np.asarray(spec.discrete_branches))
-    if outside.any():
-        row, branch = np.argwhere(outside)[0]
+    # Read as unsigned numbers, negative ones are too large for every branch.
+    inside = actions.discrete.view(np.uint32) < np.asarray(spec.discrete_branches, np.uint32)
+    if not inside.all():
+        row, branch = np.argwhere(~inside)[0]
         raise ActionError(
             f"{world}: {behavior}: agent {decisions.agent_id[row]}, branch {branch}: expected 0 to "
             f"{spec.discrete_branches[branch] - 1}, got {actions.discrete[row, branch]}"

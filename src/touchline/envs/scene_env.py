@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -16,6 +15,7 @@ from touchline.envs.env import EnvRecipe
 from touchline.errors import NonFiniteError, UsageError
 from touchline.parameters import ParameterValue
 from touchline.scenes import scene_class
+from touchline.scenes.compiled import compiled
 from touchline.scenes.scene import Scene
 from touchline.specs import ActionTuple, BehaviorSpec
 from touchline.steps import DecisionSteps, Exchange, TerminalSteps
@@ -155,7 +155,7 @@ class SceneEnv:
     @contextmanager
     def watched(self, look: Callable[[], None], every: int = 1) -> Iterator[None]:
         """While this lasts, call `look` after every so many physics steps: for films, finer than exchanges."""
-        physics, count = self.scene.step_physics, 0
+        academy, physics, count = self.scene.academy, self.scene.step_physics, 0
 
         def step_and_look() -> None:
             nonlocal count
@@ -164,11 +164,13 @@ class SceneEnv:
             if count % every == 0:
                 look()
 
+        leap, academy.leap = academy.leap, None
         self.scene.step_physics = step_and_look  # type: ignore[method-assign]
         try:
             yield
         finally:
             del self.scene.step_physics
+            academy.leap = leap
 
     def close(self) -> None:
         self.scene.close()
@@ -190,20 +192,26 @@ class SceneEnv:
 
 
 def _refuse_non_finite(scene: str, exchange: Exchange, number: int) -> None:
-    with np.errstate(over="ignore", invalid="ignore"):
-        for behavior, pair in exchange.items():
-            for steps in pair:
-                if not len(steps):
-                    continue
-                for i, array in enumerate((steps.reward, *steps.obs)):
-                    # A sum is finite only if all its parts are, and costs half of looking at each.
-                    if not math.isfinite(np.add.reduce(array, axis=None)) and not np.isfinite(array).all():
-                        row = int(np.argwhere(~np.isfinite(array))[0, 0])
-                        what = f"observation {i - 1}" if i else "reward"
-                        raise NonFiniteError(
-                            f"{scene}: {behavior}: agent {steps.agent_id[row]} sent {what} with a NaN or an "
-                            f"infinity at exchange {number}"
-                        )
+    for behavior, pair in exchange.items():
+        for steps in pair:
+            if not len(steps):
+                continue
+            for i, array in enumerate((steps.reward, *steps.obs)):
+                if not _is_finite(array.reshape(-1)):
+                    row = int(np.argwhere(~np.isfinite(array))[0, 0])
+                    what = f"observation {i - 1}" if i else "reward"
+                    raise NonFiniteError(
+                        f"{scene}: {behavior}: agent {steps.agent_id[row]} sent {what} with a NaN or an "
+                        f"infinity at exchange {number}"
+                    )
+
+
+@compiled
+def _is_finite(values: NDArray[np.float32]) -> bool:
+    not_finite = 0
+    for i in range(len(values)):  # by index and to the end: so it becomes vector instructions
+        not_finite += not abs(values[i]) < np.float32(np.inf)
+    return not_finite == 0
 
 
 def _flattened(exchange: Exchange) -> dict[str, NDArray[Any]]:

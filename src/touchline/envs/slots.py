@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from touchline.envs.env import Env
 from touchline.errors import RunError, UsageError
 from touchline.specs import ActionTuple, BehaviorSpec, DimensionProperty, ObservationSpec
+from touchline.statistics import EnvironmentStats
 from touchline.steps import DecisionSteps, TerminalSteps, flat_mask
 
 MAX_EXCHANGES_WITHOUT_DECISION = 100_000
@@ -120,6 +121,15 @@ class Slots:
         return {name: table.counts for name, table in self._tables.items()}
 
     @property
+    def waited_s(self) -> float | None:
+        """Seconds spent waiting for a Unity player; None where the world is no player."""
+        return getattr(self.env, "waited_s", None)
+
+    def take_statistics(self) -> EnvironmentStats:
+        """What the world told about itself since the last call; most worlds tell nothing."""
+        return self.env.take_statistics() if hasattr(self.env, "take_statistics") else {}
+
+    @property
     def num_living(self) -> int:
         """How many lives are open."""
         return sum(table.num_living for table in self._tables.values())
@@ -206,7 +216,7 @@ class Slots:
             if size is None:
                 size = len(self.env.steps(name)[0]) + self._spare_slots
             limit = "" if self._grow else f"{name}: {size} slots; make the adapter with more spare_slots"
-            self._tables[name] = _Table(spec, size, limit)
+            self._tables[name] = _Table(spec, size, limit, self.env_index)
             self._tables[name].start_rows()
         return self._tables[name]
 
@@ -215,7 +225,7 @@ class Slots:
             table.start_rows()
 
     def _rows(self) -> dict[str, SlotRows]:
-        return {name: table.rows(self.env_index) for name, table in self._tables.items()}
+        return {name: table.rows() for name, table in self._tables.items()}
 
 
 @dataclass
@@ -235,9 +245,9 @@ class _Row:
 
     @staticmethod
     def empty(num_slots: int) -> _Row:
-        flags = np.zeros((4, num_slots), np.bool_)
-        rewards = np.zeros((2, num_slots), np.float32)
-        nobody = np.full((2, num_slots), -1, np.int32)
+        flags, rewards = np.zeros((4, num_slots), np.bool_), np.zeros((2, num_slots), np.float32)
+        nobody = np.empty((2, num_slots), np.int32)
+        nobody.fill(-1)
         return _Row(*flags, *rewards, *nobody)
 
     def widened(self, extra: int) -> _Row:
@@ -253,7 +263,7 @@ class _Row:
 class _Table:
     """The slots of one behavior."""
 
-    def __init__(self, spec: BehaviorSpec, size: int, limit: str) -> None:
+    def __init__(self, spec: BehaviorSpec, size: int, limit: str, env_index: int) -> None:
         self._channels_last = [_is_channels_last(o) for o in spec.observation_specs]
         sensors = [_channels_first(o) for o in spec.observation_specs]
         self.spec = replace(spec, observation_specs=tuple(sensors))
@@ -261,6 +271,7 @@ class _Table:
         self.asking: NDArray[np.intp] = np.zeros(0, np.intp)
         """Slots that need an action, in the order in which the world asked."""
         self._limit = limit
+        self._env_index = env_index
         self._id = np.full(size, -1, np.int64)
         self._group = np.full(size, -1, np.int32)
         self._living = np.zeros(size, np.bool_)
@@ -271,6 +282,13 @@ class _Table:
         self._mask = np.ones((size, branches), np.bool_) if branches else None
         staged = spec.action_spec.second_mask_shape
         self._second_mask = np.ones((size, *staged), np.bool_) if staged else None
+        self._everyone: NDArray[np.intp]
+        """All slots in order; `asking` is this very array when all of them decide in this order."""
+        self._deciders: bytes
+        """Ids and groups of the last to decide, as long as their lives go on: mostly the same decide next."""
+        self._deciders_slots: NDArray[np.intp]
+        self._present: tuple[NDArray[Any], ...] | None
+        """Agent, group and world of every slot, for rows in which no life ends."""
         self._index()
 
     @property
@@ -331,7 +349,9 @@ class _Table:
         """The actions [N, ...] of the asking slots, in the world's order."""
         if len(actions) != len(self._id):
             raise UsageError(f"{name}: expected actions for {len(self._id)} slots, got {len(actions)}")
-        chosen = ActionTuple(actions.continuous[self.asking], actions.discrete[self.asking])
+        chosen = actions
+        if self.asking is not self._everyone:
+            chosen = ActionTuple(actions.continuous[self.asking], actions.discrete[self.asking])
         self.asking = self.asking[:0]
         return chosen
 
@@ -352,20 +372,29 @@ class _Table:
 
     def decide(self, steps: DecisionSteps) -> NDArray[np.int32]:
         """Agents that need an action; returns the ids whose lives begin here."""
-        slots = self._find(steps.agent_id)
-        goes_on = self._lives_in(slots)
         beginning = steps.agent_id[:0]
-        if goes_on.all():
-            self._close(slots, steps.reward, steps.group_reward)
+        who = steps.agent_id.tobytes() + steps.group_id.tobytes()
+        if who == self._deciders:
+            slots = self._deciders_slots
+            self._close(self._where(slots), steps.reward, steps.group_reward)
         else:
-            begins = ~goes_on
-            beginning = steps.agent_id[begins]
-            self._close(slots[goes_on], steps.reward[goes_on], steps.group_reward[goes_on])
-            self._unattributed(steps.reward[begins], steps.group_reward[begins])
-            slots = self._place(steps.agent_id, slots)
-            self._living[slots] = True
-            self._row.begins[slots[begins]] = True
-        self._group[slots] = steps.group_id
+            slots = self._find(steps.agent_id)
+            goes_on = self._lives_in(slots)
+            if goes_on.all():
+                self._close(slots, steps.reward, steps.group_reward)
+            else:
+                begins = ~goes_on
+                beginning = steps.agent_id[begins]
+                self._close(slots[goes_on], steps.reward[goes_on], steps.group_reward[goes_on])
+                self._unattributed(steps.reward[begins], steps.group_reward[begins])
+                slots = self._place(steps.agent_id, slots)
+                self._living[slots] = True
+                self._row.begins[slots[begins]] = True
+            self._group[slots] = steps.group_id
+            if len(slots) == len(self._id) and bool((slots[:-1] < slots[1:]).all()):
+                slots = self._everyone
+            self._changed()
+            self._deciders, self._deciders_slots = who, slots
         self._show(slots, steps)
         self.asking = slots
         return beginning
@@ -381,13 +410,19 @@ class _Table:
             self._row.truncated[slots] = True
             self._rest(slots, [o[slots] for o in self._obs], now)
 
-    def rows(self, env_index: int) -> SlotRows:
+    def rows(self) -> SlotRows:
         self._blank_now()
-        row, size = self._row, len(self._id)
-        deciding = np.zeros(size, np.bool_)
-        deciding[self.asking] = True
-        present = self._living | row.closed
-        final = row.final_slot
+        row, final = self._row, self._row.final_slot
+        deciding = np.zeros(len(self._id), np.bool_)
+        deciding[self._where(self.asking)] = True
+        if final or self._present is None:
+            living = self._living
+            agent_id = np.where(living, self._id, row.ended_id).astype(np.int32)
+            group_id = np.where(living, self._group, row.ended_group)
+            env_index = np.where(living | row.closed, self._env_index, -1).astype(np.int32)
+            self._present = None if final else (agent_id, group_id, env_index)
+        if self._present is not None:
+            agent_id, group_id, env_index = (array.copy() for array in self._present)
         final_obs = zip(*row.final_obs, strict=True) if final else ([o[:0]] for o in self._obs)
         return SlotRows(
             obs=tuple(self._obs),
@@ -399,13 +434,21 @@ class _Table:
             truncated=row.truncated,
             reward=row.reward,
             group_reward=row.group_reward,
-            agent_id=np.where(self._living, self._id, row.ended_id).astype(np.int32),
-            group_id=np.where(self._living, self._group, row.ended_group),
-            env_index=np.where(present, env_index, -1).astype(np.int32),
+            agent_id=agent_id,
+            group_id=group_id,
+            env_index=env_index,
             final_slot=np.concatenate(final).astype(np.int32) if final else np.zeros(0, np.int32),
             final_obs=tuple(np.concatenate(parts) for parts in final_obs),
             second_mask=None if self._second_mask is None else self._second_mask.copy(),
         )
+
+    def _changed(self) -> None:
+        """A life began, ended or got another slot: what was known of those who decide holds no longer."""
+        self._deciders, self._present = b"", None
+
+    def _where(self, slots: NDArray[np.intp]) -> Any:
+        """An index for these slots, quicker where they are all."""
+        return slice(None) if slots is self._everyone else slots
 
     def _close(self, slots: NDArray[np.intp], reward: NDArray[np.float32], group: NDArray[np.float32]) -> None:
         self._row.closed[slots] = True
@@ -421,6 +464,7 @@ class _Table:
         self._row.ended_group[slots] = self._group[slots]
         self._living[slots] = False
         self._blank(slots)
+        self._changed()
 
     def _unattributed(self, reward: NDArray[np.float32], group_reward: NDArray[np.float32]) -> None:
         self.counts.unattributed_reward += float(reward.sum(dtype=np.float64))
@@ -467,7 +511,7 @@ class _Table:
     def _show(self, slots: NDArray[np.intp], steps: DecisionSteps) -> None:
         """Put what these agents see into their rows."""
         seen = self._seen(steps.obs)
-        if len(slots) == len(self._id) and bool((slots[:-1] < slots[1:]).all()):  # everybody, in order: no copy
+        if slots is self._everyone:  # no copy
             self._obs, self._obs_is_shared, self._to_blank = seen, True, []
         else:
             self._blank_now()
@@ -476,9 +520,9 @@ class _Table:
                 mine[slots] = theirs
         if self._mask is not None:
             masks = steps.action_mask
-            self._mask[slots] = ~flat_mask(masks) if masks else True
+            self._mask[self._where(slots)] = ~flat_mask(masks) if masks else True
         if self._second_mask is not None:
-            self._second_mask[slots] = True if steps.second_mask is None else ~steps.second_mask
+            self._second_mask[self._where(slots)] = True if steps.second_mask is None else ~steps.second_mask
 
     def _blank(self, slots: NDArray[np.intp]) -> None:
         self._to_blank.append(slots)
@@ -518,10 +562,12 @@ class _Table:
         return known
 
     def _index(self) -> None:
+        self._everyone = np.arange(len(self._id))
         taken = np.flatnonzero(self._id >= 0)
         order = np.argsort(self._id[taken], kind="stable")
         self._slot_of_sorted = taken[order]
         self._sorted_ids = self._id[self._slot_of_sorted]
+        self._changed()
 
 
 def _is_channels_last(spec: ObservationSpec) -> bool:

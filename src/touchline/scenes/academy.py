@@ -4,6 +4,8 @@ One Academy step is one physics step. The order within it (`docs/scenes.md`, "Th
 
     fixed update → decisions are due? → exchange, if anybody decides or has ended → act → overdue? → physics
 
+Between decisions nobody looks. A scene may make several such rounds in one compiled call: `Academy.leap`.
+
 Agents are addressed by their index a * G + g in every array seen flat. There is no object per agent: ids,
 behaviors, groups, rewards and stored actions are arrays [A, G].
 
@@ -12,12 +14,13 @@ Source: ML-Agents 3.0.0, `Academy.cs` and `Agent.cs`, as observed in running sce
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.scenes.compiled import compiled
 from touchline.specs import ActionTuple, BehaviorSpec
 from touchline.steps import DecisionSteps, Exchange, TerminalSteps
 
@@ -61,6 +64,11 @@ class Academy:
     ) -> None:
         self.behaviors = dict(behaviors)
         self.names = list(behaviors)
+        self.leap: Callable[[int], bool] | None = None
+        """A scene's shortcut, if it has one: make up to so many rounds of act, physics and fixed update, the last
+        fixed update left out, and stop after a round in whose physics something happened. What came of it must be
+        what the hooks one by one would have made. `let_pass` comes before dealing with what happened. False: the
+        very next round needs the hooks, and nothing was done."""
         self.decision_period = decision_period
         self.max_step = max_step
         shape = (num_areas, agents_per_area)
@@ -82,7 +90,11 @@ class Academy:
         self._due: dict[str, Agents] = {}
         self._ended: dict[str, list[TerminalSteps]] = {name: [] for name in behaviors}
         self._counters = np.zeros(2, np.int64)
+        self._nobody_decides = {name: DecisionSteps.empty(spec) for name, spec in behaviors.items()}
+        self._nobody_ended = {name: TerminalSteps.empty(spec) for name, spec in behaviors.items()}
         self._everyone = np.arange(num_areas * agents_per_area)
+        self._everyone_split: tuple[bytes, list[tuple[str, Agents]]] = b"", []
+        """All agents by behavior, for the contents of `behavior` that it was told from."""
         self.restart()
 
     @property
@@ -116,9 +128,9 @@ class Academy:
         agents = self._due[behavior]
         spec = self.behaviors[behavior].action_spec
         if spec.continuous_size:
-            self._flat_actions(self.continuous)[agents, : spec.continuous_size] = actions.continuous
+            self._flat_actions(self.continuous)[:, : spec.continuous_size][agents] = actions.continuous
         if spec.discrete_size:
-            self._flat_actions(self.discrete)[agents, : spec.discrete_size] = actions.discrete
+            self._flat_actions(self.discrete)[:, : spec.discrete_size][agents] = actions.discrete
 
     def forget_actions(self, agents: Agents) -> None:
         """Let these agents do nothing (zeros) until their next decision."""
@@ -165,23 +177,28 @@ class Academy:
     def advance(self, life: Life) -> Exchange:
         """Act, step and repeat until somebody decides or has ended: the next exchange."""
         while True:
-            life.act()
-            self._close_overdue(life)
-            life.step_physics()
+            if self.leap is None or not self._leaps(self.leap):
+                life.act()
+                self._close_overdue(life)
+                life.step_physics()
             life.fixed_update()
             exchange = self.collect(life)
             if exchange is not None:
                 return exchange
 
+    def let_pass(self, rounds: int) -> None:
+        """Count rounds; those of a leap, but for its last: nobody decided or ended in them."""
+        self._counters[0] += rounds
+        _count(self.step_count, self.enabled, rounds)
+
     def collect(self, life: Life) -> Exchange | None:
         """One look at the agents: the exchange that is due now, or None."""
         deciding = self._deciding()
-        self._counters[0] += 1
-        self.step_count += self.enabled
+        self.let_pass(1)
         if not len(deciding) and not any(self._ended.values()):
             return None
         self._due = dict.fromkeys(self.names, deciding[:0])
-        decisions = {}
+        decisions = dict(self._nobody_decides)
         for name, agents in self._by_behavior(deciding):
             self._due[name] = agents
             decisions[name] = DecisionSteps(
@@ -194,11 +211,9 @@ class Academy:
             )
         for array in (self.reward, self.group_reward, self.requested, self._told_end):
             array.reshape(-1)[deciding] = 0
-        exchange = {
-            name: (decisions.get(name) or DecisionSteps.empty(spec), _joined(self._ended[name], spec))
-            for name, spec in self.behaviors.items()
-        }
-        for chunks in self._ended.values():
+        exchange = {}
+        for name, chunks in self._ended.items():
+            exchange[name] = decisions[name], _joined(chunks) if chunks else self._nobody_ended[name]
             chunks.clear()
         return exchange
 
@@ -222,6 +237,15 @@ class Academy:
         some = np.count_nonzero(self.requested)
         return np.flatnonzero(self.enabled & self.requested) if some else self._everyone[:0]
 
+    def _leaps(self, leap: Callable[[int], bool]) -> bool:
+        """Leap to the next decision, unless somebody is overdue now, or as far as nobody can be."""
+        rounds = -self.clock % self.decision_period + 1
+        if self.max_step:
+            rounds = min(rounds, self.max_step - int(self.step_count.max()))
+        if np.count_nonzero(self.requested) and np.count_nonzero(self.requested & self.enabled):
+            rounds = min(rounds, 1)
+        return rounds > 0 and leap(rounds)
+
     def _close_overdue(self, life: Life) -> None:
         if self.max_step and self.step_count.max() >= self.max_step:
             overdue = np.flatnonzero(self.enabled & (self.step_count >= self.max_step))
@@ -231,6 +255,14 @@ class Academy:
     def _by_behavior(self, agents: Agents) -> list[tuple[str, Agents]]:
         if len(self.names) == 1:
             return [(self.names[0], agents)] if len(agents) else []
+        if agents is not self._everyone:
+            return self._split(agents)
+        kinds = self.behavior.tobytes()
+        if kinds != self._everyone_split[0]:
+            self._everyone_split = kinds, self._split(agents)
+        return self._everyone_split[1]
+
+    def _split(self, agents: Agents) -> list[tuple[str, Agents]]:
         kind = self.behavior.reshape(-1)[agents]
         split = [(name, agents[kind == k]) for k, name in enumerate(self.names)]
         return [(name, chosen) for name, chosen in split if len(chosen)]
@@ -247,9 +279,15 @@ class Academy:
         }
 
 
-def _joined(chunks: list[TerminalSteps], spec: BehaviorSpec) -> TerminalSteps:
-    if not chunks:
-        return TerminalSteps.empty(spec)
+@compiled
+def _count(step_count: NDArray[np.int32], enabled: NDArray[np.bool_], rounds: int) -> None:
+    for area in range(len(enabled)):
+        for agent in range(enabled.shape[1]):
+            if enabled[area, agent]:
+                step_count[area, agent] += rounds
+
+
+def _joined(chunks: list[TerminalSteps]) -> TerminalSteps:
     if len(chunks) == 1:
         return chunks[0]
     return TerminalSteps(

@@ -39,6 +39,7 @@ START_HEIGHT_M = 4.0
 FALLEN_BELOW_M = -2.0
 FALLEN_ASIDE_M = 3.0
 BALL_RADIUS_M = 0.5
+UP_REWARD, FALL_REWARD = 0.1, -1.0
 STACKED_FRAMES = 9
 
 
@@ -69,6 +70,7 @@ class Ball3D:
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         self.academy = Academy({f"{self.name}?team=0": self._spec()}, num_areas, 1, max_step=MAX_STEP)
+        self.academy.leap = self._leap
         self.streams = Streams(num_areas)
         self._parameters = ParameterReader(self.name, self.parameters, self.streams)
         spec = mujoco.MjSpec.from_file(str(Path(__file__).with_name("ball_3d.xml")))
@@ -133,15 +135,26 @@ class Ball3D:
     def act(self) -> None:
         _tilt(self._quaternion, self.academy.continuous)
         fallen = _fallen(self._qpos)
-        self.academy.reward[:] = 0.1  # set, not added: one step's worth per decision
+        self.academy.reward[:] = UP_REWARD  # set, not added: one step's worth per decision
         if len(fallen):
-            self.academy.reward[fallen] = -1.0
+            self.academy.reward[fallen] = FALL_REWARD
             self.academy.end(self, fallen)
             self.begin_episodes(fallen)
 
     def step_physics(self) -> None:
         self._mocap_quat[:, 0] = to_mujoco_quaternion(self._quaternion)
         self.batch.step()
+
+    def _leap(self, most: int) -> bool:
+        made = 0
+        while made < most and _tilt_unless_fallen(
+            self._quaternion, self.academy.continuous, self._qpos, self.academy.reward, self._mocap_quat
+        ):
+            self.batch.step()
+            made += 1
+        if made:
+            self.academy.let_pass(made - 1)
+        return made > 0
 
     def state(self) -> dict[str, NDArray[Any]]:
         return {name: array.copy() for name, array in self._kept().items()}
@@ -254,3 +267,22 @@ def _fallen(qpos: NDArray[np.float64]) -> NDArray[np.intp]:
             areas[count] = area
             count += 1
     return areas[:count]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _tilt_unless_fallen(
+    quaternion: NDArray[np.float64],
+    action: NDArray[np.float32],
+    qpos: NDArray[np.float64],
+    reward: NDArray[np.float32],
+    mocap: NDArray[np.float64],
+) -> bool:
+    """A whole act, up to MuJoCo's quaternions [A, 1, 4], if every ball is on its cube; else nothing is done."""
+    if len(_fallen(qpos)):
+        return False
+    _tilt(quaternion, action)
+    for area in range(len(quaternion)):
+        x, y, z, w = quaternion[area]
+        mocap[area, 0, 0], mocap[area, 0, 1], mocap[area, 0, 2], mocap[area, 0, 3] = w, -x, -z, -y
+        reward[area, 0] = UP_REWARD
+    return True

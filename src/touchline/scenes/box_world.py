@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from touchline.scenes.compiled import Threads, compiled
 from touchline.scenes.shapes import HALF_X, HALF_Z, Floats
@@ -54,9 +55,11 @@ class BoxWorld:
 
     def step(self, threads: Threads) -> None:
         """One time step of every area."""
-        threads.run(
-            _step,
-            len(self.boxes),
+        threads.run(step_areas, len(self.boxes), *self.physics())
+
+    def physics(self) -> tuple[NDArray[Any], ...]:
+        """What `step_areas` needs."""
+        return (
             self.fixed,
             self.boxes,
             self.yaw,
@@ -75,7 +78,7 @@ class BoxWorld:
 
 
 @compiled
-def _step(
+def step_areas(
     first: int,
     last: int,
     fixed: Floats,
@@ -88,6 +91,7 @@ def _step(
     friction: Floats,
     gaps: Floats,
 ) -> None:
+    """One time step of these areas, for kernels that go on from there."""
     room = contact_room()
     moving = np.zeros_like(inverse)
     for area in range(first, last):

@@ -55,10 +55,14 @@ class Threads:
         self.num_threads = num_threads or os.cpu_count() or 1
         self._pool: ThreadPoolExecutor | None = None
 
+    def parts(self, count: int) -> int:
+        """In how many parts so many areas or agents are worth running."""
+        return max(1, min(self.num_threads, count // _LEAST_SHARE))
+
     def run(self, kernel: Callable[..., None], count: int, *arguments: Any) -> None:
         """kernel(first, last, *arguments) over [0, count), split evenly."""
-        parts = min(self.num_threads, count // _LEAST_SHARE)
-        if parts < 2:
+        parts = self.parts(count)
+        if parts == 1:
             kernel(0, count, *arguments)
             return
         if self._pool is None:

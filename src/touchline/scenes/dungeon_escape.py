@@ -212,9 +212,8 @@ class DungeonEscape:
         world = self.world
         self._eyes[..., :3] = world.boxes[:, :AGENTS, :3]
         self._eyes[..., 3] = world.yaw
-        seen = self._sensor.read(
-            self._threads, agents, self._area_of, self._eyes.reshape(-1, 4), FIXED, world.boxes, self._rounds
-        )
+        where = (self._area_of, self._eyes.reshape(-1, 4), FIXED, world.boxes, self._rounds)
+        seen = self._sensor.look(self._threads, self._stack, agents, *where)
         area, who = agents // AGENTS, agents % AGENTS
         velocity, row = world.velocity[area, who], world.boxes[area, who]
         body = np.zeros((len(agents), 10), np.float32)
@@ -222,7 +221,7 @@ class DungeonEscape:
         body[:, 1] = velocity[:, 1]
         body[:, 2] = velocity[:, 0] * row[:, SIN] + velocity[:, 2] * row[:, COS]
         body[:, 9] = 1.0
-        return [body, self._stack.push(agents, seen), self.has_key[area, who][:, None].astype(np.float32)]
+        return [body, seen, self.has_key[area, who][:, None].astype(np.float32)]
 
     def action_mask(self, behavior: str, agents: Agents) -> None:
         return None

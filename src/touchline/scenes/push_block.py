@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from touchline.parameters import Parameter, ParameterValue
 from touchline.scenes.academy import Academy, Agents
-from touchline.scenes.box_world import Body, BoxWorld
+from touchline.scenes.box_world import Body, BoxWorld, step_areas
 from touchline.scenes.compiled import Threads, compiled
 from touchline.scenes.cube_agents import CHOICES, move_cube, turn_to
 from touchline.scenes.random import StreamArrays, Streams, draw
@@ -100,6 +100,7 @@ class PushBlock:
             ActionSpec.create_discrete([CHOICES]),
         )
         self.academy = Academy({BEHAVIOR: spec}, num_areas, 1, max_step=MAX_STEP)
+        self.academy.leap = self._leap
         self.streams = Streams(num_areas)
         self._reader = ParameterReader(self.name, self.parameters, self.streams)
         self._threads = Threads(num_threads)
@@ -158,7 +159,7 @@ class PushBlock:
         self._eyes[:, 3] = self.world.yaw[:, AGENT]
         where = (self._areas, self._eyes, FIXED, self.world.boxes, self._no_rounds)
         return [
-            stack.push(agents, sensor.read(self._threads, agents, *where))
+            sensor.look(self._threads, stack, agents, *where)
             for stack, sensor in zip(self._stacks, self._sensors, strict=True)
         ]
 
@@ -171,13 +172,23 @@ class PushBlock:
         pass
 
     def act(self) -> None:
-        _move(self.academy.discrete, self.world.boxes, self.world.yaw, self.world.velocity)
-        self.academy.reward += STEP_REWARD
-
-    # reward and end
+        _move(self.academy.discrete, self.academy.reward, self.world.boxes, self.world.yaw, self.world.velocity)
 
     def step_physics(self) -> None:
         self.world.step(self._threads)
+        self._score()
+
+    def _leap(self, most: int) -> bool:
+        if self._threads.parts(len(self._areas)) > 1:
+            return False
+        made = _leap(most, self.academy.discrete, self.academy.reward, *self.world.physics())
+        self.academy.let_pass(made - 1)
+        self._score()
+        return True
+
+    # reward and end
+
+    def _score(self) -> None:
         scored = np.flatnonzero(self.world.gaps[:, BLOCK, GOAL] < TOUCH_M)
         if len(scored):
             self.academy.reward[scored] += GOAL_REWARD
@@ -213,9 +224,36 @@ class PushBlock:
 
 
 @compiled
-def _move(discrete: NDArray[np.int32], shapes: Floats, yaw: Floats, velocity: Floats) -> None:
+def _move(
+    discrete: NDArray[np.int32], reward: NDArray[np.float32], shapes: Floats, yaw: Floats, velocity: Floats
+) -> None:
     for area in range(len(shapes)):
+        reward[area, 0] += np.float32(STEP_REWARD)
         move_cube(discrete[area, 0, 0], AGENT, RUN_SPEED_MPS, TURN_RAD, shapes[area], yaw[area], velocity[area])
+
+
+@compiled
+def _leap(
+    most: int,
+    discrete: NDArray[np.int32],
+    reward: NDArray[np.float32],
+    fixed: Floats,
+    boxes: Floats,
+    yaw: Floats,
+    velocity: Floats,
+    inverse: Floats,
+    drag: Floats,
+    gravity: Floats,
+    friction: Floats,
+    gaps: Floats,
+) -> int:
+    """Rounds of act and physics until a block touches the goal; how many were made."""
+    for made in range(1, most + 1):
+        _move(discrete, reward, boxes, yaw, velocity)
+        step_areas(0, len(boxes), fixed, boxes, yaw, velocity, inverse, drag, gravity, friction, gaps)
+        if (gaps[:, BLOCK, GOAL] < TOUCH_M).any():
+            return made
+    return most
 
 
 @compiled

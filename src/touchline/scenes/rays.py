@@ -1,7 +1,7 @@
 """The ray perception sensor: a fan of spheres swept from every agent until they touch something.
 
-What it leaves to others: where the shapes are (`shapes`) and stacking (`stacking`). There is no rule about an
-agent's own body: as in Unity, a shape that the sphere overlaps at its start is not seen by that sensor.
+What it leaves to others: where the shapes are (`shapes`) and how frames are stacked (`stacking`). There is no rule
+about an agent's own body: as in Unity, a shape that the sphere overlaps at its start is not seen by that sensor.
 
 Source: ML-Agents 3.0.0, `RayPerceptionSensor.cs`; checked against poses and observations logged in Unity.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ from touchline.scenes.shapes import (
     Y,
     Z,
 )
+from touchline.scenes.stacking import Stack, push_frames
 
 _SURE_M = 1e-10
 _TRIES = 60
@@ -109,16 +111,30 @@ class RaySensor:
         `areas` and `eyes` (x, y, z, yaw in radians) are for all agents, addressed by `agents`; `fixed` [B, 9]
         are the boxes that every area has, `boxes` [A, B, 9] and `rounds` [A, S, 6] those of each area.
         """
-        frame = np.zeros((len(agents), self.size), np.float32)
-        threads.run(
-            _read,
-            len(agents),
-            agents,
-            areas,
-            eyes,
-            fixed,
-            boxes,
-            rounds,
+        frame = np.empty((len(agents), self.size), np.float32)
+        threads.run(_read, len(agents), frame, agents, areas, eyes, fixed, boxes, rounds, *self._geometry())
+        return frame
+
+    def look(
+        self,
+        threads: Threads,
+        stack: Stack,
+        agents: NDArray[np.intp],
+        areas: NDArray[np.intp],
+        eyes: Floats,
+        fixed: Floats,
+        boxes: Floats,
+        rounds: Floats,
+    ) -> NDArray[np.float32]:
+        """`read` a frame and `push` it on a stack, in one call: what K agents now see, [K, depth * size]."""
+        frames = stack.frames.reshape(len(stack.frames), -1)
+        seen = np.empty((len(agents), frames.shape[1]), np.float32)
+        where = agents, areas, eyes, fixed, boxes, rounds
+        threads.run(_look, len(agents), frames, seen, *where, *self._geometry())
+        return seen
+
+    def _geometry(self) -> tuple[Any, ...]:
+        return (
             self.directions,
             self.start_m,
             self.reach_m,
@@ -126,9 +142,7 @@ class RaySensor:
             self.tie_m,
             self.channel,
             self.num_tags,
-            frame,
         )
-        return frame
 
 
 @compiled
@@ -284,6 +298,7 @@ def _note_rounds(
 def _read(
     first: int,
     last: int,
+    frame: NDArray[np.float32],
     agents: NDArray[np.intp],
     areas: NDArray[np.intp],
     eyes: Floats,
@@ -297,8 +312,8 @@ def _read(
     tie: float,
     channel: NDArray[np.int64],
     num_tags: int,
-    frame: NDArray[np.float32],
 ) -> None:
+    frame[first:last] = 0.0
     near = np.empty((len(fixed) + boxes.shape[1], 14))
     near_round = np.empty((rounds.shape[1], 14))
     dy = directions[0, 1]
@@ -357,3 +372,46 @@ def _read(
                 if tag >= 0 and channel[tag] >= 0:
                     frame[row, at + channel[tag]] = 1.0
                 frame[row, at + num_tags + 1] = best / reach
+
+
+@compiled
+def _look(
+    first: int,
+    last: int,
+    frames: NDArray[np.float32],
+    seen: NDArray[np.float32],
+    agents: NDArray[np.intp],
+    areas: NDArray[np.intp],
+    eyes: Floats,
+    fixed: Floats,
+    boxes: Floats,
+    rounds: Floats,
+    directions: Floats,
+    start: float,
+    reach: float,
+    radius: float,
+    tie: float,
+    channel: NDArray[np.int64],
+    num_tags: int,
+) -> None:
+    mine = agents[first:last]
+    frame = np.empty((len(mine), len(directions) * (num_tags + 2)), np.float32)
+    _read(
+        0,
+        len(mine),
+        frame,
+        mine,
+        areas,
+        eyes,
+        fixed,
+        boxes,
+        rounds,
+        directions,
+        start,
+        reach,
+        radius,
+        tie,
+        channel,
+        num_tags,
+    )
+    push_frames(frames, mine, frame, seen[first:last])

@@ -160,6 +160,7 @@ class _Soccer:
         }
         players = len(self.players)
         self.academy = Academy(behaviors, num_areas, players)
+        self.academy.leap = self._leap
         self.streams = Streams(num_areas)
         self._reader = ParameterReader(self.name, self.parameters, self.streams)
         self._threads = Threads(num_threads)
@@ -167,7 +168,6 @@ class _Soccer:
         self._area_of = np.repeat(np.arange(num_areas), players)
         self._teams = np.array([p.team for p in self.players])
         self._step_rewards = np.array([p.step_reward for p in self.players], np.float32)
-        self._pays_by_the_step = bool(self._step_rewards.any())
         self._player_numbers = np.array(
             [[p.team, p.start_x_m, p.start_z_m, p.ahead_mps, p.sideways_mps, p.always_kicks] for p in self.players]
         )
@@ -191,8 +191,6 @@ class _Soccer:
         """For so many steps no field can run out of time; then it is told anew."""
         self.gravity = np.zeros(num_areas)
         self.touch_reward = np.zeros(num_areas)
-        self._pays_touches = False
-        self._touched = np.zeros((num_areas, players), np.bool_)
         self._goal = np.zeros(num_areas, np.int8)
         self._no_boxes = np.tile(NO_BOXES, (num_areas, 1, 1))
         self._eyes = np.zeros((everyone, 4))
@@ -230,7 +228,6 @@ class _Soccer:
         self.gravity[areas] = self._reader.read("gravity", areas)
         self.touch_reward[areas] = TOUCH_REWARD * self._reader.read("ball_touch", areas)
         _place(areas, self.streams.arrays(), self._player_numbers, self.rounds, self.velocity, self.yaw)
-        self._pays_touches = bool(self.touch_reward.any())
         self.kick[areas] = 0.0
         self.touching[areas] = False
         self.timer[areas] = 0
@@ -250,8 +247,8 @@ class _Soccer:
         eyes[..., :3] = self.rounds[:, :players, :3]
         eyes[..., 3] = self.yaw
         where = (self._area_of, self._eyes, self.field, self._no_boxes, self.rounds)
-        frame = self._rays[behavior].read(self._threads, agents, *where)
-        seen = self._stacks[behavior].push(agents, frame).reshape(len(agents), FRAMES, -1)
+        seen = self._rays[behavior].look(self._threads, self._stacks[behavior], agents, *where)
+        seen = seen.reshape(len(agents), FRAMES, -1)
         parts, start = [], 0
         for sensor in self._sensors[behavior].values():
             parts.append(seen[:, :, start : start + sensor.size].reshape(len(agents), -1))
@@ -276,34 +273,46 @@ class _Soccer:
             self._reset(areas)
 
     def act(self) -> None:
-        _move(self.academy.discrete, self._player_numbers, self.yaw, self.velocity)
-        if self._pays_by_the_step:
-            self.academy.reward += self._step_rewards
+        _move(
+            self.academy.discrete,
+            self._player_numbers,
+            self.yaw,
+            self.velocity,
+            self.academy.reward,
+            self._step_rewards,
+        )
 
     def step_physics(self) -> None:
-        self._threads.run(
-            _step,
-            len(self.rounds),
+        self._threads.run(_step, len(self.rounds), *self._physics())
+        self._score()
+
+    def _leap(self, most: int) -> bool:
+        if self._threads.parts(len(self.rounds)) > 1:
+            return False
+        most = max(1, min(most, self._steps_to_spare))
+        made = _leap(most, self.yaw, self._step_rewards, self.timer, *self._physics())
+        self._steps_to_spare -= made - 1
+        self.academy.let_pass(made - 1)
+        self._score()
+        return True
+
+    def _physics(self) -> tuple[NDArray[Any], ...]:
+        return (
             self.academy.discrete,
+            self.academy.reward,
             self._player_numbers,
             self.field,
             self.gravity,
+            self.touch_reward,
             self._inverse,
             self.rounds,
             self.velocity,
             self.kick,
             self.touching,
-            self._touched,
             self._goal,
         )
-        self._pay_touches()
-        self._score()
 
     # reward and end
-
-    def _pay_touches(self) -> None:
-        if self._pays_touches:
-            self.academy.reward += self._touched * self.touch_reward[:, None]
 
     def _score(self) -> None:
         """A goal: the faster, the more the scoring group earns; the other loses 1; both episodes end."""
@@ -323,7 +332,6 @@ class _Soccer:
         for name, array in self._arrays().items():
             array[...] = state[name]
         self._steps_to_spare = 0
-        self._pays_touches = bool(self.touch_reward.any())
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         stacks = {f"stack/{name}": stack.frames for name, stack in self._stacks.items()}
@@ -447,10 +455,18 @@ def _place(
 
 
 @compiled
-def _move(discrete: NDArray[np.int32], players: Floats, yaw: Floats, velocity: Floats) -> None:
-    """Push every player where it faces, then turn it."""
+def _move(
+    discrete: NDArray[np.int32],
+    players: Floats,
+    yaw: Floats,
+    velocity: Floats,
+    reward: NDArray[np.float32],
+    step_rewards: NDArray[np.float32],
+) -> None:
+    """Pay every player for the step, push it where it faces, then turn it."""
     for area in range(len(yaw)):
         for i in range(len(players)):
+            reward[area, i] += step_rewards[i]
             ahead, side, turn = discrete[area, i, 0], discrete[area, i, 1], discrete[area, i, 2]
             if ahead != 0 or side != 0:
                 cos, sin = math.cos(yaw[area, i]), math.sin(yaw[area, i])
@@ -471,15 +487,16 @@ def _step(
     first: int,
     last: int,
     discrete: NDArray[np.int32],
+    reward: NDArray[np.float32],
     players: Floats,
     field: Floats,
     gravity: Floats,
+    touch_reward: Floats,
     inverse: Floats,
     shapes: Floats,
     velocity: Floats,
     kick: Floats,
     touching: NDArray[np.bool_],
-    touched: NDArray[np.bool_],
     goal: NDArray[np.int8],
 ) -> None:
     room = contact_room()
@@ -499,15 +516,62 @@ def _step(
         kick[area] = 0.0
         for i in range(the_ball):
             touches = gaps[i] < TOUCH_M
-            touched[area, i] = touches and not touching[area, i]
+            begins = touches and not touching[area, i]
             touching[area, i] = touches
-            if touched[area, i] and (players[i, _ALWAYS_KICKS] > 0.0 or discrete[area, i, 0] == 1):
+            if begins:
+                reward[area, i] += touch_reward[area]
+            if begins and (players[i, _ALWAYS_KICKS] > 0.0 or discrete[area, i, 0] == 1):
                 # From where the player is now to where they met: at speed, well off the line of centres.
                 dx, dz = points[i, 0] - body[i, X], points[i, 1] - body[i, Z]
                 length = math.sqrt(dx * dx + dz * dz)
                 if length > 0.0:
                     kick[area, 0] += KICK_MPS * dx / length
                     kick[area, 1] += KICK_MPS * dz / length
+
+
+@compiled
+def _leap(
+    most: int,
+    yaw: Floats,
+    step_rewards: NDArray[np.float32],
+    timer: NDArray[np.int32],
+    discrete: NDArray[np.int32],
+    reward: NDArray[np.float32],
+    players: Floats,
+    field: Floats,
+    gravity: Floats,
+    touch_reward: Floats,
+    inverse: Floats,
+    shapes: Floats,
+    velocity: Floats,
+    kick: Floats,
+    touching: NDArray[np.bool_],
+    goal: NDArray[np.int8],
+) -> int:
+    """Rounds of act, physics and clocks, until a goal falls; how many were made, the last without its clocks."""
+    for made in range(1, most + 1):
+        _move(discrete, players, yaw, velocity, reward, step_rewards)
+        _step(
+            0,
+            len(shapes),
+            discrete,
+            reward,
+            players,
+            field,
+            gravity,
+            touch_reward,
+            inverse,
+            shapes,
+            velocity,
+            kick,
+            touching,
+            goal,
+        )
+        if goal.any():
+            return made
+        if made < most:
+            timer += 1
+    return most
 
 
 @compiled

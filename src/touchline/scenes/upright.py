@@ -67,7 +67,7 @@ Floats3 = tuple[float, float, float]
 @compiled
 def contact_room(contacts: int = _MAX_CONTACTS) -> Floats:
     """Room for the contacts of one area, in one array: calls are cheap that way. A kernel needs one."""
-    return np.zeros((contacts, _COLUMNS))
+    return np.empty((contacts, _COLUMNS))
 
 
 @compiled

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from touchline.parameters import Parameter, ParameterValue
 from touchline.scenes.academy import Academy, Agents
-from touchline.scenes.box_world import Body, BoxWorld
+from touchline.scenes.box_world import Body, BoxWorld, step_areas
 from touchline.scenes.compiled import Threads, compiled
 from touchline.scenes.cube_agents import turn_to
 from touchline.scenes.random import Streams
@@ -78,7 +78,7 @@ FIXED = boxes(
     box((0.0, -0.05, -4.0), (21.0, 1.0, 21.0), TAGS.index("walkableSurface")),
     box((6.37, 2.99, 2.93), (4.0, 5.0, 4.0), TAGS.index("goal")),  # a trigger: seen, not felt
 )
-GROUND_CENTRE_M = np.array([0.0, 0.0, -4.0])
+GROUND_X_M, GROUND_Y_M, GROUND_Z_M = 0.0, 0.0, -4.0
 AGENT, BLOCK, WALL_BOX = 0, 1, 2
 WALL_HEIGHTS = ("no_wall_height", "small_wall_height", "big_wall_height")
 
@@ -119,6 +119,7 @@ class WallJump:
             ActionSpec.create_discrete([3, 3, 3, 2]),
         )
         self.academy = Academy({SMALL: spec, BIG: spec}, num_areas, 1, max_step=MAX_STEP)
+        self.academy.leap = self._leap
         self.streams = Streams(num_areas)
         self._reader = ParameterReader(self.name, self.parameters, self.streams)
         self._threads = Threads(num_threads)
@@ -221,11 +222,11 @@ class WallJump:
         self._eyes[:, :3] = shapes[:, AGENT, :3]
         self._eyes[:, 3] = self.world.yaw[:, AGENT]
         where = (self._areas, self._eyes, FIXED, shapes, self._no_rounds)
+        *rays, self_sense = self._stacks
+        seen = [s.look(self._threads, r, agents, *where) for s, r in zip(self._sensors, rays, strict=True)]
         place = np.empty((len(agents), 4), np.float32)
-        place[:, :3] = (shapes[agents, AGENT, :3] - GROUND_CENTRE_M) / 20.0
         _stand(agents, FIXED, shapes, place)
-        frames = [sensor.read(self._threads, agents, *where) for sensor in self._sensors]
-        return [stack.push(agents, frame) for stack, frame in zip(self._stacks, [*frames, place], strict=True)]
+        return [*seen, self_sense.push(agents, place)]
 
     def action_mask(self, behavior: str, agents: Agents) -> None:
         return None
@@ -239,29 +240,34 @@ class WallJump:
             self._configure(waiting)
 
     def act(self) -> None:
-        world = self.world
-        _move(
-            self.academy.discrete,
-            FIXED,
-            world.boxes,
-            world.yaw,
-            world.velocity,
-            self.jump_steps,
-            self.jump_from_m,
-            self._fallen,
-        )
-        self.academy.reward += STEP_REWARD
+        _move(FIXED, self.world.boxes, self.world.yaw, self.world.velocity, *self._moves())
+        _fall(FIXED, self.world.boxes, self._fallen)
         if np.count_nonzero(self._fallen):
             areas = np.flatnonzero(self._fallen)
             self.academy.reward[areas, 0] = FALL_REWARD
             self.academy.end(self, areas)
             self.begin_episodes(areas)
 
-    # reward and end
-
     def step_physics(self) -> None:
         self.world.step(self._threads)
         _reach(FIXED, self.world.boxes, self._inside)
+        self._arrive()
+
+    def _leap(self, most: int) -> bool:
+        if self._threads.parts(len(self._areas)) > 1 or np.count_nonzero(self.configuration >= 0):
+            return False
+        made = int(_leap(most, self._inside, *self._moves(), *self.world.physics()))
+        if made:
+            self.academy.let_pass(made - 1)
+            self._arrive()
+        return made > 0
+
+    def _moves(self) -> tuple[NDArray[Any], ...]:
+        return self.academy.discrete, self.academy.reward, self.jump_steps, self.jump_from_m
+
+    # reward and end
+
+    def _arrive(self) -> None:
         if np.count_nonzero(self._inside):
             areas = np.flatnonzero(self._inside)
             self.academy.reward[areas, 0] = GOAL_REWARD
@@ -319,7 +325,11 @@ def _top_below(shape: Floats, x: float, y: float, z: float, depth: float) -> boo
 
 @compiled
 def _stand(agents: Agents, fixed: Floats, shapes: Floats, place: NDArray[np.float32]) -> None:
+    """Each agent's place relative to the ground's centre, in 20 m, and whether it stands on something."""
     for row in range(len(agents)):
+        body = shapes[agents[row], AGENT]
+        place[row, 0], place[row, 1] = (body[X] - GROUND_X_M) / 20.0, (body[Y] - GROUND_Y_M) / 20.0
+        place[row, 2] = (body[Z] - GROUND_Z_M) / 20.0
         place[row, 3] = 1.0 if _stands(fixed, shapes[agents[row]]) else 0.0
 
 
@@ -337,18 +347,19 @@ def _reach(fixed: Floats, shapes: Floats, inside: NDArray[np.bool_]) -> None:
 
 @compiled
 def _move(
-    discrete: NDArray[np.int32],
     fixed: Floats,
     shapes: Floats,
     yaw: Floats,
     velocity: Floats,
+    discrete: NDArray[np.int32],
+    reward: NDArray[np.float32],
     jump_steps: NDArray[np.int64],
     jump_from_m: Floats,
-    fallen: NDArray[np.bool_],
 ) -> None:
     """Every agent's action: ground checks, jump, turn, push, and the jump's hold on the velocity."""
     foot = np.empty(BOX_COLUMNS)
     for area in range(len(shapes)):
+        reward[area, 0] += np.float32(STEP_REWARD)
         body, speed = shapes[area, AGENT], velocity[area, AGENT]
         stands = _stands(fixed, shapes[area])
         foot[:] = body
@@ -393,16 +404,53 @@ def _move(
         speed[0] += RUN_SPEED_MPS * mx
         speed[2] += RUN_SPEED_MPS * mz
         jump_steps[area] = max(jump_steps[area] - 1, 0)
-        fallen[area] = not (_above(fixed, shapes[area], AGENT) and _above(fixed, shapes[area], BLOCK))
 
 
 @compiled
-def _above(fixed: Floats, shapes: Floats, body: int) -> bool:
-    """Whether anything at all lies below a body's centre."""
+def _fall(fixed: Floats, shapes: Floats, fallen: NDArray[np.bool_]) -> None:
+    for area in range(len(shapes)):
+        fallen[area] = not (_above(fixed, shapes[area], AGENT, AGENT) and _above(fixed, shapes[area], BLOCK, BLOCK))
+
+
+@compiled
+def _above(fixed: Floats, shapes: Floats, body: int, but: int) -> bool:
+    """Whether anything at all (but one of the shapes) lies below a body's centre."""
     x, y, z = shapes[body, X], shapes[body, Y], shapes[body, Z]
     found = False
     for k in range(len(fixed)):
         found = found or _top_below(fixed[k], x, y, z, DEEP_M)
     for k in range(len(shapes)):
-        found = found or (k != body and _top_below(shapes[k], x, y, z, DEEP_M))
+        found = found or (k != but and _top_below(shapes[k], x, y, z, DEEP_M))
     return found
+
+
+@compiled
+def _leap(
+    most: int,
+    inside: NDArray[np.bool_],
+    discrete: NDArray[np.int32],
+    reward: NDArray[np.float32],
+    jump_steps: NDArray[np.int64],
+    jump_from_m: Floats,
+    fixed: Floats,
+    boxes: Floats,
+    yaw: Floats,
+    velocity: Floats,
+    inverse: Floats,
+    drag: Floats,
+    gravity: Floats,
+    friction: Floats,
+    gaps: Floats,
+) -> int:
+    """Rounds of act and physics until somebody reaches the goal, or before somebody may have fallen; how many."""
+    for made in range(most):
+        for area in range(len(boxes)):
+            # Acting moves nobody, but turns the agent, on which a block may stand.
+            if not (_above(fixed, boxes[area], AGENT, AGENT) and _above(fixed, boxes[area], BLOCK, AGENT)):
+                return made
+        _move(fixed, boxes, yaw, velocity, discrete, reward, jump_steps, jump_from_m)
+        step_areas(0, len(boxes), fixed, boxes, yaw, velocity, inverse, drag, gravity, friction, gaps)
+        _reach(fixed, boxes, inside)
+        if inside.any():
+            return made + 1
+    return most

@@ -183,7 +183,9 @@ class PPO:
         return None if shape is None else SlotMemory(shape)
 
     @torch.inference_mode()
-    def act(self, rows: SlotRows, memory: SlotMemory | None = None) -> tuple[ActionTuple, ChosenActions]:
+    def act(
+        self, rows: SlotRows, memory: SlotMemory | None = None, generator: torch.Generator | None = None
+    ) -> tuple[ActionTuple, ChosenActions]:
         """What all N slots do (only deciding ones matter), as the world sees it and as the learner keeps it."""
         obs = self.network.normalized(_tensors(side_by_side(rows.obs)))
         allowed = None if rows.action_mask is None else torch.from_numpy(rows.action_mask)
@@ -198,7 +200,7 @@ class PPO:
         if self.config.network_settings.deterministic:
             continuous, discrete = distribution.mode()
         else:
-            continuous, discrete = distribution.sample(self.generator)
+            continuous, discrete = distribution.sample(generator or self.generator)
         seen = ActionTuple(to_environment(continuous).numpy(), discrete.numpy())
         return seen, ChosenActions(continuous.numpy(), discrete.numpy(), before)
 
