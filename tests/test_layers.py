@@ -8,12 +8,12 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "touchline"
 LAYERS = [
     {"errors"},
-    {"specs", "steps", "parameters"},
+    {"specs", "steps", "parameters", "statistics"},
     {"protocol", "scenes"},
     {"envs"},
     {"adapters", "policies"},
     {"training"},
-    {"player", "bench", "bench_sb3", "bench_adapters", "bench_wire", "bench_official", "doctor", "testing", "film"},
+    {"player", "bench", "doctor", "testing", "film"},
     {"cli"},
 ]
 LEAVES = {frozenset({"protocol", "scenes"}), frozenset({"adapters", "policies"})}

@@ -45,7 +45,7 @@ _HOME = {
     "EngineConfigurationChannel": "protocol.side_channels",
     "EnvironmentParametersChannel": "protocol.side_channels",
     "StatsSideChannel": "protocol.side_channels",
-    "StatsAggregationMethod": "protocol.side_channels",
+    "StatsAggregationMethod": "statistics",
     "FloatPropertiesChannel": "protocol.side_channels",
     "RawBytesChannel": "protocol.side_channels",
 }

@@ -182,6 +182,9 @@ def train(
         bool, typer.Option("--no-graphics-monitor", help="Only the first player has a window.")
     ] = False,
     record_wire: RecordWire = None,
+    wandb: Annotated[
+        bool, typer.Option("--wandb", help="Log to Weights & Biases, too; offline unless WANDB_MODE says otherwise.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Log what is for finding mistakes.")] = False,
     changes: Annotated[
         list[str] | None,
@@ -232,7 +235,7 @@ def train(
         return
     from touchline.training.trainer import train as run
 
-    result = run(settings, recipe, _say, notes)
+    result = run(settings, recipe, _say, notes, to_wandb=wandb)
     for name, figures in result.behaviors.items():
         mean = "none ended" if figures["mean_return"] is None else f"{figures['mean_return']:.3f}"
         _say(f"{name}: {figures['steps']:,} steps; return of the last 100 episodes: {mean}")
@@ -276,7 +279,7 @@ def evaluate(
 
         recipe = _recipe(env, num_areas, seed, parameters)
         table = evaluate_opponents(recipe, policy, opponents.split(","), episodes, seed, deterministic=deterministic)
-        _say(format_table(table))
+        _say(format_table({**table["opponents"], "all": table["total"]}))
         if as_json:
             _give({"scene": env, "policy": ", ".join(policy), **table})
         return
@@ -285,6 +288,7 @@ def evaluate(
     from touchline.policies.policy import load_policies
     from touchline.specs import team_of
     from touchline.training.evaluation import evaluate as run
+    from touchline.training.opponents import figures_by_opponent
 
     with make(_recorded(_recipe(env, num_areas, seed, parameters), record_wire)) as world:
         slots = Slots(world)
@@ -301,7 +305,8 @@ def evaluate(
             others = {name: spec for name, spec in behaviors.items() if name not in own}
             policies |= load_policies([versus], others, deterministic=deterministic, seed=seed + 1000)
         figures = run(slots, policies, episodes, seed, evaluated=list(own))
-    figures = {"scene": env, "policy": ", ".join(policy), **figures}
+        games = figures_by_opponent(world, episodes)
+    figures = {"scene": env, "policy": ", ".join(policy), **figures, **games}
     if as_json:
         _give(figures)
     else:
@@ -316,6 +321,10 @@ def _tell_figures(figures: dict[str, Any]) -> None:
         if f["games"]:
             games = ", ".join(f"{key} {value:g}" for key, value in f["games"].items())
             _say(f"  group return {f['mean_group_return']:.3f}; games: {games}")
+    if "opponents" in figures:
+        from touchline.training.opponents import format_table
+
+        _say(format_table(figures["opponents"]))
 
 
 @app.command()
@@ -460,16 +469,14 @@ def scenes(as_json: Annotated[bool, typer.Option("--json", help="As JSON on stan
 
 @app.command()
 def bench(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="scenes, learn or wire")] = "scenes",
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="scenes, learn, wire or adapters")] = "scenes",
     scene: Annotated[list[str] | None, typer.Option("--scene", help="Only these scenes.")] = None,
 ) -> None:
     """Measure speed beside peers in the same run; figures as JSON."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from touchline.bench import BENCHES
+    from touchline.bench import run_bench
 
-    if what not in BENCHES:
-        raise UsageError(f"no benchmark {what!r}; benchmarks: {', '.join(BENCHES)}")
-    _give(BENCHES[what](scene or None, _say))
+    _give(run_bench(what, scene or None, _say))
 
 
 @microrts.command()
@@ -487,6 +494,7 @@ def fetch(
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for some in every package takes 20 ms
     sys.exit(run(sys.argv[1:]))
 
 

@@ -193,7 +193,8 @@ class ScriptedWorld:
     """Agents that end between decisions, die, are born, vanish, move to another behavior, and decide unevenly.
 
     Each observation [4] is (id, life of that id, age within the life, tick); rewards are multiples of 1/8, so
-    sums are exact. `moves`, `births` and `vanishings` switch these events off for adapters that refuse them.
+    sums are exact. `moves`, `births` and `vanishings` switch these events off for adapters that refuse them;
+    `staged` lets what the later branches allow depend on the first.
     """
 
     def __init__(
@@ -205,8 +206,9 @@ class ScriptedWorld:
         births: bool = True,
         vanishings: bool = True,
         branches: tuple[int, ...] = (3, 2),
+        staged: bool = False,
     ) -> None:
-        spec = BehaviorSpec((ObservationSpec((4,), name="who"),), ActionSpec.create_hybrid(1, branches))
+        spec = BehaviorSpec((ObservationSpec((4,), name="who"),), ActionSpec(1, branches, staged))
         self._names = ["Walker?team=0", "Jumper?team=0"] if moves else ["Walker?team=0"]
         self._spec = spec
         self._num_agents = num_agents
@@ -318,6 +320,8 @@ class ScriptedWorld:
             )
             for forbidden in decisions.action_mask or ():
                 forbidden[:, 0] = False
+            if self._spec.action_spec.staged:
+                decisions = self._staged(decisions)
             for _, agent in due:
                 agent.reward, agent.group_reward, agent.decided = 0.0, 0.0, True
             terminals = TerminalSteps(
@@ -329,6 +333,16 @@ class ScriptedWorld:
                 group_reward=np.array([end[3] for end in ends], np.float32),
             )
             self._exchange[name] = decisions, terminals
+
+    def _staged(self, decisions: DecisionSteps) -> DecisionSteps:
+        """With a second-stage mask; each choice of the first branch leaves one of each later branch."""
+        first, *later = self._spec.action_spec.discrete_branches
+        second = [self._rng.random((len(decisions), first, b)) < 0.5 for b in later]
+        for mask in second:
+            mask[:, np.arange(first), np.arange(first) % mask.shape[-1]] = False
+        masks: list[NDArray[np.bool_]] = [np.asarray(mask.all(axis=1)) for mask in second]
+        masks.insert(0, (decisions.action_mask or ())[0])
+        return replace(decisions, action_mask=masks, second_mask=np.concatenate(second, axis=-1))
 
     def _chosen_name(self, other_than: str = "") -> str:
         names = [name for name in self._names if name != other_than] or self._names

@@ -131,3 +131,7 @@ def test_requests_that_mean_nothing_are_refused():
         Groups([])
     with pytest.raises(UsageError, match="unknown scene 'Soccer'"):
         Groups("Soccer")
+    with pytest.raises(UsageError, match="expected an ENV, an EnvRecipe or a world, got None"):
+        Groups(None)
+    with pytest.raises(UsageError, match="spare_slots: expected 0 or more, got -1"):
+        Groups("3DBall", spare_slots=-1)

@@ -9,7 +9,6 @@ from hypothesis.extra import numpy as hnp
 from touchline.adapters.layout import (
     Layout,
     choice_table,
-    first_allowed,
     flatten_choice,
     flatten_mask,
     join_vectors,
@@ -73,13 +72,11 @@ def test_sensor_names_become_unique_keys():
     assert [v.name for v in joined.views] == ["vector", "vector_1"]
 
 
-def test_whoever_is_told_nothing_takes_the_first_allowed_choice():
-    mask = np.array([[False, True, True, True, True], [True, True, True, False, True]])
-    assert first_allowed(mask, (3, 2)).tolist() == [[1, 0], [0, 1]]
-
-
 def test_bad_choices_and_too_many_choices_are_refused():
     with pytest.raises(UsageError, match="expected 0 to 26, got 27"):
         unflatten_choice(np.array([3, 27]), (3, 3, 3))
     with pytest.raises(UsageError, match="make 10000 joint choices, more than 4096; leave flatten_branches off"):
         Layout(_spec((1,), branches=(100, 100)), flatten_branches=True)
+    staged = BehaviorSpec((ObservationSpec((1,)),), ActionSpec(0, (4, 3), staged=True))
+    with pytest.raises(UsageError, match="depends on the first one; leave flatten_branches off"):
+        Layout(staged, flatten_branches=True)

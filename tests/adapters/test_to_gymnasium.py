@@ -95,6 +95,28 @@ def test_a_step_tells_what_the_slots_tell():
     assert ends > 20
 
 
+def test_info_tells_what_later_branches_allow_after_each_first_choice():
+    world = {"periods": (1,), "moves": False, "births": False, "vanishings": False, "staged": True}
+    rng = np.random.default_rng(0)
+    for agents, vector in ((1, False), (4, True)):
+        env, slots = (
+            touchline.make_gymnasium(ScriptedWorld(agents, **world), vector=vector),
+            Slots(ScriptedWorld(agents, **world)),
+        )
+        _, info = env.reset(seed=5)
+        (row,) = slots.reset(5).values()
+        for _ in range(60):
+            np.testing.assert_array_equal(info["second_mask"], row.second_mask if vector else row.second_mask[0])
+            assert info["second_mask"].dtype == np.int8
+            action = random_slot_actions(slots.behaviors["Walker?team=0"], row, rng)
+            both = {"continuous": action.continuous, "discrete": action.discrete}
+            _, _, terminated, truncated, info = env.step(both if vector else {k: v[0] for k, v in both.items()})
+            row = slots.step({"Walker?team=0": action})["Walker?team=0"]
+            if not vector and (terminated or truncated):
+                assert info["second_mask"].all(), "after an end there is nothing to choose"
+                _, info = env.reset()
+
+
 def test_reset_after_an_end_restarts_nothing_and_in_mid_episode_restarts_the_world():
     ledger = Ledger(OneAgent())
     env = touchline.make_gymnasium(ledger)
@@ -247,6 +269,8 @@ def test_what_the_view_cannot_express_is_refused_with_the_view_that_can():
             touchline.make_gymnasium(ScriptedWorld(), vector=vector)
     with pytest.raises(UsageError, match="begin new episodes by themselves"):
         touchline.make_gymnasium("3DBall", num_envs=2, autoreset_mode=AutoresetMode.NEXT_STEP)
+    with pytest.raises(UsageError, match="seed: expected one number for the whole world"):
+        touchline.make_gymnasium("3DBall", num_envs=2).reset(seed=[1, 2])
     with pytest.raises(UsageError, match="expected None or 'rgb_array', got 'human'"):
         touchline.make_gymnasium("3DBall", render_mode="human")
 
@@ -257,6 +281,7 @@ def test_what_the_view_cannot_express_is_refused_with_the_view_that_can():
         (np.zeros((3, 2)), r"continuous action: expected floats of shape \(4, 2\), got float64 of shape \(3, 2\)"),
         (np.zeros((4, 2), complex), "expected floats"),
         ({"continuous": np.zeros((4, 2))}, "expected floats"),
+        (None, r"continuous action: expected floats of shape \(4, 2\), got object of shape \(\)"),
     ],
 )
 def test_actions_of_the_wrong_form_are_named(action, message):
@@ -271,7 +296,7 @@ def test_wrong_keys_dtypes_and_masked_actions_are_named():
     with pytest.raises(UsageError, match="call reset"):
         env.step(env.action_space.sample())
     env.reset()
-    with pytest.raises(UsageError, match=r"expected a dict with 'continuous' and 'discrete' .*, got keys \['move'\]"):
+    with pytest.raises(UsageError, match=r"dict with 'continuous' .* and 'discrete' .*, got keys \['move'\]"):
         env.step({"move": np.zeros(1)})
     with pytest.raises(UsageError, match=r"discrete action: expected integers of shape \(1, 2\), got float"):
         env.step({"continuous": np.zeros(1, np.float32), "discrete": np.zeros(2)})

@@ -136,6 +136,19 @@ def test_no_forbidden_action_is_possible(mode, steps):
         observations, *_ = env.step(_sampled(env, observations))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_infos_tell_what_later_branches_allow_after_each_first_choice(mode):
+    env = touchline.make_pettingzoo(
+        ScriptedWorld(moves=False, births=False, vanishings=False, staged=True), mode=mode, lives_per_slot=99
+    )
+    observations, infos = env.reset(seed=0)
+    for _ in range(60):
+        second = env._groups.rows["Walker"].second_mask
+        for name in env.agents:
+            np.testing.assert_array_equal(infos[name]["second_mask"], second[int(name.split("_")[1])])
+        observations, _, _, _, infos = env.step(_sampled(env, observations))
+
+
 @pytest.mark.parametrize("mode", ["respawn", "slots"])
 def test_rewards_are_conserved_and_nothing_is_restarted(mode):
     ledger = Ledger(_steady())
@@ -247,8 +260,12 @@ def test_an_empty_pool_of_names_is_an_error_that_names_the_option():
 
 def test_actions_of_the_wrong_form_are_named():
     env = touchline.make_pettingzoo("3DBall", num_areas=2)
+    with pytest.raises(UsageError, match=r"call reset\(\) before step\(\)"):
+        env.step({})
     env.reset()
     good = np.zeros(2, np.float32)
+    with pytest.raises(UsageError, match="actions: expected a dict agent -> action, got list"):
+        env.step([good, good])
     with pytest.raises(UsageError, match="no action for agent_1, who is waiting for one"):
         env.step({"agent_0": good})
     with pytest.raises(UsageError, match=r"agent_1: expected an action in Box.*, got array\(\[0., 0., 0.\]\)"):
@@ -257,6 +274,11 @@ def test_actions_of_the_wrong_form_are_named():
         env.step({"agent_0": good, "agent_1": good, "striker_0": good})
     with pytest.raises(UsageError, match="possible agents: agent_0 to agent_1"):
         env.action_space("agent_9")
-    for options, message in (({"mode": "lives"}, "one_life, respawn, slots"), ({"api": "x"}, "'parallel' or 'aec'")):
+    for options, message in (
+        ({"mode": "lives"}, "one_life, respawn, slots"),
+        ({"api": "x"}, "'parallel' or 'aec'"),
+        ({"horizon": 0}, "horizon: expected 1 or more, got 0"),
+        ({"lives_per_slot": 0}, "lives_per_slot: expected 1 or more, got 0"),
+    ):
         with pytest.raises(UsageError, match=message):
             touchline.make_pettingzoo("3DBall", **options)

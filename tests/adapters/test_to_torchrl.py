@@ -15,16 +15,18 @@ from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.data.replay_buffers.samplers import SamplerWithoutReplacement
 from torchrl.envs import ParallelEnv, PettingZooWrapper, RewardSum, SerialEnv, StepCounter, TransformedEnv
 from torchrl.envs.utils import check_env_specs
-from torchrl.modules import MultiAgentMLP, NormalParamExtractor, ProbabilisticActor, TanhNormal
+from torchrl.modules import MaskedCategorical, MultiAgentMLP, ProbabilisticActor
 from torchrl.objectives.value import GAE
 
 import touchline
 from touchline.adapters.to_torchrl import RandomPolicy, one_row_per_action
 from touchline.envs.env import EnvRecipe
-from touchline.errors import UsageError
+from touchline.errors import RunError, UsageError
+from touchline.scenes import SCENES
+from touchline.steps import DecisionSteps, TerminalSteps
 from touchline.testing import Ledger, ScriptedWorld
 
-LAYOUTS = ("batch", "groups")
+LAYOUTS = ("batch", "groups", "teams")
 
 
 def even_world(**events):
@@ -51,7 +53,7 @@ def _make(world, layout="groups", **options):
 
 
 def _scene(scene, layout, **options):
-    """Teams merged; skips where several behaviors are rightly refused as one batch."""
+    """Teams merged; skips where the layout is rightly refused."""
     try:
         return _make(scene, layout, group_by="base", **options)
     except UsageError as refused:
@@ -113,18 +115,20 @@ def per_slot_advantages(rows, value, next_value, gamma, lmbda):
     return advantage
 
 
-def _value_module():
-    """A fixed function of the observation."""
+def _value_module(rows):
+    """A fixed function of the first sensor."""
+    seen, axes = rows["observation"], rows["mask"].ndim
+    key = "observation" if isinstance(seen, torch.Tensor) else ("observation", next(iter(seen.keys())))
 
-    def value(observation):
-        weight = torch.linspace(-1, 1, observation.shape[-1])
-        return torch.tanh(observation @ weight / 10).unsqueeze(-1)
+    def value(sensor):
+        flat = sensor.flatten(axes)
+        return torch.tanh(flat @ torch.linspace(-1, 1, flat.shape[-1]) / 10).unsqueeze(-1)
 
-    return TensorDictModule(value, in_keys=["observation"], out_keys=["state_value"])
+    return TensorDictModule(value, in_keys=[key], out_keys=["state_value"])
 
 
 def check_gae(rows):
-    module = _value_module()
+    module = _value_module(rows)
     estimated = GAE(gamma=0.97, lmbda=0.9, value_network=module, average_gae=False)(rows.clone())
     value = estimated["state_value"].squeeze(-1)
     next_value = module(rows["next"].clone())["state_value"].squeeze(-1)
@@ -198,19 +202,28 @@ def test_rows_are_linked_and_advantages_right_on_a_scene(scene, layout):
     batch = collect(partial(_make, scene, layout, group_by="base", join_vectors=True), "collector", 60)
     for rows in _groups(batch).values():
         check_links(rows, lives=False)
-        if isinstance(rows["observation"], torch.Tensor) and rows["observation"].ndim == rows["mask"].ndim + 1:
-            check_gae(rows)
+        check_gae(rows)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["parallel", "processes"])
-@pytest.mark.parametrize(
-    ("world", "layout"), [("even", "batch"), ("full", "groups"), ("3DBall", "batch"), ("3DBall", "groups")]
-)
-def test_rows_are_linked_and_advantages_right_across_processes(world, layout, how):
+@pytest.mark.parametrize(("world", "layout"), [("even", "batch"), ("even", "teams"), ("full", "groups")])
+def test_rows_are_linked_and_advantages_right_across_processes_on_a_scripted_world(world, layout, how):
     batch = collect(partial(_make, world, layout), how, 100)
     for name, rows in _groups(batch).items():
-        check_links(rows, lives=world in WORLDS)
+        check_links(rows)
+        check_gae(one_row_per_action(batch, name or None))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["serial", "parallel", "processes"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("scene", SCENES)
+def test_rows_are_linked_and_advantages_right_on_a_scene_however_it_is_collected(scene, layout, how):
+    _scene(scene, layout).close()
+    batch = collect(partial(_make, scene, layout, group_by="base", join_vectors=True), how, 60)
+    for name, rows in _groups(batch).items():
+        check_links(rows, lives=False)
         check_gae(one_row_per_action(batch, name or None))
 
 
@@ -287,7 +300,7 @@ def test_one_row_per_action_changes_nothing_where_everybody_always_decides():
         torch.testing.assert_close(packed[key], batch[key])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", ["batch", "groups"])
 def test_time_limits_and_return_counters_are_right_per_slot(layout):
     env = touchline.make_torchrl("3DBall", layout=layout, num_areas=4, seed=3)
     if layout == "batch":  # in layout `groups` TorchRL's StepCounter cannot follow nested ends
@@ -359,13 +372,34 @@ def test_no_forbidden_action_is_possible(steps):
 
 
 class _Strict(ScriptedWorld):
-    def __init__(self):
-        super().__init__(moves=False, births=False, vanishings=False)
+    def __init__(self, **options):
+        super().__init__(moves=False, births=False, vanishings=False, **options)
 
     def set_actions(self, behavior, actions):
         super().set_actions(behavior, actions)
-        for branch, forbidden in enumerate(self.steps(behavior)[0].action_mask):
-            assert not forbidden[np.arange(len(actions)), actions.discrete[:, branch]].any()
+        steps, rows, start = self.steps(behavior)[0], np.arange(len(actions)), 0
+        for branch, forbidden in enumerate(steps.action_mask):
+            chosen = actions.discrete[:, branch]
+            assert not forbidden[rows, chosen].any()
+            if branch and steps.second_mask is not None:
+                assert not steps.second_mask[rows, actions.discrete[:, 0], start + chosen].any()
+                start += forbidden.shape[1]
+
+
+@pytest.mark.parametrize("layout", ["batch", "groups"])
+def test_staged_actions_come_with_what_each_first_choice_allows(layout):
+    env = touchline.make_torchrl(_Strict(branches=(4, 3, 2), staged=True), layout=layout)
+    check_env_specs(env, break_when_any_done="both")
+    batch = env.rollout(300, RandomPolicy(env), break_when_any_done=False)
+    env.rollout(100, break_when_any_done=False)
+    (rows,) = _groups(batch).values()
+    second, after = rows["second_mask"], rows["next", "second_mask"]
+    assert second.shape == (6, 300, 4, 5)
+    assert not second[rows["mask"]].all()
+    ended = rows["next", "done"].squeeze(-1)
+    assert after[ended].all(), "nothing to choose after an end"
+    goes_on = ~ended[:, :-1]
+    assert torch.equal(after[:, :-1][goes_on], second[:, 1:][goes_on])
 
 
 @pytest.mark.parametrize("scene", SCENE_PARAMS)
@@ -420,7 +454,7 @@ def test_rows_fill_a_replay_buffer_without_replacement():
 def test_what_the_batch_layout_cannot_express_is_refused_with_the_one_that_can():
     with pytest.raises(UsageError, match="shows one group, this world has Walker, Jumper; take layout='groups'"):
         touchline.make_torchrl(full_world(), layout="batch")
-    with pytest.raises(UsageError, match="layout: expected 'auto', 'batch' or 'groups', got 'slots'"):
+    with pytest.raises(UsageError, match="layout: expected 'auto', 'batch', 'groups' or 'teams', got 'slots'"):
         touchline.make_torchrl("3DBall", layout="slots")
 
 
@@ -430,6 +464,7 @@ def test_what_the_batch_layout_cannot_express_is_refused_with_the_one_that_can()
         (None, r"3DBall: expected a key 'action', got none"),
         (torch.zeros(3, 3), r"expected floats of shape \(3, 2\) on cpu, got torch.float32 of shape \(3, 3\) on cpu"),
         (torch.zeros(3, 2, dtype=torch.int64), r"expected floats of shape \(3, 2\) on cpu, got torch.int64"),
+        (torch.zeros(3, 2, dtype=torch.bfloat16), r"expected floats of shape \(3, 2\) on cpu, got torch.bfloat16"),
         (torch.zeros(3, 2, device="meta"), "on cpu, got torch.float32 of shape .* on meta"),
         (TensorDict({"continuous": torch.zeros(3, 2)}, [3]), r"expected a tensor, got the keys \['continuous'\]"),
     ],
@@ -443,6 +478,15 @@ def test_actions_of_the_wrong_form_are_named(action, message):
         env._step(td)
 
 
+def test_a_batch_without_its_groups_name_is_refused_with_the_names():
+    groups = _make("full").rollout(3, break_when_any_done=False)
+    for wrong in (None, "Runner"):
+        with pytest.raises(UsageError, match=f"group: expected 'Walker' or 'Jumper', got {wrong!r}"):
+            one_row_per_action(groups, wrong)
+    with pytest.raises(UsageError, match="group: expected None, got 'Walker'"):
+        one_row_per_action(_make("even", "batch").rollout(3, break_when_any_done=False), "Walker")
+
+
 def test_parts_of_an_action_that_are_missing_are_named():
     env = _make("uneven", "batch")
     td = env.reset().set("action", TensorDict({"branch_0": torch.zeros(6, dtype=torch.int64)}, [6]))
@@ -453,45 +497,100 @@ def test_parts_of_an_action_that_are_missing_are_named():
 
 
 @pytest.mark.parametrize("which", ["IPPOLoss", "MAPPOLoss"])
-def test_multi_agent_losses_take_a_group_as_it_is(which):
-    env = touchline.make_torchrl("3DBall", layout="groups", num_areas=3)
-    group = "3DBall"
-    both = TensorDictModule(
-        torch.nn.Sequential(torch.nn.Linear(8, 4), NormalParamExtractor()),
-        in_keys=[(group, "observation")],
-        out_keys=[(group, "loc"), (group, "scale")],
+def test_multi_agent_losses_learn_from_teams_side_by_side(which):
+    env = touchline.make_torchrl(
+        "SoccerTwos", layout="teams", group_by="base", num_areas=4, join_vectors=True, flatten_branches=True
     )
+    group, members = "SoccerTwos", 2
+    assert env.batch_size == (8,), "two teams on each of four fields"
+    policy = MultiAgentMLP(336, 27, members, centralized=False, share_params=True, num_cells=[16])
     actor = ProbabilisticActor(
-        both,
-        in_keys=[(group, "loc"), (group, "scale")],
+        TensorDictModule(policy, in_keys=[(group, "observation")], out_keys=[(group, "logits")]),
+        in_keys={"logits": (group, "logits"), "mask": (group, "action_mask")},
         out_keys=[(group, "action")],
-        distribution_class=TanhNormal,
+        distribution_class=MaskedCategorical,
         return_log_prob=True,
         log_prob_key=(group, "action_log_prob"),
     )
-    critic = TensorDictModule(
-        MultiAgentMLP(8, 1, n_agents=3, centralized=which == "MAPPOLoss", share_params=True, num_cells=[16]),
-        in_keys=[(group, "observation")],
-        out_keys=[(group, "state_value")],
-    )
+    value = MultiAgentMLP(336, 1, members, centralized=which == "MAPPOLoss", share_params=True, num_cells=[16])
+    critic = TensorDictModule(value, in_keys=[(group, "observation")], out_keys=[(group, "state_value")])
     loss = getattr(torchrl.objectives, which)(actor, critic)
-    loss.set_keys(
-        action=(group, "action"),
-        sample_log_prob=(group, "action_log_prob"),
-        value=(group, "state_value"),
-        advantage=(group, "advantage"),
-        value_target=(group, "value_target"),
-        reward=(group, "reward"),
-        done=(group, "done"),
-        terminated=(group, "terminated"),
+    names = ("action", "reward", "done", "terminated", "advantage", "value_target")
+    keys = {"sample_log_prob": "action_log_prob", "value": "state_value"} | {name: name for name in names}
+    loss.set_keys(**{key: (group, name) for key, name in keys.items()})
+    frames = 30 * 8
+    collector = Collector(
+        env, actor, frames_per_batch=frames, total_frames=frames, auto_register_policy_transforms=False
     )
+    (batch,) = list(collector)
+    (rows,) = _groups(batch).values()
+    check_links(rows, lives=False)
+    assert (rows["group_id"][:, :1] == rows["group_id"]).all(), "a team is a team"
+    assert len(rows["group_id"][:, 0, 0].unique()) == 8
     with torch.no_grad():
-        batch = env.rollout(40, actor, break_when_any_done=False)
         loss.value_estimator(batch)
-    assert batch[group, "advantage"].shape == (40, 3, 1)
-    parts = loss(batch)
+    assert batch[group, "advantage"].shape == (8, 30, members, 1)
+    parts = loss(batch.reshape(-1))
     sum(parts[key] for key in ("loss_objective", "loss_critic", "loss_entropy")).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in loss.parameters())
+    collector.shutdown()
+
+
+def test_a_critic_of_teams_sees_its_own_team_and_no_other():
+    env = touchline.make_torchrl("SoccerTwos", layout="teams", group_by="base", num_areas=3, join_vectors=True)
+    value = MultiAgentMLP(336, 1, 2, centralized=True, share_params=True, num_cells=[8])
+    seen = env.reset()["SoccerTwos", "observation"].requires_grad_()
+    value(seen)[2, 1].sum().backward()
+    depends = seen.grad.abs().sum(-1) > 0
+    assert depends.nonzero().tolist() == [[2, 0], [2, 1]]
+
+
+def test_teams_apart_face_each_other_in_the_same_row():
+    env = touchline.make_torchrl("SoccerTwos", layout="teams", num_areas=3)
+    td = env.reset()
+    assert env.batch_size == (3,)
+    assert env.group_map["SoccerTwos_0"] == ["SoccerTwos_0_0", "SoccerTwos_0_1"]
+    for field in range(3):
+        ids = torch.cat([td[group, "agent_id"][field] for group in ("SoccerTwos_0", "SoccerTwos_1")])
+        assert set((ids // 4).tolist()) == {field}, "field k has the agents 4k to 4k + 3"
+
+
+def test_teams_that_cannot_stand_side_by_side_are_refused():
+    with pytest.raises(UsageError, match=r"needs everybody there from the start, 14 of 17 slots .* layout='groups'"):
+        _make("full", "teams")
+    with pytest.raises(UsageError, match="as many teams in each group, got 4 in Walker, 2 in Jumper; take layout="):
+        touchline.make_torchrl(_Companies(Walker=(1, 2, 3, 4), Jumper=(5, 6)), layout="teams")
+    with pytest.raises(UsageError, match=r"teams of one size, Walker has teams of \[1, 2\]; take layout='groups'"):
+        touchline.make_torchrl(_Companies(Walker=(1, 1, 2)), layout="teams")
+    fickle = _Companies(Walker=(1, 1, 2, 2))
+    env = touchline.make_torchrl(fickle, layout="teams")
+    td = env.reset()
+    fickle.members["Walker"] = (1, 2, 1, 2)
+    with pytest.raises(RunError, match=r"Walker: agents changed their teams, .* take layout='groups'"):
+        env.step(env.rand_action(td))
+
+
+class _Companies(ScriptedWorld):
+    """Behaviors whose agents are in these groups."""
+
+    def __init__(self, **members):
+        self.members = members
+        super().__init__(2, periods=(1,), moves=False, births=False, vanishings=False)
+        self._names = list(members)
+        self.reset(0)
+
+    def capacity(self, behavior):
+        return len(self.members[behavior])
+
+    def _look(self, ended=None):
+        for start, name in zip((0, 10), getattr(self, "_names", ()), strict=False):
+            ids = np.arange(start, start + len(self.members.get(name, ())), dtype=np.int32)
+            spec = self._spec
+            masks = [np.zeros((len(ids), b), np.bool_) for b in spec.action_spec.discrete_branches]
+            zeros = np.zeros(len(ids), np.float32)
+            groups = np.array(self.members.get(name, ()), np.int32)
+            decisions = DecisionSteps([np.zeros((len(ids), 4), np.float32)], zeros, ids, masks, groups, zeros)
+            self._exchange[name] = decisions, TerminalSteps.empty(spec)
 
 
 def test_torchrls_wrapper_of_pettingzoo_takes_our_pettingzoo_env_of_one_life():

@@ -28,11 +28,20 @@ def test_entropy_is_the_mean_of_torchs_own():
 
 
 def test_the_written_out_gradient_is_autograds():
-    mean = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
-    log_std = torch.randn(3, dtype=torch.float64, requires_grad=True)
-    x = torch.randn(4, 3, dtype=torch.float64)
-    nothing = torch.zeros(4, 0, dtype=torch.int64)
-    assert torch.autograd.gradcheck(lambda m, s: ActionDistribution(m, s, ()).log_prob(x, nothing), (mean, log_std))
+    torch.manual_seed(0)
+    mean, log_std = torch.randn(4, 3).double().requires_grad_(), torch.randn(3).double().requires_grad_()
+    logits = [torch.randn(4, n).double().requires_grad_() for n in (3, 5)]
+    allowed = torch.tensor([[True, True, False, True, True]])
+    d = ActionDistribution(
+        mean, log_std, [masked_log_probs(x, m) for x, m in zip(logits, (None, allowed), strict=True)]
+    )
+    actions = torch.randn(4, 3).double(), torch.tensor([[0, 1], [1, 4], [2, 0], [1, 3]])
+    weights = torch.randn(4).double()
+    loss = (d.log_prob(*actions) * weights).sum() + 0.7 * d.entropy()
+    to_mean, *to_logits, to_log_std = torch.autograd.grad(loss, [mean, *logits, log_std])
+    outputs, spread = d.gradient(*actions, weights, 0.7)
+    torch.testing.assert_close(outputs, torch.cat([to_mean, *to_logits], dim=1))
+    torch.testing.assert_close(spread, to_log_std)
 
 
 def test_a_masked_choice_has_probability_zero_and_is_never_drawn():

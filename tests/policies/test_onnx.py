@@ -164,7 +164,7 @@ def test_the_file_is_what_unitys_importer_reads(network):
 
 def test_sampling_inside_the_graph_follows_the_distribution():
     network = _network()
-    network.trunk.biases[-1].data[0, 0] = torch.tensor([0.0, 1.0, -1.0])
+    network.trunk.policy_bias.data[:] = torch.tensor([0.0, 1.0, -1.0])
     session = ort.InferenceSession(build_onnx(network).SerializeToString())
     feeds = {"obs_0": np.zeros((20_000, 20), np.float32), "action_masks": np.ones((20_000, 3), np.float32)}
     (drawn,) = session.run(["discrete_actions"], feeds)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
@@ -13,6 +14,8 @@ from touchline.policies.checkpoints import read_checkpoint
 from touchline.policies.policy import load_policies
 from touchline.training.config import read_config
 from touchline.training.evaluation import evaluate
+from touchline.training.ppo import PPO
+from touchline.training.run_folder import RunFolder
 from touchline.training.trainer import train
 
 
@@ -57,6 +60,87 @@ def test_a_run_tells_what_it_is(tmp_path):
     assert list((result.folder / "Basic").glob("events.out.tfevents.*"))
 
 
+def test_a_run_ends_with_an_examination_and_a_report(tmp_path):
+    config = _config(tmp_path, "Basic", seed=5, behaviors__Basic__max_steps=2500)
+    folder = train(config, EnvRecipe("scene", "Basic")).folder
+    status = json.loads((folder / "run_logs" / "training_status.json").read_text())
+    (evaluation,) = status["Basic"]["evaluations"]
+    assert evaluation["episodes"] == 50
+    assert evaluation["ci95"][0] <= evaluation["mean_return"] <= evaluation["ci95"][1]
+    report = (folder / "report.md").read_text()
+    assert f"| {evaluation['mean_return']:.3f}, 95 % within" in report
+    assert "![Basic](Basic.png)" in report
+    assert "learning_rate: 0.0003" in report
+    seconds = json.loads((folder / "run_logs" / "timers.json").read_text())
+    assert {"simulation", "inference", "learning", "saving", "evaluation", "other"} == set(seconds)
+    assert all(s >= 0 for s in seconds.values())
+
+
+def test_the_best_checkpoint_by_evaluation_is_kept(tmp_path):
+    folder = RunFolder(_config(tmp_path, "Basic"), {})
+    learner = PPO("Basic", make("Basic").behaviors["Basic?team=0"], read_config("Basic").behaviors["Basic"], 0)
+    for learner.steps, score in ((100, 0.5), (200, 0.9), (300, 0.7)):
+        folder.save("Basic", learner, None, keep=1)
+        folder.note_evaluation("Basic", {"steps": learner.steps, "score": score})
+    _, best = read_checkpoint(folder.path / "Basic" / "best.safetensors")
+    assert best["steps"] == 200
+    assert (folder.path / "Basic" / "best.onnx").exists()
+    assert [e["score"] for e in folder.evaluations("Basic")] == [0.5, 0.9, 0.7]
+
+
+def test_an_examination_changes_nothing_of_the_training(tmp_path):
+    """Checkpoints, and so examinations, on the way or none: the same weights in the end."""
+    ends = []
+    for name, interval in (("often", 600), ("never", 500_000)):
+        changes = {"behaviors__Basic__max_steps": 2500, "behaviors__Basic__checkpoint_interval": interval}
+        folder = train(_config(tmp_path / name, "Basic", **changes), EnvRecipe("scene", "Basic")).folder
+        ends.append(read_checkpoint(folder / "Basic" / "checkpoint.safetensors")[0])
+    assert all(torch.equal(tensor, ends[1][key]) for key, tensor in ends[0].items())
+
+
+def test_weights_and_biases_hears_what_tensorboard_hears(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    config = _config(tmp_path, "Basic", behaviors__Basic__max_steps=2500)
+    folder = train(config, EnvRecipe("scene", "Basic"), to_wandb=True).folder
+    (log,) = folder.glob("wandb/offline-run-*/*.wandb")
+    assert b"Environment/Cumulative Reward" in log.read_bytes()
+
+
+def _files(folder):
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock"}
+
+
+def test_a_forced_run_that_cannot_start_leaves_the_old_one_as_it_was(tmp_path):
+    config = _config(tmp_path, "Basic", behaviors__Basic__max_steps=300)
+    train(config, EnvRecipe("scene", "Basic"))
+    before = _files(tmp_path)
+    forced = _config(tmp_path, "Basic", checkpoint_settings__force=True)
+    with pytest.raises(UsageError, match="unknown scene"):
+        train(forced, EnvRecipe("scene", "Basik"))
+    with pytest.raises(UsageError, match="has a behavior '3DBall' without a configuration"):
+        train(forced, EnvRecipe("scene", "3DBall"))
+    assert _files(tmp_path) == before
+
+
+def test_a_first_run_that_cannot_start_leaves_nothing_in_the_way(tmp_path):
+    config = _config(tmp_path, "Basic", behaviors__Basic__max_steps=300)
+    with pytest.raises(UsageError, match="without a configuration"):
+        train(config, EnvRecipe("scene", "3DBall"))
+    train(config, EnvRecipe("scene", "Basic"))
+
+
+def test_one_run_is_trained_by_one_process_at_a_time(tmp_path):
+    config = _config(tmp_path, "Basic", behaviors__Basic__max_steps=300)
+    folder = train(config, EnvRecipe("scene", "Basic")).folder
+    before = _files(tmp_path)
+    with FileLock(folder.with_name(".run.lock")):
+        for change in ({"checkpoint_settings__resume": True}, {"checkpoint_settings__force": True}):
+            with pytest.raises(UsageError, match="another process trains this run just now"):
+                train(_config(tmp_path, "Basic", **change), EnvRecipe("scene", "Basic"))
+    assert _files(tmp_path) == before
+
+
 def test_only_the_last_few_checkpoints_are_kept(tmp_path):
     config = _config(
         tmp_path, "Basic", behaviors__Basic__max_steps=3000,
@@ -92,7 +176,7 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path):
     config = _config(
         tmp_path, "Basic", checkpoint_settings__resume=True, behaviors__Basic__network_settings__hidden_units=32
     )
-    with pytest.raises(UsageError, match="does not fit the configured network"):
+    with pytest.raises(UsageError, match="does not fit the configured"):
         train(config, EnvRecipe("scene", "Basic"))
 
 

@@ -188,7 +188,7 @@ def test_a_run_starts_with_the_networks_of_another_at_step_0_and_acts_without_le
     assert (tmp_path / start).exists()
     changed = ["--set", "behaviors.Basic.network_settings.hidden_units=7"]
     assert run(["train", "Basic", "--run-id", "c", "--initialize-from", "a", *changed]) == 2
-    assert "does not fit the configured network" in capsys.readouterr().err
+    assert "does not fit the configured" in capsys.readouterr().err
 
 
 @linux

@@ -50,6 +50,8 @@ class Groups:
     ) -> None:
         if group_by not in ("behavior", "base", "all"):
             raise UsageError(f"group_by: expected 'behavior', 'base' or 'all', got {group_by!r}")
+        if spare_slots < 0:
+            raise UsageError(f"spare_slots: expected 0 or more, got {spare_slots}")
         self.worlds = _opened(env, seed)
         self._slots = [
             Slots(world, grow=False, spare_slots=spare_slots, env_index=i) for i, world in enumerate(self.worlds)
@@ -168,6 +170,8 @@ def _opened(env: Worlds, seed: int | None) -> list[Env]:
             again = recipes.count(recipe)  # the same recipe twice must not play the same game twice
             recipes.append(recipe)
             entry = make(replace(recipe, seed=recipe.seed + again) if seed is None else recipe)
+        elif not hasattr(entry, "set_actions"):
+            raise UsageError(f"expected an ENV, an EnvRecipe or a world, got {entry!r}")
         worlds.append(entry)
     return worlds
 
@@ -197,6 +201,7 @@ def _stacked(rows: list[SlotRows], parts: list[Part]) -> SlotRows:
 
     (first, *_), join = rows, np.concatenate
     masks = [r.action_mask for r in rows if r.action_mask is not None]
+    seconds = [r.second_mask for r in rows if r.second_mask is not None]
     ended = any(len(r.final_slot) for r in rows)
     return SlotRows(
         obs=tuple(join(o) for o in zip(*(r.obs for r in rows), strict=True)),
@@ -215,4 +220,5 @@ def _stacked(rows: list[SlotRows], parts: list[Part]) -> SlotRows:
         if ended
         else first.final_slot,
         final_obs=tuple(join(o) for o in zip(*(r.final_obs for r in rows), strict=True)) if ended else first.final_obs,
+        second_mask=join(seconds) if seconds else None,
     )

@@ -63,19 +63,25 @@ class Layout:
         self.uint8_images = uint8_images
         self._channels_last = channels_last
         self._flattened = flatten_branches and spec.action_spec.discrete_size > 1
+        if self._flattened and spec.action_spec.staged:
+            raise UsageError(
+                "flatten_branches: what the later branches of staged actions allow depends on the first one; "
+                "leave flatten_branches off"
+            )
         branches = spec.action_spec.discrete_branches
         self.branches = (len(choice_table(branches)),) if self._flattened else branches
         """Choices per branch as the learner sees them."""
         self.mask_ends = list(accumulate(self.branches))
         """Where each branch ends in a flat mask."""
         self.views = _views(spec.observation_specs, join_vectors, channels_last)
+        self._plain = all(len(v.sensors) == 1 and not v.is_image for v in self.views)
 
     def observe(self, obs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """One array [N, *shape] per view; a view of one sensor may share the sensor's memory."""
+        if self._plain:
+            return list(obs)
         seen = [obs[v.sensors[0]] if len(v.sensors) == 1 else join_vectors([obs[i] for i in v.sensors])
                 for v in self.views]  # fmt: skip
-        if not any(v.is_image for v in self.views):
-            return seen
         return [self._image(o) if v.is_image else o for v, o in zip(self.views, seen, strict=True)]
 
     def mask(self, action_mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -138,12 +144,6 @@ def flatten_mask(action_mask: NDArray[np.bool_], branches: tuple[int, ...]) -> N
         return np.ones((len(action_mask), prod(branches)), np.bool_)
     first = np.concatenate([[0], np.cumsum(branches)[:-1]])
     return np.asarray(action_mask[:, choice_table(branches) + first].all(axis=2))
-
-
-def first_allowed(action_mask: NDArray[np.bool_], branches: Sequence[int]) -> NDArray[np.int32]:
-    """The lowest allowed choice of each branch, [N, branches]: what an agent does whom nobody tells anything."""
-    parts = np.split(action_mask, np.cumsum(branches)[:-1], axis=1)
-    return np.stack([part.argmax(axis=1) for part in parts], axis=1).astype(np.int32)
 
 
 def check_same_spec(specs: Mapping[str, BehaviorSpec], what: str, instead: str) -> BehaviorSpec:

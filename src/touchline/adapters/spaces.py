@@ -57,26 +57,26 @@ def mask_space(layout: Layout) -> spaces.Box:
     return spaces.Box(0, 1, (sum(layout.branches),), np.int8)
 
 
-def read_actions(layout: Layout, action: Any, count: int, space: spaces.Space[Any]) -> ActionTuple:
+def read_actions(layout: Layout, action: Any, count: int) -> ActionTuple:
     """The world's actions from `count` agents' actions in batched form, or a UsageError that names what differs."""
-    continuous = discrete = None
+    shapes = (count, layout.continuous_size), (count, len(layout.branches))
+    parts = {"continuous": action, "discrete": action}
     if layout.continuous_size and layout.branches:
-        if not isinstance(action, dict) or set(action) != {"continuous", "discrete"}:
+        if not isinstance(action, dict) or set(action) != set(parts):
             came = f"keys {sorted(action)}" if isinstance(action, dict) else type(action).__name__
-            raise UsageError(f"action: expected a dict with 'continuous' and 'discrete' ({space}), got {came}")
-        continuous, discrete = action["continuous"], action["discrete"]
-    elif layout.branches:
-        discrete = action
-    else:
-        continuous = action
-    if continuous is not None:
-        continuous = _checked("continuous action", continuous, (count, layout.continuous_size), "fiu")
-    if discrete is not None:
-        width = len(layout.branches)
-        discrete = np.asarray(discrete)
-        if width == 1 and discrete.ndim == 1:
+            raise UsageError(
+                f"action: expected a dict with 'continuous' of shape {shapes[0]} and 'discrete' of shape {shapes[1]}, "
+                f"got {came}"
+            )
+        parts = action
+    continuous = discrete = None
+    if layout.continuous_size:
+        continuous = _checked("continuous action", parts["continuous"], shapes[0], "fiu")
+    if layout.branches:
+        discrete = np.asarray(parts["discrete"])
+        if len(layout.branches) == 1 and discrete.ndim == 1:
             discrete = discrete[:, None]
-        discrete = _checked("discrete action", discrete, (count, width), "iu")
+        discrete = _checked("discrete action", discrete, shapes[1], "iu")
     return layout.actions(continuous, discrete, count)
 
 

@@ -51,7 +51,8 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
     """A world with one behavior and one agent.
 
     `info`: `step`, the raw decision or terminal step with ML-Agents' names; `group_reward`; `action_mask`, one
-    flat int8 array, 1 = allowed, which `action_space.sample` takes; after an end there is nothing to choose.
+    flat int8 array, 1 = allowed, which `action_space.sample` takes; after an end there is nothing to choose. For
+    staged actions also `second_mask`, int8 [first branch, choices of the later ones].
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": FRAMES_PER_SECOND}
@@ -107,7 +108,7 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
             if isinstance(action, dict)
             else np.asarray(action)[None]
         )
-        row = self._groups.step({self._group: read_actions(self._layout, batched, 1, self.action_space)})[self._group]
+        row = self._groups.step({self._group: read_actions(self._layout, batched, 1)})[self._group]
         terminated, truncated = bool(row.terminated[0]), bool(row.truncated[0])
         self._between_episodes = terminated or truncated
         obs = row.final_obs if self._between_episodes else row.obs
@@ -142,8 +143,10 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
             ends = np.cumsum(self._layout.spec.action_spec.discrete_branches)[:-1]
             step["action_mask"] = np.split(~row.action_mask[0], ends)
         if row.action_mask is not None:
-            allowed = np.ones_like(row.action_mask) if ended else row.action_mask
+            allowed = row.action_mask | ended
             info["action_mask"] = self._layout.mask(allowed)[0].astype(np.int8)
+        if row.second_mask is not None:
+            info["second_mask"] = (row.second_mask[0] | ended).astype(np.int8)
         return info
 
 
@@ -151,8 +154,9 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
     """The agents of one behavior as sub-environments that reset in the same step.
 
     `info`: `final_obs` and `final_info` with `_final_obs` and `_final_info` where lives ended; `agent_id`,
-    `group_id`, `group_reward`; `action_mask` int8 [N, choices], 1 = allowed; `mask` bool [N]: this row acts
-    now. With `allow_idle` rows may be empty or wait, and their actions are ignored; without it that is an error.
+    `group_id`, `group_reward`; `action_mask` int8 [N, choices], 1 = allowed; for staged actions `second_mask`
+    int8 [N, first branch, choices of the later ones]; `mask` bool [N]: this row acts now. With `allow_idle` rows
+    may be empty or wait, and their actions are ignored; without it that is an error.
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -207,9 +211,9 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:  # noqa: ARG002
         """Restart the world; after a step in which every agent ended, that has happened already."""
-        super().reset(seed=seed)
         if isinstance(seed, list | tuple):
             raise UsageError("seed: expected one number for the whole world, got one for each sub-environment")
+        super().reset(seed=seed)
         if seed is not None or not self._all_ended:  # other libraries reset when everything is done
             self._groups.reset(seed)
         self._ready, self._all_ended = True, False
@@ -222,9 +226,7 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         if not self._ready:
             raise UsageError("call reset() before step()")
-        row = self._groups.step({self._group: read_actions(self._layout, actions, self.num_envs, self.action_space)})[
-            self._group
-        ]
+        row = self._groups.step({self._group: read_actions(self._layout, actions, self.num_envs)})[self._group]
         self._refuse_idle(row)
         info = self._info(row)
         if len(row.final_slot):
@@ -256,6 +258,8 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         }
         if row.action_mask is not None:
             info["action_mask"] = self._layout.mask(row.action_mask).astype(np.int8)
+        if row.second_mask is not None:
+            info["second_mask"] = row.second_mask.astype(np.int8)
         return info | {f"_{key}": everybody for key in info}
 
     def _add_ends(self, info: dict[str, Any], row: SlotRows) -> None:

@@ -24,8 +24,9 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils import parallel_to_aec
 
 from touchline.adapters.groups import GroupBy, Groups, Worlds, open_world
-from touchline.adapters.layout import Layout, first_allowed
+from touchline.adapters.layout import Layout
 from touchline.adapters.spaces import action_space, mask_space, observation_space, read_actions
+from touchline.envs.actions import first_allowed
 from touchline.envs.env import EnvRecipe
 from touchline.envs.slots import SlotRows
 from touchline.errors import RunError, UsageError
@@ -53,8 +54,8 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
 
     Where there are branches an observation is a dict of `observation` and `action_mask` (flat int8, 1 =
     allowed, what `action_space(agent).sample` takes). `infos` hold `group_reward`, `agent_id`, `group_id` and
-    `deciding` (False: this agent waits, its action is ignored); in mode `slots` also `terminated`,
-    `truncated` and `final_observation`.
+    `deciding` (False: this agent waits, its action is ignored); for staged actions `second_mask`, int8 [first branch,
+    choices of the later ones]; in mode `slots` also `terminated`, `truncated` and `final_observation`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -82,6 +83,9 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
     ) -> None:
         if mode not in get_args(Mode):
             raise UsageError(f"mode: expected one of {', '.join(get_args(Mode))}, got {mode!r}")
+        for option, value in (("horizon", horizon), ("lives_per_slot", lives_per_slot)):
+            if value is not None and value < 1:
+                raise UsageError(f"{option}: expected 1 or more, got {value}")
         if render_mode not in (None, "rgb_array"):
             raise UsageError(f"render_mode: expected None or 'rgb_array', got {render_mode!r}")
         self.render_mode = render_mode
@@ -89,7 +93,8 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
         self._groups = Groups(worlds, group_by=group_by, spare_slots=spare_slots)
         self._reset_world = reset_world
         self._horizon = horizon
-        self._age = 0
+        self._age: int | None = None
+        """Steps since the last reset."""
         self._casts = [
             _Cast(
                 group,
@@ -134,8 +139,12 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
         return observations, infos
 
     def step(self, actions: dict[str, Any]) -> Dicts:
+        if self._age is None:
+            raise UsageError("call reset() before step()")
         if not self.agents:
             return {}, {}, {}, {}, {}
+        if not isinstance(actions, dict):
+            raise UsageError(f"actions: expected a dict agent -> action, got {type(actions).__name__}")
         strangers = actions.keys() - self._cast_of.keys()
         if strangers:
             raise UsageError(
@@ -211,10 +220,9 @@ class _Cast:
     def actions(self, actions: dict[str, Any], row: SlotRows) -> ActionTuple:
         """All slots' actions: what was sent for those who decide, nothing for those without a name."""
         layout, size = self.layout, len(self._label)
-        branches = layout.spec.action_spec.discrete_branches
-        idle = (
-            first_allowed(row.action_mask, branches) if row.action_mask is not None else np.zeros((size, 0), np.int32)
-        )
+        idle = np.zeros((size, 0), np.int32)
+        if row.action_mask is not None:
+            idle = first_allowed(layout.spec.action_spec, row.action_mask, row.second_mask)
         continuous = np.zeros((size, layout.continuous_size), np.float32)
         asked = np.flatnonzero(self._named & row.deciding)
         if len(asked):
@@ -292,7 +300,7 @@ class _Cast:
                 batched: Any = {key: np.stack([action[key] for action in sent]) for key in self.action_space}
             else:
                 batched = np.stack(sent)
-            return read_actions(self.layout, batched, len(sent), self.action_space)
+            return read_actions(self.layout, batched, len(sent))
         except (UsageError, ValueError, TypeError, KeyError, IndexError) as error:
             for name, action in zip(names, sent, strict=True):
                 if not self.action_space.contains(action):
@@ -328,6 +336,9 @@ class _Cast:
                 strict=True,
             )
         ]
+        if row.second_mask is not None:
+            for info, second in zip(infos, row.second_mask[slots].astype(np.int8), strict=True):
+                info["second_mask"] = second
         if self._mode == "slots":
             last = [view.copy() for view in views]
             if not fresh:

@@ -1,14 +1,17 @@
 """A world as a TorchRL environment: every agent's transitions right, whatever the others do.
 
-Two layouts. `batch`: one group whose slots are the batch, `batch_size [n]`; for independent agents.
+Three layouts. `batch`: one group whose slots are the batch, `batch_size [n]`; for independent agents.
 `groups`: `batch_size []`, one nested tensordict [n] per group; for several behaviors or teams.
+`teams`: `batch_size [b]`, one nested tensordict [b, m] per group, the m agents of each of b teams side by side; for
+critics that see a whole team (read [b, m] for [n] below).
 
-| key (below the group's name in layout `groups`) | what |
+| key (below the group's name, except in layout `batch`) | what |
 | --- | --- |
 | `observation` | [n, ...] of the only sensor, or a nested tensordict with one leaf per sensor; images CHW |
 | `mask` | bool [n]: this slot acts now; the others are empty or wait, and their action is ignored |
 | `action` | float [n, C] in [-1, 1], or int64 [n] for one branch; else nested: `continuous`, `branch_0`, ... |
 | `action_mask` | bool [n, choices], True = allowed; nested like the branches where there are several |
+| `second_mask` | staged actions only: bool [n, `branch_0`, choices of the later branches], allowed after that choice |
 | `reward` | [n, 1] own + group reward; `group_reward` [n, 1] tells the group's part |
 | `done`, `terminated`, `truncated` | bool [n, 1], true once, on the row of the end; there is no root done |
 | `agent_id`, `group_id` | int32 [n], -1 = empty |
@@ -38,10 +41,12 @@ from touchline.adapters.groups import GroupBy, Groups, Worlds, open_world
 from touchline.adapters.layout import Layout
 from touchline.envs.env import EnvRecipe
 from touchline.envs.slots import SlotRows
-from touchline.errors import UsageError
+from touchline.errors import RunError, UsageError
 from touchline.specs import ActionTuple
 
-BATCH, GROUPS = "batch", "groups"
+INTEGERS = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8))
+FLOATS = frozenset((torch.float32, torch.float64, torch.float16))
+BATCH, GROUPS, TEAMS = "batch", "groups", "teams"
 
 
 def make_torchrl(env: Worlds, **options: Any) -> TouchlineTorchRLEnv:
@@ -56,15 +61,17 @@ class TouchlineTorchRLEnv(EnvBase):
     """All agents of some worlds.
 
     `layout` "auto" takes `batch` where there is one group, else `groups`. `group_by`: "behavior" keeps teams
-    apart, "base" merges them, "all" puts everybody together. `spare_slots`: room for agents born later in
-    worlds that cannot tell how many there will be. Any field of `EnvRecipe` may be given too.
+    apart, "base" merges them, "all" puts everybody together. In layout `teams` agents of one ML-Agents group in
+    one world are a team, an agent without a group is one by itself; they stay what they are at construction.
+    `spare_slots`: room for agents born later in worlds that cannot tell how many there will be. Any field of
+    `EnvRecipe` may be given too.
     """
 
     def __init__(
         self,
         env: Worlds,
         *,
-        layout: Literal["auto", "batch", "groups"] = "auto",
+        layout: Literal["auto", "batch", "groups", "teams"] = "auto",
         group_by: GroupBy = "behavior",
         spare_slots: int = 0,
         join_vectors: bool = False,
@@ -73,32 +80,38 @@ class TouchlineTorchRLEnv(EnvBase):
         device: torch.device | str = "cpu",
         **recipe: Any,
     ) -> None:
-        if layout not in ("auto", BATCH, GROUPS):
-            raise UsageError(f"layout: expected 'auto', 'batch' or 'groups', got {layout!r}")
-        seed = recipe.get("seed")
+        if layout not in ("auto", BATCH, GROUPS, TEAMS):
+            raise UsageError(f"layout: expected 'auto', 'batch', 'groups' or 'teams', got {layout!r}")
+        seed, device = recipe.get("seed"), torch.device(device)
         worlds = open_world(env, **recipe) if isinstance(env, str | EnvRecipe) else env
         self._groups = Groups(worlds, group_by=group_by, spare_slots=spare_slots)
-        if layout == BATCH and len(self._groups.specs) > 1:
+        try:
+            if layout == BATCH and len(self._groups.specs) > 1:
+                raise UsageError(
+                    f"layout 'batch' shows one group, this world has {', '.join(self._groups.specs)}; take "
+                    "layout='groups', or group_by='base' where these are teams of one behavior"
+                )
+            self.layout = layout if layout != "auto" else GROUPS if len(self._groups.specs) > 1 else BATCH
+            self._tables = {
+                group: _Table(
+                    group,
+                    Layout(
+                        spec, join_vectors=join_vectors, flatten_branches=flatten_branches, uint8_images=uint8_images
+                    ),
+                    self._groups.rows[group],
+                    device,
+                    in_teams=self.layout == TEAMS,
+                )
+                for group, spec in self._groups.specs.items()
+            }
+            super().__init__(device=device, batch_size=self._common_batch_size())
+            self._set_specs()
+        except BaseException:
             self._groups.close()
-            raise UsageError(
-                f"layout 'batch' shows one group, this world has {', '.join(self._groups.specs)}; take "
-                "layout='groups', or group_by='base' to merge teams"
-            )
-        self.layout = GROUPS if layout == GROUPS or len(self._groups.specs) > 1 else BATCH
-        self._tables = {
-            group: _Table(
-                group,
-                Layout(spec, join_vectors=join_vectors, flatten_branches=flatten_branches, uint8_images=uint8_images),
-                self._groups.sizes[group],
-                torch.device(device),
-            )
-            for group, spec in self._groups.specs.items()
-        }
-        size = [] if self.layout == GROUPS else [self._groups.sizes[next(iter(self._tables))]]
-        super().__init__(device=torch.device(device), batch_size=torch.Size(size))
+            raise
         self._next_seed: int | None = seed
         self.group_map = {group: table.slot_names for group, table in self._tables.items()}
-        self._set_specs()
+        self._play_randomly = RandomPolicy(self)
 
     @property
     def counts(self) -> Any:
@@ -118,15 +131,29 @@ class TouchlineTorchRLEnv(EnvBase):
         """Random actions that the masks of the present rows allow."""
         if tensordict is None:
             tensordict = TensorDict({}, self.batch_size, device=self.device)
-        for group, table in self._tables.items():
-            action = table.random_action()
-            tensordict.set("action" if self.layout == BATCH else (group, "action"), action)
-        return tensordict
+        present = self._assembled({group: table.pending() for group, table in self._tables.items()})
+        return tensordict.update(self._play_randomly(present).select(*self.action_keys))
+
+    def step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """TorchRL's own, which for most callers looks in vain for partial steps and a given `next`."""
+        sent = _entries(tensordict)
+        if "_step" in sent or "next" in sent or tensordict.batch_size != self.batch_size:
+            return super().step(tensordict)
+        return tensordict.set("next", self._step(tensordict))
 
     def close(self, *, raise_if_closed: bool = False) -> None:
         """Close the worlds; twice is fine."""
         self._groups.close()
         super().close(raise_if_closed=raise_if_closed)
+
+    def _common_batch_size(self) -> torch.Size:
+        sizes = {group: table.shape for group, table in self._tables.items()}
+        if self.layout == GROUPS:
+            return torch.Size([])
+        if len({shape[0] for shape in sizes.values()}) > 1:
+            counts = ", ".join(f"{shape[0]} in {group}" for group, shape in sizes.items())
+            raise UsageError(f"layout 'teams' needs as many teams in each group, got {counts}; take layout='groups'")
+        return next(iter(sizes.values()))[:1]
 
     def _set_specs(self) -> None:
         parts = {group: table.specs() for group, table in self._tables.items()}
@@ -136,7 +163,8 @@ class TouchlineTorchRLEnv(EnvBase):
             self.reward_spec, self.done_spec = reward, done
             return
         for i, kind in enumerate(("observation_spec", "action_spec", "reward_spec", "done_spec")):
-            setattr(self, kind, Composite({group: specs[i] for group, specs in parts.items()}, device=self.device))
+            together = {group: specs[i] for group, specs in parts.items()}
+            setattr(self, kind, Composite(together, shape=self.batch_size, device=self.device))
 
     def _set_seed(self, seed: int | None) -> None:
         self._next_seed = seed
@@ -151,10 +179,8 @@ class TouchlineTorchRLEnv(EnvBase):
         return self._assembled({group: table.pending() for group, table in self._tables.items()})
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        actions = {
-            group: table.read_action(tensordict if self.layout == BATCH else tensordict.get(group, None))
-            for group, table in self._tables.items()
-        }
+        sent = {next(iter(self._tables)): tensordict} if self.layout == BATCH else _entries(tensordict)
+        actions = {group: table.read_action(sent.get(group)) for group, table in self._tables.items()}
         rows = self._groups.step(actions)
         return self._assembled({group: table.outcome(rows[group]) for group, table in self._tables.items()})
 
@@ -162,36 +188,40 @@ class TouchlineTorchRLEnv(EnvBase):
         """TorchRL completes and checks every step's leaves here; ours are complete, and it cost a fifth of a step."""
         return next_tensordict_out
 
-    def _assembled(self, parts: dict[str, TensorDict]) -> TensorDict:
+    def _assembled(self, parts: dict[str, Any]) -> TensorDict:
         if self.layout == BATCH:
             (part,) = parts.values()
             return part
-        return _unchecked(dict(parts), self.batch_size, self.device)
+        return _unchecked(parts, self.batch_size, self.device)
 
 
 class RandomPolicy:
-    """Uniform over the actions that the masks in a tensordict allow, in either layout; for collectors.
+    """Uniform over the actions that the masks in a tensordict allow, in every layout; for collectors.
 
     TorchRL's own `RandomPolicy` looks at the specs, which cannot hold masks that change at every step.
     """
 
     def __init__(self, env: EnvBase) -> None:
-        self._leaves = [(_as_tuple(key), spec) for key, spec in env.full_action_spec.items(True, True)]
-
-    @staticmethod
-    def _guide(key: tuple[str, ...], spec: Any) -> tuple[str, ...]:
-        """The leaf that tells what is allowed, or for continuous actions how many slots there are."""
-        if isinstance(spec, Categorical):
-            return tuple("action_mask" if part == "action" else part for part in key)
-        return (*key[: key.index("action")], "mask")
+        self._parts = [(_as_tuple(key), spec) for key, spec in env.full_action_spec.items(True, True)]
+        seen = map(_as_tuple, env.full_observation_spec.keys(True, True))
+        self._staged = {key[:-1] for key in seen if key[-1] == "second_mask"}
 
     def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
-        for key, spec in self._leaves:
-            guide = tensordict.get(self._guide(key, spec))
-            if isinstance(spec, Categorical):
-                tensordict.set(key, _uniform_choice(guide))
+        start: dict[tuple[str, ...], int] = {}
+        for key, spec in self._parts:
+            group = key[: key.index("action")]
+            if not isinstance(spec, Categorical):
+                rows = tensordict.get((*group, "mask"))
+                choice = 2.0 * torch.rand((*rows.shape, spec.shape[-1]), device=rows.device) - 1.0
+            elif group in self._staged and key[-1] != "branch_0":
+                first = tensordict.get((*group, "action", "branch_0"))
+                allowed = _after(tensordict.get((*group, "second_mask")), first)
+                at = start.get(group, 0)
+                start[group] = at + spec.n
+                choice = _uniform_choice(allowed[..., at : at + spec.n])
             else:
-                tensordict.set(key, 2.0 * torch.rand((*guide.shape, spec.shape[-1]), device=guide.device) - 1.0)
+                choice = _uniform_choice(tensordict.get(tuple("action_mask" if p == "action" else p for p in key)))
+            tensordict.set(key, choice)
         return tensordict
 
 
@@ -206,6 +236,9 @@ def one_row_per_action(batch: TensorDictBase, group: str | None = None) -> Tenso
 
     `batch` comes from a rollout or a collector: [..., n, T] in layout `batch`, [..., T] with a `group`.
     """
+    groups = [key for key, entry in batch.items() if key != "next" and "mask" in _entries(entry)]
+    if (group is None and groups) or (group is not None and group not in groups):
+        raise UsageError(f"group: expected {' or '.join(map(repr, groups)) or None}, got {group!r}")
     rows = (
         batch if group is None else batch.get(group).copy().set("next", batch.get(("next", group))).transpose(-1, -2)
     )
@@ -235,73 +268,89 @@ def one_row_per_action(batch: TensorDictBase, group: str | None = None) -> Tenso
 class _Table:
     """One group's rows as tensors: what slots act on now, and what came of their last actions."""
 
-    def __init__(self, group: str, layout: Layout, size: int, device: torch.device) -> None:
+    def __init__(self, group: str, layout: Layout, rows: SlotRows, device: torch.device, *, in_teams: bool) -> None:
+        size, teams = len(rows), _teams(group, rows) if in_teams else None
         self.layout = layout
-        self.slot_names = [f"{group}_{slot}" for slot in range(size)]
+        self.shape = torch.Size([size] if teams is None else teams.shape)
+        self.slot_names = [f"{group}_{slot}" for slot in range(self.shape[-1])]
         self._group = group
         self._size = size
         self._device = device
+        self._on_cpu = device.type == "cpu"
+        self._teams = teams
+        self._tensor = torch.from_numpy if self._on_cpu and teams is None else self._arranged
+        self._episodes = 0
+        self._nested = len(layout.branches) > 1 or bool(layout.branches and layout.continuous_size)
+        self._expected = (self.shape, INTEGERS), (torch.Size([*self.shape, layout.continuous_size]), FLOATS)
+        """Shape and dtypes of a branch's choices, and of the continuous actions."""
         self._action_names = [
             *(["continuous"] if layout.continuous_size else []),
             *self._by_branch(layout.branches),
         ]
-        self._on_cpu = device.type == "cpu"
-        self._batch_size = torch.Size([size])
-        self._episodes = 0
-        self._group_ids = np.full(size, -1, np.int32)
-        self._nested = len(layout.branches) > 1 or bool(layout.branches and layout.continuous_size)
-        self._never = torch.zeros((size, 1), dtype=torch.bool, device=device)
+        self._action_keys = set(self._action_names)
+        self._names = [view.name for view in layout.views]
+        masks = (slice(end - size, end) for size, end in zip(layout.branches, layout.mask_ends, strict=True))
+        self._mask_parts = list(self._by_branch(masks).items())
+        self.restart(rows)
 
     def specs(self) -> tuple[Any, Any, Any, Any]:
-        """Observation, action, reward and done specs [n]."""
-        n, layout, to = self._size, self.layout, {"device": self._device}
+        """Observation, action, reward and done specs."""
+        shape, layout, to = self.shape, self.layout, {"device": self._device}
         leaves = {
-            view.name: Bounded(0, 255, (n, *view.shape), dtype=torch.uint8, **to)
+            view.name: Bounded(0, 255, (*shape, *view.shape), dtype=torch.uint8, **to)
             if view.is_image and layout.uint8_images
-            else Unbounded((n, *view.shape), dtype=torch.float32, **to)
+            else Unbounded((*shape, *view.shape), dtype=torch.float32, **to)
             for view in layout.views
         }
         observation = Composite(
-            observation=next(iter(leaves.values())) if len(leaves) == 1 else Composite(leaves, shape=(n,), **to),
-            mask=Binary(shape=(n,), dtype=torch.bool, **to),
-            agent_id=Unbounded((n,), dtype=torch.int32, **to),
-            group_id=Unbounded((n,), dtype=torch.int32, **to),
-            episode=Unbounded((n,), dtype=torch.int64, **to),
-            group_reward=Unbounded((n, 1), dtype=torch.float32, **to),
-            shape=(n,),
+            observation=next(iter(leaves.values())) if len(leaves) == 1 else Composite(leaves, shape=shape, **to),
+            mask=Binary(shape=shape, dtype=torch.bool, **to),
+            agent_id=Unbounded(shape, dtype=torch.int32, **to),
+            group_id=Unbounded(shape, dtype=torch.int32, **to),
+            episode=Unbounded(shape, dtype=torch.int64, **to),
+            group_reward=Unbounded((*shape, 1), dtype=torch.float32, **to),
+            shape=shape,
             **to,
         )
         if layout.branches:
-            masks = [Binary(shape=(n, k), dtype=torch.bool, **to) for k in layout.branches]
+            masks = [Binary(shape=(*shape, k), dtype=torch.bool, **to) for k in layout.branches]
             observation["action_mask"] = (
-                Composite(self._by_branch(masks), shape=(n,), **to) if self._nested else masks[0]
+                Composite(self._by_branch(masks), shape=shape, **to) if self._nested else masks[0]
             )
-        choices = [Categorical(k, shape=(n,), dtype=torch.int64, **to) for k in layout.branches]
-        moves = Bounded(-1.0, 1.0, (n, layout.continuous_size), dtype=torch.float32, **to)
+        if layout.spec.action_spec.second_mask_shape:
+            second = (*shape, *layout.spec.action_spec.second_mask_shape)
+            observation["second_mask"] = Binary(shape=second, dtype=torch.bool, **to)
+        choices = [Categorical(k, shape=shape, dtype=torch.int64, **to) for k in layout.branches]
+        moves = Bounded(-1.0, 1.0, (*shape, layout.continuous_size), dtype=torch.float32, **to)
         if self._nested:
             both = ({"continuous": moves} if layout.continuous_size else {}) | self._by_branch(choices)
-            action: Any = Composite(both, shape=(n,), **to)
+            action: Any = Composite(both, shape=shape, **to)
         else:
             action = choices[0] if choices else moves
-        flag = {k: Categorical(2, shape=(n, 1), dtype=torch.bool, **to) for k in ("done", "terminated", "truncated")}
+        flag = {
+            k: Categorical(2, shape=(*shape, 1), dtype=torch.bool, **to) for k in ("done", "terminated", "truncated")
+        }
         return (
             observation,
-            Composite(action=action, shape=(n,), **to),
-            Composite(reward=Unbounded((n, 1), dtype=torch.float32, **to), shape=(n,), **to),
-            Composite(flag, shape=(n,), **to),
+            Composite(action=action, shape=shape, **to),
+            Composite(reward=Unbounded((*shape, 1), dtype=torch.float32, **to), shape=shape, **to),
+            Composite(flag, shape=shape, **to),
         )
 
     def restart(self, rows: SlotRows) -> None:
         """The world began anew."""
         self._episode = np.full(self._size, -1, np.int64)
+        self._team_ids = None
+        if self._teams is not None:  # who sits where may differ after a restart
+            self._teams, self._team_ids = _teams(self._group, rows), rows.group_id
         self._take(rows)
 
     def pending(self) -> TensorDict:
         """What every slot acts on now."""
         rows = self._rows
-        leaves = self._leaves(self._copied(rows.obs), rows.deciding, rows.action_mask, self._who)
+        leaves = self._leaves(self._copied(rows.obs), rows.deciding, rows.action_mask, rows.second_mask)
         for key in ("terminated", "truncated", "done"):
-            leaves[key] = torch.zeros((self._size, 1), dtype=torch.bool, device=self._device)
+            leaves[key] = torch.zeros((*self.shape, 1), dtype=torch.bool, device=self._device)
         return self._tensordict(leaves)
 
     def outcome(self, rows: SlotRows) -> TensorDict:
@@ -309,73 +358,61 @@ class _Table:
         ended = rows.terminated | rows.truncated
         before = self._who
         self._take(rows)
-        obs, mask, allowed, who = self._copied(rows.obs), rows.deciding, rows.action_mask, self._who
+        obs, mask, allowed, second = self._copied(rows.obs), rows.deciding, rows.action_mask, rows.second_mask
         if len(rows.final_slot):  # lives that ended show their own last things
             for view, last in zip(obs, self.layout.observe(rows.final_obs), strict=True):
                 view[rows.final_slot] = last
             mask = mask & ~ended
             allowed = None if allowed is None else allowed | ended[:, None]
+            second = None if second is None else second | ended[:, None, None]
+        leaves = self._leaves(obs, mask, allowed, second)
+        if len(rows.final_slot):
             over = self._tensor(ended)
-            who = {key: torch.where(over, before[key], now) for key, now in who.items()}
-        leaves = self._leaves(obs, mask, allowed, who)
-        leaves["terminated"] = self._tensor(rows.terminated[:, None])
-        leaves["truncated"] = self._tensor(rows.truncated[:, None])
-        leaves["done"] = self._tensor(ended[:, None])
-        leaves["reward"] = self._tensor((rows.reward + rows.group_reward)[:, None])
+            leaves |= {key: torch.where(over, before[key], now) for key, now in self._who.items()}
+        tensor = self._tensor
+        leaves["terminated"] = tensor(rows.terminated[:, None])
+        leaves["truncated"] = tensor(rows.truncated[:, None])
+        leaves["done"] = tensor(ended[:, None])
+        leaves["reward"] = tensor((rows.reward + rows.group_reward)[:, None])
         return self._tensordict(leaves)
 
-    def read_action(self, tensordict: TensorDictBase | None) -> ActionTuple:
+    def read_action(self, tensordict: Any) -> ActionTuple:
         """The world's actions from the leaves below `action`, or a UsageError that names the wrong one."""
-        action = None if tensordict is None else tensordict.get("action", None)
+        action = _entries(tensordict).get("action")
         if action is None:
             raise UsageError(f"{self._group}: expected a key 'action', got none; did a policy write it?")
-        layout, size = self.layout, self._size
+        layout, size, parts = self.layout, self._size, _entries(action)
         if not self._nested:
-            if isinstance(action, TensorDictBase):
-                raise UsageError(f"{self._group}: action: expected a tensor, got the keys {sorted(action.keys())}")
+            if parts:
+                raise UsageError(f"{self._group}: action: expected a tensor, got the keys {sorted(parts)}")
             if layout.branches:
-                return layout.actions(None, self._read(action, "branch_0", (size,))[:, None], size)
-            return layout.actions(self._read(action, "continuous", (size, layout.continuous_size)), None, size)
-        if not isinstance(action, TensorDictBase) or set(action.keys()) != set(self._action_names):
-            came = sorted(action.keys()) if isinstance(action, TensorDictBase) else "a tensor"
+                return layout.actions(None, self._read(action, "branch_0")[:, None], size)
+            return layout.actions(self._read(action, "continuous"), None, size)
+        if parts.keys() != self._action_keys:
+            came = f"the keys {sorted(parts)}" if parts else "a tensor"
             raise UsageError(f"{self._group}: action: expected the keys {self._action_names}, got {came}")
-        discrete = np.empty((size, len(layout.branches)), np.int32)
-        for i in range(len(layout.branches)):
-            name = f"branch_{i}"
-            discrete[:, i] = self._read(action.get(name), name, (size,))
-        continuous = None
-        if layout.continuous_size:
-            continuous = self._read(action.get("continuous"), "continuous", (size, layout.continuous_size))
-        return layout.actions(continuous, discrete, size)
-
-    def random_action(self) -> Tensor | TensorDict:
-        """Uniform over what the present masks allow."""
-        parts: dict[str, Tensor] = {}
-        if self.layout.continuous_size:
-            parts["continuous"] = 2.0 * torch.rand(self._size, self.layout.continuous_size, device=self._device) - 1.0
-        if self.layout.branches and self._rows.action_mask is not None:
-            masks = self._tensor(self.layout.mask(self._rows.action_mask)).split(self.layout.branches, dim=1)
-            parts |= self._by_branch([_uniform_choice(mask) for mask in masks])
-        if self._nested:
-            return self._tensordict(dict(parts))
-        (only,) = parts.values()
-        return only
+        read = [self._read(parts[name], name) for name in self._action_names]
+        continuous = read.pop(0) if layout.continuous_size else None
+        return layout.actions(continuous, np.array(read, np.int32).T, size)
 
     def _take(self, rows: SlotRows) -> None:
         """Remember these rows, and who acts in them from now on."""
+        if self._team_ids is not None and (rows.group_id != self._team_ids)[rows.agent_id >= 0].any():
+            raise RunError(
+                f"{self._group}: agents changed their teams, which layout 'teams' cannot show; take layout='groups'"
+            )
         self._rows = rows
-        same = not len(rows.final_slot) and not rows.begins.any() and np.array_equal(rows.group_id, self._group_ids)
-        self._group_ids = rows.group_id
-        if same:
-            return
-        gone = (rows.terminated | rows.truncated) & ~rows.begins
-        self._episode = np.where(gone, -1, self._episode)
-        born = int(rows.begins.sum())
-        self._episode[rows.begins] = self._episodes + np.arange(born)
-        self._episodes += born
+        agent_id, group_id = rows.agent_id, rows.group_id
+        if len(rows.final_slot) or np.count_nonzero(rows.begins):
+            gone = (rows.terminated | rows.truncated) & ~rows.begins
+            agent_id, group_id = np.where(gone, -1, agent_id), np.where(gone, -1, group_id)
+            self._episode = np.where(gone, -1, self._episode)
+            born = int(rows.begins.sum())
+            self._episode[rows.begins] = self._episodes + np.arange(born)
+            self._episodes += born
         self._who = {
-            "agent_id": self._tensor(np.where(gone, np.int32(-1), rows.agent_id)),
-            "group_id": self._tensor(np.where(gone, np.int32(-1), rows.group_id)),
+            "agent_id": self._tensor(agent_id),
+            "group_id": self._tensor(group_id),
             "episode": self._tensor(self._episode),
         }
 
@@ -389,67 +426,95 @@ class _Table:
         views: list[NDArray[Any]],
         mask: NDArray[np.bool_],
         allowed: NDArray[np.bool_] | None,
-        who: dict[str, Tensor],
+        second: NDArray[np.bool_] | None,
     ) -> dict[str, Any]:
-        seen: Any = [self._tensor(view) for view in views]
+        tensor = self._tensor
         if len(views) == 1:
-            (seen,) = seen
+            seen: Any = tensor(views[0])
         else:
-            names = [view.name for view in self.layout.views]
-            seen = self._tensordict(dict(zip(names, seen, strict=True)))
+            seen = self._tensordict(dict(zip(self._names, map(tensor, views), strict=True)))
         leaves = {
             "observation": seen,
-            "mask": self._tensor(mask),
-            "group_reward": self._tensor(self._rows.group_reward[:, None]),
-            **who,
+            "mask": tensor(mask),
+            "group_reward": tensor(self._rows.group_reward[:, None]),
+            **self._who,
         }
         if allowed is not None:
-            masks, ends = self.layout.mask(allowed), self.layout.mask_ends
+            masks = self.layout.mask(allowed)
             if self._nested:
-                parts = (masks[:, end - size : end] for end, size in zip(ends, self.layout.branches, strict=True))
-                leaves["action_mask"] = self._tensordict(self._by_branch(map(self._tensor, parts)))
+                leaves["action_mask"] = self._tensordict(
+                    {name: tensor(masks[:, part]) for name, part in self._mask_parts}
+                )
             else:
-                leaves["action_mask"] = self._tensor(masks)
+                leaves["action_mask"] = tensor(masks)
+        if second is not None:
+            leaves["second_mask"] = tensor(second)
         return leaves
 
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
-        tensor = torch.from_numpy(array)
-        return tensor if self._on_cpu else tensor.to(self._device)
+    def _arranged(self, array: NDArray[Any]) -> Tensor:
+        """On the device, and teams side by side."""
+        return torch.from_numpy(array if self._teams is None else array[self._teams]).to(self._device)
 
     def _tensordict(self, leaves: dict[str, Any]) -> TensorDict:
-        return _unchecked(leaves, self._batch_size, self._device)
+        return _unchecked(leaves, self.shape, self._device)
 
-    def _read(self, leaf: Any, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        floats = name == "continuous"
-        if (
-            leaf.shape == shape
-            and leaf.dtype is (torch.float32 if floats else torch.int64)
-            and leaf.is_cpu
-            and self._on_cpu
-        ):
-            return np.asarray(leaf.numpy(force=True))  # what policies send; all else is looked at closely
-        if (
-            tuple(leaf.shape) != shape
-            or leaf.dtype.is_floating_point != floats
-            or leaf.dtype == torch.bool
-            or leaf.device.type != self._device.type
-        ):
-            kind = "floats" if floats else "integers"
+    def _read(self, leaf: Any, name: str) -> NDArray[Any]:
+        """One leaf of the actions in the slots' order."""
+        shape, dtypes = self._expected[name == "continuous"]
+        if leaf.shape != shape or leaf.dtype not in dtypes or leaf.is_cpu != self._on_cpu:
+            kind = "floats" if name == "continuous" else "integers"
             raise UsageError(
-                f"{self._group}: action ({name}): expected {kind} of shape {shape} on {self._device}, got "
+                f"{self._group}: action ({name}): expected {kind} of shape {tuple(shape)} on {self._device}, got "
                 f"{leaf.dtype} of shape {tuple(leaf.shape)} on {leaf.device}"
             )
-        return np.asarray(leaf.numpy(force=True))
+        array: NDArray[Any] = leaf.numpy(force=True)
+        if self._teams is None:
+            return array
+        of_slots = np.empty((self._size, *array.shape[2:]), array.dtype)
+        of_slots[self._teams] = array
+        return of_slots
 
     @staticmethod
     def _by_branch(parts: Any) -> dict[str, Any]:
         return {f"branch_{i}": part for i, part in enumerate(parts)}
 
 
+def _teams(group: str, rows: SlotRows) -> NDArray[np.intp]:
+    """The slots of each team, [teams, members], in the order of worlds and group ids."""
+    empty = int((rows.agent_id < 0).sum())
+    if empty:
+        raise UsageError(
+            f"layout 'teams' needs everybody there from the start, {empty} of {len(rows)} slots of {group} are empty; "
+            "take layout='groups'"
+        )
+    alone = np.where(rows.group_id == 0, 1 + np.arange(len(rows)), 0)
+    team, sizes = np.unique(
+        np.stack([rows.env_index, rows.group_id, alone]), axis=1, return_inverse=True, return_counts=True
+    )[1:]
+    if len(set(sizes.tolist())) > 1:
+        raise UsageError(
+            f"layout 'teams' needs teams of one size, {group} has teams of {sorted(set(sizes.tolist()))}; "
+            "take layout='groups'"
+        )
+    return np.argsort(team, kind="stable").reshape(len(sizes), -1)
+
+
+def _entries(tensordict: Any) -> dict[str, Any]:
+    """A tensordict's own entries, nothing of anything else; five times faster than its `get`."""
+    return dict(tensordict.items()) if isinstance(tensordict, TensorDictBase) else {}
+
+
 def _unchecked(leaves: dict[str, Any], batch_size: torch.Size, device: torch.device | None) -> TensorDict:
     """A tensordict of leaves known to fit: TensorDict's own checks took a fifth of an environment's step."""
-    made: TensorDict = TensorDict._new_unsafe(source=leaves, batch_size=batch_size, device=device)
+    made: TensorDict = TensorDict._new_unsafe(source=leaves, batch_size=batch_size, nested=False)
+    made._device = device  # told to the constructor it costs twice the time
     return made
+
+
+def _after(second_mask: Tensor, first: Tensor) -> Tensor:
+    """What a second-stage mask [..., first, later] allows after these first choices [...]."""
+    index = first[..., None, None].expand(*first.shape, 1, second_mask.shape[-1])
+    return second_mask.gather(-2, index).squeeze(-2)
 
 
 def _uniform_choice(allowed: Tensor) -> Tensor:

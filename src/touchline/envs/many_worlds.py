@@ -26,6 +26,7 @@ from touchline.errors import RunError, UsageError
 from touchline.parameters import ParameterValue
 from touchline.protocol.errors import UnityException
 from touchline.specs import ActionTuple, BehaviorSpec
+from touchline.statistics import EnvironmentStats, StatsAggregationMethod
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +112,21 @@ class ManySlots:
                 sums = total.setdefault(name, SlotCounts())
                 for part in fields(SlotCounts):
                     setattr(sums, part.name, getattr(sums, part.name) + getattr(counts, part.name))
+        return total
+
+    @property
+    def waited_s(self) -> float | None:
+        """Seconds spent waiting for Unity players, the mean of all; None where the worlds are no players."""
+        waited = [w.slots.waited_s or 0.0 for w in self._workers if w.slots.waited_s is not None]
+        return sum(waited) / len(waited) if waited else None
+
+    def take_statistics(self) -> EnvironmentStats:
+        """What the worlds told since the last call; what only its latest value means comes from the first world."""
+        total: dict[str, list[tuple[float, StatsAggregationMethod]]] = {}
+        for worker in self._workers:
+            for name, told in worker.slots.take_statistics().items():
+                kept = [t for t in told if worker.index == 0 or t[1] is not StatsAggregationMethod.MOST_RECENT]
+                total.setdefault(name, []).extend(kept)
         return total
 
     def state(self) -> Arrays:

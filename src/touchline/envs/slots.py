@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from touchline.envs.env import Env
 from touchline.errors import RunError, UsageError
 from touchline.specs import ActionTuple, BehaviorSpec, DimensionProperty, ObservationSpec
+from touchline.statistics import EnvironmentStats
 from touchline.steps import DecisionSteps, TerminalSteps, flat_mask
 
 MAX_EXCHANGES_WITHOUT_DECISION = 100_000
@@ -118,6 +119,15 @@ class Slots:
     def counts(self) -> Mapping[str, SlotCounts]:
         """What no row tells, per behavior."""
         return {name: table.counts for name, table in self._tables.items()}
+
+    @property
+    def waited_s(self) -> float | None:
+        """Seconds spent waiting for a Unity player; None where the world is no player."""
+        return getattr(self.env, "waited_s", None)
+
+    def take_statistics(self) -> EnvironmentStats:
+        """What the world told about itself since the last call; most worlds tell nothing."""
+        return self.env.take_statistics() if hasattr(self.env, "take_statistics") else {}
 
     @property
     def num_living(self) -> int:

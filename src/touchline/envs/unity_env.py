@@ -9,6 +9,7 @@ called twice; masked actions are refused; each failure has its own exception (`p
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -43,6 +44,7 @@ from touchline.protocol.side_channels import (
     StatsSideChannel,
 )
 from touchline.specs import ActionTuple, BehaviorSpec
+from touchline.statistics import EnvironmentStats
 from touchline.steps import DecisionSteps, Exchange, TerminalSteps
 
 UnityActionException = ActionError
@@ -160,6 +162,8 @@ class UnityEnvironment:
         self._recorder: Recorder | None = None
         self._connections = 0
         self._closed = False
+        self.waited_s = 0.0
+        """Seconds spent waiting for the player."""
         self._failure: Exception | None = None
         if file_name is None and worker_id:
             raise UsageError(f"the Editor is one, so worker_id must be 0 or None, got {worker_id}")
@@ -180,7 +184,7 @@ class UnityEnvironment:
         self._seed = seed
         self._channels = SideChannels(side_channels or ())
         self._parameters = self._channel(EnvironmentParametersChannel)
-        self.stats = self._channel(StatsSideChannel)
+        self.stats: StatsSideChannel = self._channel(StatsSideChannel)
         self._set: dict[str, ParameterValue] = {}
         self._connect()
 
@@ -265,6 +269,10 @@ class UnityEnvironment:
         return self._exchange[behavior]
 
     get_steps = steps
+
+    def take_statistics(self) -> EnvironmentStats:
+        """What the game's StatsRecorder told since the last call."""
+        return self.stats.get_and_reset_stats()
 
     def state(self) -> dict[str, NDArray[Any]] | None:
         return None
@@ -391,10 +399,12 @@ class UnityEnvironment:
     def _hear(self, doing: str) -> Heard:
         """The player's next message, understood. Raises what explains its absence."""
         assert self._server is not None
+        began = time.perf_counter()
         try:
             data = self._server.receive(self._timeout_s, lambda: self._look_around(doing))
         except HungUpError as error:
             self._explain_hanging_up(doing, error)
+        self.waited_s += time.perf_counter() - began
         if data is None:
             self._explain_silence(doing)
         if self._recorder is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,7 +16,7 @@ from torch import Tensor
 
 CONTINUOUS_LIMIT = 3.0
 """Raw actions are clipped to ±3 and divided by 3. Source: ML-Agents 1.1.0, and its exported models."""
-_FORBIDDEN = -1e8  # as good as impossible, and finite, so that gradients stay numbers
+FORBIDDEN = -1e8  # as good as impossible, and finite, so that gradients stay numbers
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -44,7 +43,8 @@ class ActionDistribution:
         """Of raw continuous actions and branch choices together: the sum of the parts."""
         total = torch.zeros(())
         if self.mean.shape[1]:
-            total = _NormalLogProb.apply(continuous, self.mean, self.log_std)  # type: ignore[no-untyped-call]
+            z = (continuous - self.mean) * torch.exp(-self.log_std)
+            total = -0.5 * (z * z).sum(dim=1) - (self.log_std.sum() + len(self.log_std) * _LOG_SQRT_2PI)
         for branch, log_probs in enumerate(self.log_probs):
             total = total + log_probs.gather(1, discrete[:, branch : branch + 1])[:, 0]
         return total
@@ -56,29 +56,34 @@ class ActionDistribution:
             total = total - (torch.exp(log_probs) * log_probs).sum(dim=1).mean()
         return total
 
+    def gradient(
+        self,
+        continuous: Float[Tensor, "B C"],
+        discrete: Int[Tensor, "B D"],
+        to_log_prob: Float[Tensor, " B"],
+        to_entropy: float,
+    ) -> tuple[Float[Tensor, "B P"], Float[Tensor, " C"]]:
+        """The chain rule's next link: from slopes by log-probability and entropy to those by (mean, logits) and log σ.
 
-class _NormalLogProb(torch.autograd.Function):
-    """log N(x | μ, σ), summed over actions, with its gradient written out: four times as fast as recorded."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-        inverse_std = torch.exp(-log_std)
-        z = (x - mean) * inverse_std
-        ctx.save_for_backward(z, inverse_std)
-        return -0.5 * (z * z).sum(dim=1) - (log_std.sum() + len(log_std) * _LOG_SQRT_2PI)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, Tensor]:
-        z, inverse_std = ctx.saved_tensors
-        weight = gradients[0][:, None]
-        to_log_std = (weight * (z * z - 1.0)).sum(dim=0)  # ∂/∂log σ = z² − 1
-        return None, weight * z * inverse_std, to_log_std  # ∂/∂μ = z / σ
+        ∂log N/∂μ = z / σ, ∂log N/∂log σ = z² − 1, ∂log p(a)/∂logits = onehot(a) − p, ∂H/∂logits = −p (log p + H).
+        """
+        weight = to_log_prob[:, None]
+        inverse_std = torch.exp(-self.log_std)
+        z = (continuous - self.mean) * inverse_std
+        parts = [weight * z * inverse_std]
+        for branch, log_probs in enumerate(self.log_probs):
+            p = torch.exp(log_probs)
+            entropy = -(p * log_probs).sum(dim=1, keepdim=True)
+            slope = p * ((log_probs + entropy) * (-to_entropy / len(p)) - weight)
+            parts.append(slope.scatter_add_(1, discrete[:, branch : branch + 1], weight))
+        to_log_std = (weight * (z * z - 1.0)).sum(dim=0) + to_entropy
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1), to_log_std
 
 
 def masked_log_probs(logits: Float[Tensor, "B N"], allowed: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N"]:
     """Log-probabilities of one branch; a choice that is not allowed has probability 0."""
     if allowed is not None:
-        logits = logits.masked_fill(~allowed, _FORBIDDEN)
+        logits = logits.masked_fill(~allowed, FORBIDDEN)
     return torch.log_softmax(logits, dim=1)
 
 

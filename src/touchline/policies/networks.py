@@ -9,9 +9,8 @@ Sizes, activations and first weights follow ML-Agents 1.1.0 (`torch_entities/{la
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -28,17 +27,11 @@ from touchline.policies.encoders import (
     linear,
 )
 from touchline.policies.memory import Sequences
+from touchline.policies.twin_mlp import ACTOR, CRITIC, POLICY_GAIN, SQRT_2, TwinMLP
 from touchline.specs import BehaviorSpec
 
-ACTOR, CRITIC = 0, 1
-"""The two networks of a TwinMLP."""
-SQRT_2, POLICY_GAIN = 2**0.5, 0.01
-"""Gains of orthogonal first weights: hidden layers, and the policy's last."""
 PIECE = 2048
 """Without gradients, so many observations go through the encoders at once: pictures in between are large."""
-VALUE_GAIN = 0.1
-"""First values are near zero. With ten times that, as in ML-Agents, Basic, which looks three actions ahead,
-settled for the small prize under one seed of five (`docs/lab_log.md`)."""
 NORMALIZED_LIMIT = 5.0
 """Normalised observations are clipped to ±5."""
 
@@ -56,6 +49,10 @@ class Architecture:
     """Numbers an agent remembers: half are the LSTM's hidden state, half its cell. 0: none."""
     shared_critic: bool = False
     orthogonal_init: bool = False
+
+
+Slopes = Callable[[Float[Tensor, " B"], Float[Tensor, " B"]], tuple[Float[Tensor, " B"], Float[Tensor, " B"]]]
+"""From log-probabilities and values: how the loss changes with each of them."""
 
 
 class ActorCritic(nn.Module):
@@ -79,6 +76,11 @@ class ActorCritic(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(actions.continuous_size)) if actions.continuous_size else None
 
     @property
+    def is_plain(self) -> bool:
+        """Whether `gradient` is there: two stacks of dense layers over one vector."""
+        return isinstance(self.trunk, TwinMLP)
+
+    @property
     def memory_shape(self) -> tuple[int, int] | None:
         """What a slot remembers, [networks, M], or None when nothing."""
         return self.trunk.memory_shape if isinstance(self.trunk, Bodies) else None
@@ -96,6 +98,30 @@ class ActorCritic(nn.Module):
         else:
             outputs, value = self.trunk(obs, sequences)
         return self._distribution(outputs, allowed), value
+
+    def gradient(
+        self,
+        obs: Obs,
+        allowed: Bool[Tensor, "B M"] | None,
+        actions: tuple[Tensor, Tensor],
+        slopes: Slopes,
+        to_entropy: float,
+        into: Sequence[Tensor],
+    ) -> None:
+        """Write the gradient of every parameter, in the order of `parameters()`; only for plain networks.
+
+        `slopes` tells from the log-probabilities of the `actions` (continuous, discrete) and the values how the
+        loss changes with each, `to_entropy` how it changes with the entropy.
+        """
+        assert isinstance(self.trunk, TwinMLP)
+        passed = self.trunk.passed(obs[0])
+        distribution = self._distribution(passed.outputs, allowed)
+        to_log_prob, to_value = slopes(distribution.log_prob(*actions), passed.value)
+        to_outputs, to_log_std = distribution.gradient(*actions, to_log_prob, to_entropy)
+        if self.log_std is not None:
+            into[0].copy_(to_log_std)
+            into = into[1:]
+        self.trunk.gradient(passed, to_outputs, to_value, into)
 
     def step(
         self, obs: Obs, allowed: Bool[Tensor, "B M"] | None, memory: Float[Tensor, "B W M"]
@@ -164,104 +190,6 @@ class RunningNormalizer(nn.Module):
         self.mean += difference * (added / total)
         self.scale.copy_(torch.rsqrt((deviations / total).clamp(min=1e-12)))
         self.count += added
-
-
-class TwinMLP(nn.Module):
-    """Two networks of dense layers with SiLU between them, over one input: outputs [B, P] and a value [B].
-
-    Their weights lie side by side, so that one call serves both. The value is the first number of the second
-    network; its last layer is as wide as the first one's, and the rest of it stays unused.
-    """
-
-    def __init__(self, inputs: int, hidden: int, layers: int, output_gains: Float[Tensor, " P"]) -> None:
-        super().__init__()
-        outputs = len(output_gains)
-        self.hidden = hidden
-        self.first_weight = nn.Parameter(torch.randn(inputs, 2 * hidden) / max(inputs, 1) ** 0.5)
-        self.first_bias = nn.Parameter(torch.zeros(2 * hidden))
-        self.weights = nn.ParameterList(torch.randn(2, hidden, hidden) / hidden**0.5 for _ in range(layers - 1))
-        self.biases = nn.ParameterList(torch.zeros(2, 1, hidden) for _ in range(layers - 1))
-        last = torch.zeros(2, hidden, outputs)
-        last[ACTOR] = torch.randn(hidden, outputs) * output_gains / hidden**0.5
-        last[CRITIC, :, 0] = VALUE_GAIN * nn.init.xavier_uniform_(torch.empty(1, hidden))[0]
-        self.weights.append(last)
-        self.biases.append(torch.zeros(2, 1, outputs))
-
-    def forward(self, x: Float[Tensor, "B I"]) -> tuple[Float[Tensor, "B P"], Float[Tensor, " B"]]:
-        later = [p for pair in self._later for p in pair]
-        outputs, value = _TwinMLPFunction.apply(x, self.first_weight, self.first_bias, *later)  # type: ignore[no-untyped-call]
-        return outputs, value
-
-    def network(self, x: Float[Tensor, "B I"], which: int) -> Float[Tensor, "B P"]:
-        """One of the two networks alone."""
-        columns = slice(which * self.hidden, (which + 1) * self.hidden)
-        h = torch.addmm(self.first_bias[columns], x, self.first_weight[:, columns])
-        for weight, bias in self._later:
-            h = torch.addmm(bias[which], nn.functional.silu(h), weight[which])
-        return h
-
-    @torch.no_grad()
-    def initialise_orthogonally(self) -> None:
-        """Orthogonal first weights; gains as in Andrychowicz et al. 2020, arXiv:2006.05990."""
-        outputs = self.weights[-1].shape[2]
-        for which, gain in ((ACTOR, POLICY_GAIN), (CRITIC, 1.0)):
-            columns = slice(which * self.hidden, (which + 1) * self.hidden)
-            self.first_weight[:, columns] = nn.init.orthogonal_(
-                torch.empty(len(self.first_weight), self.hidden), SQRT_2
-            )
-            for weight in list(self.weights)[:-1]:
-                nn.init.orthogonal_(weight[which], SQRT_2)
-            used = outputs if which == ACTOR else 1
-            self.weights[-1][which, :, :used] = nn.init.orthogonal_(torch.empty(self.hidden, used), gain)
-
-    @property
-    def _later(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Weight and bias of every layer but the first; a ParameterList is slow to walk."""
-        weights, biases = self.weights._parameters, self.biases._parameters
-        return zip(weights.values(), biases.values(), strict=True)  # type: ignore[arg-type]
-
-
-class _TwinMLPFunction(torch.autograd.Function):
-    """Both networks with their gradient written out.
-
-    Autograd would record some twenty small operations here, and their bookkeeping costs more than their
-    arithmetic. A test holds this against autograd's own gradient.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, first_weight: Tensor, first_bias: Tensor, *later: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        flat = torch.addmm(first_bias, x, first_weight)  # [B, 2 H]
-        before = [flat]  # what each SiLU takes
-        after = [nn.functional.silu(flat).view(len(x), 2, -1).transpose(0, 1)]  # what it gives, [2, B, H]
-        *hidden, last = zip(later[::2], later[1::2], strict=True)
-        for weight, bias in hidden:
-            before.append(torch.baddbmm(bias, after[-1], weight))
-            after.append(nn.functional.silu(before[-1]))
-        out = torch.baddbmm(last[1], after[-1], last[0])  # [2, B, P]
-        ctx.save_for_backward(x, first_weight, *later[::2], *before, *after)
-        ctx.depth = len(before)
-        return out[ACTOR], out[CRITIC, :, 0]
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        to_outputs, to_value = gradients
-        depth: int = ctx.depth
-        x, first_weight, *saved = ctx.saved_tensors
-        weights, before, after = saved[:depth], saved[depth : 2 * depth], saved[2 * depth :]
-        gradient = to_outputs.new_zeros(2, *to_outputs.shape)
-        gradient[ACTOR] = to_outputs
-        gradient[CRITIC, :, 0] = to_value
-        later: list[Tensor] = []
-        for layer in range(depth - 1, -1, -1):
-            later = [torch.bmm(after[layer].transpose(1, 2), gradient), gradient.sum(dim=1, keepdim=True), *later]
-            gradient = torch.bmm(gradient, weights[layer].transpose(1, 2))
-            if layer == 0:
-                gradient = gradient.transpose(0, 1).reshape(before[0].shape)
-            gradient = torch.ops.aten.silu_backward(gradient, before[layer])
-        to_input = gradient @ first_weight.t() if ctx.needs_input_grad[0] else None
-        return to_input, x.t() @ gradient, gradient.sum(dim=0), *later
 
 
 class Body(nn.Module):

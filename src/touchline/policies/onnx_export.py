@@ -20,7 +20,8 @@ from touchline.errors import UsageError
 from touchline.policies.checkpoints import write_whole
 from touchline.policies.distributions import CONTINUOUS_LIMIT
 from touchline.policies.encoders import ATTENTION_HEADS, ATTENTION_SIZE, EntityAttention, HyperLinear, Residual
-from touchline.policies.networks import ACTOR, NORMALIZED_LIMIT, ActorCritic, Body, TwinMLP
+from touchline.policies.networks import NORMALIZED_LIMIT, ActorCritic, Body
+from touchline.policies.twin_mlp import ACTOR, TwinMLP
 
 OPSET = 9
 IR_VERSION = 6
@@ -70,13 +71,11 @@ def build_onnx(network: ActorCritic) -> onnx.ModelProto:
 
 
 def _twin_mlp(graph: _Graph, mlp: TwinMLP, x: str) -> str:
-    weights = [mlp.first_weight[:, : mlp.hidden], *(w[ACTOR] for w in mlp.weights)]
-    biases = [mlp.first_bias[: mlp.hidden], *(b[ACTOR, 0] for b in mlp.biases)]
-    for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        if layer:
-            x = _silu(graph, x)
-        x = graph.node("Gemm", [x, graph.constant(_array(weight)), graph.constant(_array(bias))])
-    return x
+    for weight, bias in zip(mlp.weights, mlp.biases, strict=True):
+        constants = graph.constant(_array(weight[ACTOR])), graph.constant(_array(bias[ACTOR, 0]))
+        x = _silu(graph, graph.node("Gemm", [x, *constants]))
+    constants = graph.constant(_array(mlp.policy_weight.t())), graph.constant(_array(mlp.policy_bias))
+    return graph.node("Gemm", [x, *constants])
 
 
 def _features(graph: _Graph, body: Body, obs: Sequence[str]) -> str:

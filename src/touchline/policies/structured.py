@@ -4,12 +4,14 @@ They answer the same calls as `ActorCritic`, so the learner need not know. What 
 counts: log-probability and entropy run over the parts of an order that its type reads, and over cells that
 hold an idle unit. Everything else is noise that the engine ignores.
 
-The network is a small encoder-decoder: it sees each cell at full resolution and the whole board through a
-bottleneck, as in Huang et al. 2021, "Gym-µRTS", arXiv:2105.13807, in a size that processor cores can train.
+The network sees the whole board through a bottleneck, and every idle unit's surroundings at full resolution.
+An encoder-decoder (Huang et al. 2021, "Gym-µRTS", arXiv:2105.13807) computes the same for all cells; hardly any
+cell has a unit to order, so asking only those costs a quarter and trains on processor cores.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -19,14 +21,19 @@ from torch.nn import functional
 
 from touchline.envs.microrts.rules import CHOICES, FIRST_CHOICE, PARTS, READ_PARTS
 from touchline.errors import UsageError
-from touchline.policies.distributions import masked_log_probs
+from touchline.policies.distributions import FORBIDDEN, masked_log_probs
 from touchline.policies.encoders import Obs
 from touchline.policies.memory import Sequences
 from touchline.policies.networks import ActorCritic, Architecture, RunningNormalizer
 from touchline.specs import ActionSpec, BehaviorSpec
 
 _READS = torch.from_numpy(READ_PARTS).float()
-_NUM_PARTS = len(PARTS)
+_PARTS = list(PARTS)
+_REACH = 3  # cells, in both directions: what an attack can reach
+_DY, _DX = (side.flatten() for side in torch.meshgrid(*2 * [torch.arange(-_REACH, _REACH + 1)], indexing="ij"))
+
+Units = tuple[Tensor, ...]
+"""Where K units are: the row [K] and the cell [K] of each."""
 
 
 class Distribution(Protocol):
@@ -92,21 +99,18 @@ class BoardActorCritic(nn.Module):
     def __init__(self, spec: BehaviorSpec, *, hidden_units: int) -> None:
         super().__init__()
         self.spec = spec
-        self._is_staged = spec.action_spec.staged
         planes, height, width = spec.observation_specs[0].shape
-        channels = max(16, hidden_units // 8)
-        self.see = _layer(nn.Conv2d(planes, channels, 3, padding=1))
-        self.down = _layer(nn.Conv2d(channels, 2 * channels, 3, stride=2, padding=1))
-        self.deeper = _layer(nn.Conv2d(2 * channels, 2 * channels, 3, stride=2, padding=1))
+        channels, features = max(16, hidden_units // 8), max(32, hidden_units // 2)
+        self.see = _layer(nn.Conv2d(planes, channels, 3, stride=2, padding=1))
+        self.deeper = _layer(nn.Conv2d(channels, 2 * channels, 3, stride=2, padding=1))
         self.overview = _layer(nn.Linear(2 * channels * -(-height // 4) * -(-width // 4), hidden_units))
-        self.up = _layer(nn.Conv2d(2 * channels, 2 * channels, 1))
-        self.out = _layer(nn.Conv2d(2 * channels, channels, 1))
-        self.near = _layer(nn.Conv2d(channels, channels, 3, padding=1))
-        self.everywhere = _layer(nn.Linear(hidden_units, channels))
+        self.around = _layer(nn.Linear((2 * _REACH + 1) ** 2 * planes, features))
+        self.place = nn.Parameter(torch.zeros(height * width, features))
+        self.everywhere = _layer(nn.Linear(hidden_units, features))
         self.order = nn.Sequential(
-            _layer(nn.Linear(channels, 4 * channels)), nn.ReLU(), _layer(nn.Linear(4 * channels, CHOICES), gain=0.01)
+            _layer(nn.Linear(features, 2 * features)), nn.ReLU(), _layer(nn.Linear(2 * features, CHOICES), gain=0.01)
         )
-        self.point = _layer(nn.Linear(channels, 1), gain=0.01) if self._is_staged else None
+        self.point = _layer(nn.Linear(features, 1), gain=0.01) if spec.action_spec.staged else None
         self.critic = _layer(nn.Linear(hidden_units, 1), gain=1.0)
 
     def normalized(self, obs: Obs) -> Obs:
@@ -120,8 +124,8 @@ class BoardActorCritic(nn.Module):
         sequences: Sequences | None = None,  # noqa: ARG002
     ) -> tuple[Distribution, Float[Tensor, " B"]]:
         """Distribution and value. Where actions are staged, `allowed` holds for the later branches after the first."""
-        cells, value = self._look(obs[1])
-        return self._distribution(cells, allowed, None), value
+        overview = self._look(obs[1])
+        return self._distribution(obs[1], overview, allowed, None), self.critic(overview)[:, 0]
 
     def step(self, obs: Obs, allowed: Tensor | None, memory: Tensor) -> tuple[Distribution, Tensor, Tensor]:
         """Boards are seen whole: there is no memory, and `memory_shape` None keeps learners from asking."""
@@ -131,32 +135,43 @@ class BoardActorCritic(nn.Module):
         self, obs: Obs, allowed: Bool[Tensor, "B M"] | None, second: Bool[Tensor, "B F R"] | None = None
     ) -> Distribution:
         """The actor alone. To act, staged actions need the second-stage mask."""
-        return self._distribution(self._look(obs[1])[0], allowed, second)
+        return self._distribution(obs[1], self._look(obs[1]), allowed, second)
 
     def value(self, obs: Obs) -> Float[Tensor, " B"]:
         """The critic alone."""
-        return self._look(obs[1])[1]
+        value: Tensor = self.critic(self._look(obs[1]))[:, 0]
+        return value
 
-    def _look(self, board: Float[Tensor, "B P H W"]) -> tuple[Float[Tensor, "B cells F"], Float[Tensor, " B"]]:
+    def _look(self, board: Float[Tensor, "B P H W"]) -> Float[Tensor, "B G"]:
         relu = functional.relu
-        fine = relu(self.see(board))
-        half = relu(self.down(fine))
-        quarter = relu(self.deeper(half))
-        overview = relu(self.overview(quarter.flatten(1)))
-        half = relu(_doubled(self.up(quarter), half) + half)
-        fine = relu(_doubled(self.out(half), fine) + fine)
-        cells = relu(self.near(fine) + self.everywhere(overview)[:, :, None, None])
-        return cells.flatten(2).transpose(1, 2), self.critic(overview)[:, 0]
+        return relu(self.overview(relu(self.deeper(relu(self.see(board)))).flatten(1)))
+
+    def _units(self, board: Float[Tensor, "B P H W"], overview: Tensor, at: Units) -> Float[Tensor, "K F"]:
+        """What each unit makes of its surroundings, its place and the whole board."""
+        row, cell = at
+        height, width = board.shape[2:]
+        y = torch.div(cell, width, rounding_mode="floor")[:, None] + _DY
+        x = (cell % width)[:, None] + _DX
+        inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
+        near = board[row[:, None], :, y.clamp(0, height - 1), x.clamp(0, width - 1)] * inside[:, :, None]
+        # [K, 49, P], all zero outside the board
+        return functional.relu(self.around(near.flatten(1)) + self.place[cell] + self.everywhere(overview)[row])
 
     def _distribution(
-        self, cells: Float[Tensor, "B cells F"], allowed: Bool[Tensor, "B M"] | None, second: Tensor | None
+        self, board: Tensor, overview: Tensor, allowed: Bool[Tensor, "B M"] | None, second: Tensor | None
     ) -> Distribution:
         if allowed is None:
             raise UsageError("orders to units cannot be drawn without masks")
+        num_cells = len(self.place)
         if self.point is None:
-            return EveryCell(self, cells, allowed.view(*cells.shape[:2], CHOICES))
-        first = masked_log_probs(self.point(cells)[:, :, 0], allowed[:, : cells.shape[1]])
-        return OneUnit(self, cells, first, allowed[:, cells.shape[1] :], second)
+            orders = allowed.view(-1, num_cells, CHOICES)
+            # A unit that may only do nothing has no choice either: it is left out like an empty cell.
+            at = torch.nonzero(orders[:, :, FIRST_CHOICE[0] + 1 : PARTS[0]].any(dim=2), as_tuple=True)
+            return EveryUnit(self.order(self._units(board, overview, at)), orders[at], at, orders.shape[:2])
+        at = torch.nonzero(allowed[:, :num_cells], as_tuple=True)
+        units = self._units(board, overview, at)
+        first = units.new_full((len(board), num_cells), FORBIDDEN).index_put(at, self.point(units)[:, 0])
+        return OneUnit(self.order, units, at, first, allowed[:, num_cells:], second)
 
 
 class OneUnit:
@@ -164,13 +179,18 @@ class OneUnit:
 
     def __init__(
         self,
-        network: BoardActorCritic,
-        cells: Float[Tensor, "B cells F"],
+        order: nn.Module,
+        units: Float[Tensor, "K F"],
+        at: Units,
         first: Float[Tensor, "B cells"],
         later: Bool[Tensor, "B choices"],
         second: Bool[Tensor, "B cells choices"] | None,
     ) -> None:
-        self._network, self._cells, self._first, self._later, self._second = network, cells, first, later, second
+        self._order, self._units, self._later, self._second = order, units, later, second
+        self._first = functional.log_softmax(first, dim=1)
+        self._asked: tuple[Tensor, list[Tensor]] | None = None
+        """The last choices that were asked about, and the log-probabilities of the chosen units' orders."""
+        self._number = torch.zeros(first.shape, dtype=torch.int64).index_put(at, torch.arange(len(units)))
 
     def sample(self, generator: torch.Generator) -> tuple[Tensor, Int[Tensor, "B D"]]:
         return self._drawn(generator)
@@ -179,42 +199,44 @@ class OneUnit:
         return self._drawn(None)
 
     def log_prob(self, continuous: Tensor, discrete: Int[Tensor, "B D"]) -> Float[Tensor, " B"]:  # noqa: ARG002
-        orders = self._orders(discrete[:, 0], self._later)
         first = self._first.gather(1, discrete[:, :1])[:, 0]
-        return first + _log_prob_of_read(orders, discrete[:, 1:])
+        return first + _log_prob_of_read(self._orders(discrete), discrete[:, 1:])
 
     def entropy(self, discrete: Int[Tensor, "B D"] | None = None) -> Float[Tensor, ""]:
         """Of the choice of a cell, and of the order of the unit that was chosen: right in the mean over choices."""
         total = _entropy(self._first)
         if discrete is not None:
-            total = total + _entropy_of_read(self._orders(discrete[:, 0], self._later))
+            total = total + _entropy_of_read(self._orders(discrete))
         return total.mean()
+
+    def _orders(self, discrete: Int[Tensor, "B D"]) -> list[Tensor]:
+        if self._asked is None or self._asked[0] is not discrete:
+            self._asked = discrete, _log_probs(self._logits(discrete[:, 0]), self._later)
+        return self._asked[1]
 
     def _drawn(self, generator: torch.Generator | None) -> tuple[Tensor, Int[Tensor, "B D"]]:
         if self._second is None:
             raise UsageError("to act, staged actions need the second-stage mask")
-        cell = _pick(self._first, generator)
-        orders = self._orders(cell, self._second[torch.arange(len(cell)), cell])
-        parts = torch.stack([_pick(part, generator) for part in orders], dim=1)
-        return self._cells.new_zeros(len(cell), 0), torch.cat([cell[:, None], parts], dim=1)
+        cell = _scored(self._first, generator).argmax(dim=1)
+        orders = _drawn(self._logits(cell), self._second[torch.arange(len(cell)), cell], generator)
+        return self._units.new_zeros(len(cell), 0), torch.cat([cell[:, None], orders], dim=1)
 
-    def _orders(self, cell: Int[Tensor, " B"], mask: Bool[Tensor, "B choices"]) -> list[Tensor]:
-        return _orders(self._network, self._cells[torch.arange(len(cell)), cell], mask)
+    def _logits(self, cell: Int[Tensor, " B"]) -> Float[Tensor, "B choices"]:
+        chosen: Tensor = self._order(self._units[self._number[torch.arange(len(cell)), cell]])
+        return chosen
 
 
-class EveryCell:
-    """An order for each cell; only those of idle units are drawn, the others are nought."""
+class EveryUnit:
+    """An order for each idle unit; those of other cells are nought."""
 
     def __init__(
         self,
-        network: BoardActorCritic,
-        cells: Float[Tensor, "B cells F"],
-        allowed: Bool[Tensor, "B cells choices"],
+        logits: Float[Tensor, "K choices"],
+        allowed: Bool[Tensor, "K choices"],
+        at: Units,
+        shape: torch.Size,
     ) -> None:
-        self._shape = cells.shape[:2]
-        # A unit that may only do nothing has no choice either: it is left out like an empty cell.
-        self._at = torch.nonzero(allowed[:, :, FIRST_CHOICE[0] + 1 : PARTS[0]].any(dim=2), as_tuple=True)
-        self._orders = _orders(network, cells[self._at], allowed[self._at])
+        self._logits, self._allowed, self._at, self._shape = logits, allowed, at, shape
 
     def sample(self, generator: torch.Generator) -> tuple[Tensor, Int[Tensor, "B D"]]:
         return self._drawn(generator)
@@ -223,27 +245,38 @@ class EveryCell:
         return self._drawn(None)
 
     def log_prob(self, continuous: Tensor, discrete: Int[Tensor, "B D"]) -> Float[Tensor, " B"]:  # noqa: ARG002
-        parts = discrete.view(*self._shape, _NUM_PARTS)[self._at]
+        parts = discrete.view(*self._shape, len(_PARTS))[self._at]
         return self._summed(_log_prob_of_read(self._orders, parts))
 
     def entropy(self, discrete: Int[Tensor, "B D"] | None = None) -> Float[Tensor, ""]:  # noqa: ARG002
         """Summed over a board's idle units, mean over boards."""
         return self._summed(_entropy_of_read(self._orders)).mean()
 
+    @cached_property
+    def _orders(self) -> list[Tensor]:
+        return _log_probs(self._logits, self._allowed)
+
     def _drawn(self, generator: torch.Generator | None) -> tuple[Tensor, Int[Tensor, "B D"]]:
-        parts = torch.stack([_pick(part, generator) for part in self._orders], dim=1)
-        actions = torch.zeros((*self._shape, _NUM_PARTS), dtype=torch.int64)
-        actions[self._at] = parts
-        return parts.new_zeros((self._shape[0], 0), dtype=torch.float32), actions.flatten(1)
+        actions = torch.zeros((*self._shape, len(_PARTS)), dtype=torch.int64)
+        actions[self._at] = _drawn(self._logits, self._allowed, generator)
+        return self._logits.new_zeros((self._shape[0], 0)), actions.flatten(1)
 
     def _summed(self, each: Float[Tensor, " K"]) -> Float[Tensor, " B"]:
         return each.new_zeros(self._shape[0]).index_add(0, self._at[0], each)
 
 
-def _orders(network: BoardActorCritic, cells: Float[Tensor, "K F"], mask: Bool[Tensor, "K choices"]) -> list[Tensor]:
+def _log_probs(logits: Float[Tensor, "K choices"], mask: Bool[Tensor, "K choices"]) -> list[Tensor]:
     """Log-probabilities [K, choices] of each part of these units' orders."""
-    logits, masks = (torch.split(x, list(PARTS), dim=1) for x in (network.order(cells), mask))
-    return [masked_log_probs(part, allowed) for part, allowed in zip(logits, masks, strict=True)]
+    parts = zip(torch.split(logits, _PARTS, dim=1), torch.split(mask, _PARTS, dim=1), strict=True)
+    return [masked_log_probs(part, allowed) for part, allowed in parts]
+
+
+def _drawn(
+    logits: Float[Tensor, "K choices"], mask: Bool[Tensor, "K choices"], generator: torch.Generator | None
+) -> Int[Tensor, "K D"]:
+    """An order for each of these units."""
+    scores = _scored(logits.masked_fill(~mask, FORBIDDEN), generator)
+    return torch.stack([part.argmax(dim=1) for part in torch.split(scores, _PARTS, dim=1)], dim=1)
 
 
 def _log_prob_of_read(orders: list[Tensor], parts: Int[Tensor, "K D"]) -> Float[Tensor, " K"]:
@@ -261,18 +294,12 @@ def _entropy(log_probs: Float[Tensor, "K N"]) -> Float[Tensor, " K"]:
     return -(log_probs.exp() * log_probs).sum(dim=1)
 
 
-def _pick(log_probs: Float[Tensor, "K N"], generator: torch.Generator | None) -> Int[Tensor, " K"]:
-    """A drawn choice (Gumbel's trick: faster than multinomial), or without a generator the most likely one."""
+def _scored(logits: Float[Tensor, "K N"], generator: torch.Generator | None) -> Float[Tensor, "K N"]:
+    """What is largest where a choice is drawn (Gumbel's trick); without a generator, where it is the most likely."""
     if generator is None:
-        return log_probs.argmax(dim=1)
-    uniform = torch.rand(log_probs.shape, generator=generator).clamp_(1e-20, 1.0 - 1e-7)
-    return (log_probs - torch.log(-torch.log(uniform))).argmax(dim=1)
-
-
-def _doubled(coarse: Float[Tensor, "B F h w"], like: Float[Tensor, "B F H W"]) -> Float[Tensor, "B F H W"]:
-    """Every cell twice in both directions, cut to the size of `like`; half the cost of torch's interpolate here."""
-    height, width = like.shape[2:]
-    return coarse.repeat_interleave(2, 2).repeat_interleave(2, 3)[:, :, :height, :width]
+        return logits
+    uniform = torch.rand(logits.shape, generator=generator).clamp_(1e-20, 1.0 - 1e-7)
+    return logits - torch.log(-torch.log(uniform))
 
 
 def _layer(module: nn.Conv2d | nn.Linear, gain: float = 2**0.5) -> nn.Module:

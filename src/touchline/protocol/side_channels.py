@@ -10,7 +10,6 @@ count, a string after its int32 length in bytes; all little-endian. (docs/protoc
 
 from __future__ import annotations
 
-import enum
 import logging
 import struct
 import uuid
@@ -21,6 +20,7 @@ from touchline.errors import UsageError
 from touchline.parameters import Gaussian, MultiRangeUniform, ParameterValue, Uniform
 from touchline.protocol.errors import UnitySideChannelException
 from touchline.protocol.schema import MESSAGES
+from touchline.statistics import EnvironmentStats, StatsAggregationMethod
 
 logger = logging.getLogger(__name__)
 
@@ -308,20 +308,6 @@ def read_parameter(msg: IncomingMessage) -> tuple[str, ParameterValue]:
         return key, MultiRangeUniform(tuple(zip(ends[::2], ends[1::2], strict=False)))
     first, second = msg.read_float32(), msg.read_float32()
     return key, Uniform(first, second) if sampler == 0 else Gaussian(first, second)
-
-
-class StatsAggregationMethod(enum.IntEnum):
-    """How the values that arrive between two summaries become one number."""
-
-    AVERAGE = 0
-    MOST_RECENT = 1
-    SUM = 2
-    """Since package 1.8."""
-    HISTOGRAM = 3
-    """Since package 1.8."""
-
-
-EnvironmentStats = Mapping[str, list[tuple[float, StatsAggregationMethod]]]
 
 
 class StatsSideChannel(SideChannel):

@@ -190,6 +190,8 @@ class Hallway:
             areas = np.flatnonzero(touched_o | touched_x)
             right = np.where(self.shows_x, touched_x, touched_o)[areas]
             self.academy.reward[areas, 0] = np.where(right, RIGHT_REWARD, WRONG_REWARD)
+            for name, count in (("Goal/Correct", right.sum()), ("Goal/Wrong", (~right).sum())):
+                self.academy.sums[name] = self.academy.sums.get(name, 0.0) + float(count)
             self.academy.end(self, areas)
             self.begin_episodes(areas)
 

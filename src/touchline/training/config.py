@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -34,6 +34,7 @@ from touchline.training.config_values import (
     Switch,
     Text,
     Whole,
+    meanings,
 )
 from touchline.training.environment_parameters import ParameterSettings, lessons_of
 from touchline.training.yaml_tree import Keys, YamlTree
@@ -103,7 +104,7 @@ class Hyperparameters(Part):
     max_grad_norm: Positive = 0.5
     """Gradients are shortened to this length (not in ML-Agents)."""
     clip_value_loss: Switch = False
-    """Values gain nothing from moving further than epsilon in one update (not in ML-Agents)."""
+    """Values gain nothing from moving further than epsilon in one update (ML-Agents always does this)."""
     target_kl: Positive | None = None
     """An update ends after the epoch that moved the policy further than this from the one that acted (not in
     ML-Agents)."""
@@ -416,7 +417,18 @@ def config_text(config: RunConfig) -> str:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema that editors check and complete a YAML with."""
-    return RunConfig.model_json_schema() | {"title": "Touchline training configuration"}
+    schema = RunConfig.model_json_schema() | {"title": "Touchline training configuration"}
+    blocks = schema["$defs"] | {RunConfig.__name__: schema}
+    for part in _all_parts(Part):
+        for key, text in meanings(part).items() if part.__name__ in blocks else ():
+            blocks[part.__name__]["properties"][key]["description"] = text
+    return schema
+
+
+def _all_parts(part: type[Part]) -> Iterator[type[Part]]:
+    for below in part.__subclasses__():
+        yield below
+        yield from _all_parts(below)
 
 
 def write_config(config: RunConfig, path: Path) -> None:

@@ -114,8 +114,8 @@ class _Watch:
         self._group_return = np.zeros(len(rows))
         self._length = np.zeros(len(rows), np.int64)
         groups = sorted({int(g) for g in rows.group_id if g > 0})
-        self._quota = _shares(episodes, len(rows)) if not groups else np.full(len(rows), 1 << 30)
-        self._games_left = dict(zip(groups, _shares(episodes, len(groups)).tolist(), strict=True))
+        self._quota = shares(episodes, len(rows)) if not groups else np.full(len(rows), 1 << 30)
+        self._games_left = dict(zip(groups, shares(episodes, len(groups)).tolist(), strict=True))
         self._is_grouped = bool(groups)
         self._group_of = rows.group_id.copy()
         self._living = rows.deciding.copy()
@@ -170,7 +170,7 @@ class _Watch:
                 setattr(self, name, np.concatenate([old, np.zeros(extra, old.dtype)]))
 
 
-def _shares(total: int, size: int) -> NDArray[np.int64]:
+def shares(total: int, size: int) -> NDArray[np.int64]:
     """`total` dealt out to `size`, as evenly as it goes."""
     return total // max(size, 1) + (np.arange(size) < total % max(size, 1))
 

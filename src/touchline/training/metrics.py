@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from touchline.envs.slots import SlotRows
 from touchline.policies.checkpoints import write_whole
+from touchline.statistics import EnvironmentStats, StatsAggregationMethod
 from touchline.training.ppo import UpdateStats
 
 COLUMNS = (
@@ -142,8 +143,12 @@ class Metrics:
         lengths: list[int],
         stats: UpdateStats | None,
         lessons: Mapping[str, int] | None = None,
+        statistics: EnvironmentStats | None = None,
     ) -> dict[str, Any]:
-        """Write one summary; gives the row as written. `lessons` are the parameters' lesson numbers."""
+        """Write one summary; gives the row as written.
+
+        `lessons` are the parameters' lesson numbers, `statistics` what the world told about itself.
+        """
         now = time.perf_counter() - self._started
         before, last_step = self._last
         done = step - last_step
@@ -170,7 +175,21 @@ class Metrics:
                 self._events.add_scalar(tag, row[key], step)
         for name, number in (lessons or {}).items():
             self._events.add_scalar(f"Environment/Lesson Number/{name}", number, step)
+        for name, told in (statistics or {}).items():
+            self._write_statistic(name, told, step)
         return row
+
+    def _write_statistic(self, name: str, told: list[tuple[float, StatsAggregationMethod]], step: int) -> None:
+        values, (*_, method) = zip(*told, strict=True)
+        match method:
+            case StatsAggregationMethod.AVERAGE:
+                self._events.add_scalar(name, float(np.mean(values)), step)
+            case StatsAggregationMethod.MOST_RECENT:
+                self._events.add_scalar(name, values[-1], step)
+            case StatsAggregationMethod.SUM:
+                self._events.add_scalar(name, sum(values), step)
+            case StatsAggregationMethod.HISTOGRAM:
+                self._events.add_histogram(name, np.array(values), step)
 
     def flush(self) -> None:
         self._csv.flush()
@@ -189,8 +208,9 @@ def progress_line(behavior: str, row: Mapping[str, Any], max_steps: int) -> str:
     else:
         told = "no episode ended"
     left = max(0, round((max_steps - step) / max(speed, 1e-9)))
+    share = min(100.0, 100 * step / max_steps)  # the last update may go beyond
     return (
-        f"{behavior}  step {step:>9,} of {max_steps:,} ({100 * step / max_steps:3.0f} %)  {speed:>8,.0f} steps/s  "
+        f"{behavior}  step {step:>9,} of {max_steps:,} ({share:3.0f} %)  {speed:>8,.0f} steps/s  "
         f"{told}  left {left // 60}:{left % 60:02d}"
     )
 

@@ -18,9 +18,10 @@ from touchline.envs.slots import SlotRows
 from touchline.policies.distributions import to_environment
 from touchline.policies.encoders import Obs, side_by_side
 from touchline.policies.memory import Sequences, SlotMemory, cut_into_sequences
-from touchline.policies.networks import Architecture
+from touchline.policies.networks import ActorCritic, Architecture
 from touchline.policies.structured import Distribution, make_network
 from touchline.specs import ActionTuple, BehaviorSpec
+from touchline.training.adam import Adam
 from touchline.training.config import BehaviorConfig
 from touchline.training.returns import generalized_advantage, n_step_advantage
 from touchline.training.rollout import ChosenActions, Experience
@@ -120,17 +121,25 @@ class _Batch:
     value: Float[Tensor, " M"]
     advantage: Float[Tensor, " M"]
     target: Float[Tensor, " M"]
-    sequences: Sequences | None
+    sequences: Sequences | None = None
     """How they fall into pieces of lives, where the learner has a memory."""
 
     def __len__(self) -> int:
         return len(self.target)
 
-    def at(self, rows: Tensor | slice, sequences: Sequences | None = None) -> "_Batch":
+    def at(self, rows: Tensor, sequences: Sequences | None = None) -> "_Batch":
         allowed = None if self.allowed is None else self.allowed[rows]
         obs = tuple(part[rows] for part in self.obs)
         kept = {name: getattr(self, name)[rows] for name in _OF_EACH}
         return _Batch(obs, allowed, sequences=sequences, **kept)
+
+    def split(self, size: int) -> "Iterator[_Batch]":
+        """Pieces of `size` experiences, in order; not for sequences."""
+        each = [torch.split(getattr(self, name), size) for name in _OF_EACH]
+        allowed = [None] * len(each[0]) if self.allowed is None else torch.split(self.allowed, size)
+        obs = zip(*(torch.split(part, size) for part in self.obs), strict=True)
+        pieces: Iterator[Any] = zip(obs, allowed, *each, strict=True)
+        return (_Batch(*piece) for piece in pieces)
 
     @staticmethod
     def joined(batches: "Sequence[_Batch]") -> "_Batch":
@@ -157,9 +166,11 @@ class PPO:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.network = make_network(spec, self.architecture)
+        self._is_plain = isinstance(self.network, ActorCritic) and self.network.is_plain
         self._parameters = list(self.network.parameters())
-        self._flat = _flattened(self._parameters)
-        self.optimizer = torch.optim.Adam([self._flat], lr=config.hyperparameters.learning_rate, fused=True)
+        self._gradient = torch.zeros(sum(p.numel() for p in self._parameters))
+        self._gradients = _pieces(self._gradient, self._parameters)
+        self._adam = Adam(_flattened(self._parameters))
 
     @property
     def progress(self) -> float:
@@ -172,7 +183,9 @@ class PPO:
         return None if shape is None else SlotMemory(shape)
 
     @torch.inference_mode()
-    def act(self, rows: SlotRows, memory: SlotMemory | None = None) -> tuple[ActionTuple, ChosenActions]:
+    def act(
+        self, rows: SlotRows, memory: SlotMemory | None = None, generator: torch.Generator | None = None
+    ) -> tuple[ActionTuple, ChosenActions]:
         """What all N slots do (only deciding ones matter), as the world sees it and as the learner keeps it."""
         obs = self.network.normalized(_tensors(side_by_side(rows.obs)))
         allowed = None if rows.action_mask is None else torch.from_numpy(rows.action_mask)
@@ -187,7 +200,7 @@ class PPO:
         if self.config.network_settings.deterministic:
             continuous, discrete = distribution.mode()
         else:
-            continuous, discrete = distribution.sample(self.generator)
+            continuous, discrete = distribution.sample(generator or self.generator)
         seen = ActionTuple(to_environment(continuous).numpy(), discrete.numpy())
         return seen, ChosenActions(continuous.numpy(), discrete.numpy(), before)
 
@@ -195,13 +208,13 @@ class PPO:
         """One update: some epochs of small steps over the experiences of all slots."""
         hyper = self.config.hyperparameters
         rates = self._rates()
-        self.optimizer.param_groups[0]["lr"] = rates["learning_rate"]
         batch = self._batch(experiences)
         for _ in range(hyper.num_epoch):
-            for part in _minibatches(batch, hyper.batch_size, self.generator):
-                if hyper.advantage_normalization == "minibatch":
-                    part = _with_normalized_advantage(part)
-                self._gradient_step(part, rates["epsilon"], rates["beta"])
+            with torch.inference_mode(self._is_plain):  # which costs less than recording what nobody will ask for
+                for part in _minibatches(batch, hyper.batch_size, self.generator):
+                    if hyper.advantage_normalization == "minibatch":
+                        part = _with_normalized_advantage(part)
+                    self._gradient_step(part, rates)
             if hyper.target_kl is not None and self._stats(batch, rates).kl > hyper.target_kl:
                 break
         stats = self._stats(batch, rates)
@@ -214,8 +227,7 @@ class PPO:
     def state(self) -> dict[str, Tensor]:
         """Everything needed to go on learning from here."""
         tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
-        adam = self.optimizer.state.get(self._flat, {})
-        tensors |= {f"optimizer.{name}": value for name, value in adam.items()}
+        tensors |= {f"optimizer.{name}": value for name, value in self._adam.state().items()}
         return tensors | {"generator": self.generator.get_state()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
@@ -225,30 +237,33 @@ class PPO:
             return {k.removeprefix(name): v.clone() for k, v in state.items() if k.startswith(name)}
 
         self.network.load_state_dict(part("network."))
-        if adam := part("optimizer."):
-            self.optimizer.state[self._flat] = adam
+        self._adam.load_state(part("optimizer."))
         self.generator.set_state(state["generator"])
 
-    def _gradient_step(self, part: _Batch, epsilon: float, beta: float) -> None:
-        """Descend −L^CLIP + ½ (V − target)² − β H; the first step of the chain rule is written out."""
-        distribution, value = self.network(part.obs, part.allowed, part.sequences)
-        log_prob = distribution.log_prob(part.continuous, part.discrete)
-        entropy = distribution.entropy(part.discrete)
-        with torch.no_grad():
+    def _gradient_step(self, part: _Batch, rates: Mapping[str, float]) -> None:
+        """Descend −L^CLIP + ½ (V − target)² − β H; the first link of the chain rule is written out."""
+        hyper, epsilon = self.config.hyperparameters, rates["epsilon"]
+
+        def slopes(log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
             to_log_prob = -clipped_surrogate_gradient(log_prob, part.log_prob, part.advantage, epsilon)
-            if self.config.hyperparameters.clip_value_loss:
+            if hyper.clip_value_loss:
                 error = clipped_value_gradient(value, part.value, part.target, epsilon)
             else:
                 error = value - part.target
-            to_value = error * (2.0 * VALUE_LOSS_WEIGHT / len(part))
-            to_entropy = torch.full_like(entropy, -beta)
-        gradients = torch.autograd.grad(
-            (log_prob, value, entropy), self._parameters, (to_log_prob, to_value, to_entropy)
-        )
-        flat = torch.cat([g.reshape(-1) for g in gradients])
-        shorter = torch.clamp(self.config.hyperparameters.max_grad_norm / (flat.norm() + 1e-6), max=1.0)
-        self._flat.grad = flat.mul_(shorter)
-        self.optimizer.step()
+            return to_log_prob, error * (2.0 * VALUE_LOSS_WEIGHT / len(part))
+
+        actions, to_entropy = (part.continuous, part.discrete), -rates["beta"]
+        if self._is_plain:
+            assert isinstance(self.network, ActorCritic)
+            self.network.gradient(part.obs, part.allowed, actions, slopes, to_entropy, self._gradients)
+        else:
+            distribution, value = self.network(part.obs, part.allowed, part.sequences)
+            outcome = distribution.log_prob(*actions), value, distribution.entropy(part.discrete)
+            with torch.no_grad():
+                links = *slopes(*outcome[:2]), torch.tensor(to_entropy)
+            gradients = torch.autograd.grad(outcome, self._parameters, links)
+            torch.cat([g.reshape(-1) for g in gradients], out=self._gradient)
+        self._adam.step(self._gradient, rates["learning_rate"], hyper.max_grad_norm)
 
     @torch.inference_mode()
     def _batch(self, experiences: Sequence[Experience]) -> _Batch:
@@ -288,10 +303,11 @@ class PPO:
 
     def _judge(self, e: Experience, obs: Obs) -> _Judgement:
         network, shape = self.network, e.valid.shape
-        value = network.value(_flat(obs)).view(-1, shape[1])
+        acted, value = network(_flat(tuple(part[:-1] for part in obs)), _flat_mask(e))
+        last_value = network.value(tuple(part[-1] for part in obs))
         final_value = network.value(network.normalized(_tensors(e.final_obs)))
-        acted = network.distribution(_flat(tuple(part[:-1] for part in obs)), _flat_mask(e))
-        return value.numpy(), final_value.numpy(), _log_prob(acted, e)
+        values = torch.cat([value, last_value]).view(-1, shape[1])
+        return values.numpy(), final_value.numpy(), _log_prob(acted, e)
 
     def _judge_remembering(self, e: Experience, obs: Obs) -> _Judgement:
         """Likewise from what each slot remembered; an end is judged with what was remembered after the last action."""
@@ -394,9 +410,8 @@ def _minibatches(batch: _Batch, size: int, generator: torch.Generator) -> Iterat
             if len(chosen):
                 yield batch.at(*batch.sequences.at(chosen))
         return
-    shuffled = batch.at(torch.randperm(total, generator=generator))
-    for start in range(0, max(total - size, 0) + 1, size):
-        yield shuffled.at(slice(start, start + size))
+    order = torch.randperm(total, generator=generator)
+    yield from batch.at(order[: max(total - total % size, size)]).split(size)
 
 
 def _with_normalized_advantage(batch: _Batch) -> _Batch:
@@ -422,9 +437,15 @@ def _tensors(obs: tuple[NDArray[np.float32], ...]) -> Obs:
     return tuple(map(torch.from_numpy, obs))
 
 
-def _flattened(parameters: list[torch.nn.Parameter]) -> torch.nn.Parameter:
-    """One long parameter that the others become views of, so that the optimiser makes one call for all."""
-    flat = torch.nn.Parameter(torch.cat([p.detach().reshape(-1) for p in parameters]))
-    for p, piece in zip(parameters, torch.split(flat.data, [p.numel() for p in parameters]), strict=True):
-        p.data = piece.view_as(p)
+def _flattened(parameters: list[torch.nn.Parameter]) -> Tensor:
+    """One long vector that the parameters become views of, so that the optimiser makes one call for all."""
+    flat = torch.cat([p.detach().reshape(-1) for p in parameters])
+    for p, piece in zip(parameters, _pieces(flat, parameters), strict=True):
+        p.data = piece
     return flat
+
+
+def _pieces(flat: Tensor, parameters: list[torch.nn.Parameter]) -> list[Tensor]:
+    """Views of a long vector, one in the shape of each parameter."""
+    pieces = torch.split(flat, [p.numel() for p in parameters])
+    return [piece.view_as(p) for piece, p in zip(pieces, parameters, strict=True)]

@@ -4,12 +4,15 @@
     configuration.yaml          all resolved settings, written when the run starts
     <behavior>.onnx             the model for Unity
     <behavior>.png              the learning curve
+    report.md                   for people: figures, curve, where the time went, settings
     resume.safetensors          everything that --resume goes on from, bit for bit
     <behavior>/
         checkpoint.safetensors  the latest policy
+        best.safetensors, .onnx the one that did best in an evaluation
         <behavior>-<step>.safetensors, .onnx   the last few
         metrics.csv, events.out.tfevents.*
-    run_logs/training_status.json   versions, seed, checkpoints with their returns
+    run_logs/training_status.json   versions, seed, checkpoints with their returns, evaluations
+    run_logs/timers.json        seconds by part of the work
 """
 
 from __future__ import annotations
@@ -20,8 +23,10 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 import touchline
@@ -34,7 +39,10 @@ from touchline.training.ppo import PPO
 
 
 class RunFolder:
-    """One run on disk. Opening it refuses to overwrite another run."""
+    """One run on disk. Opening it refuses to overwrite another run.
+
+    Use as a context manager: a run that fails before `settle` leaves the folder as it was, but for players' logs.
+    """
 
     def __init__(self, config: RunConfig, about: dict[str, Any]) -> None:
         settings = config.checkpoint_settings
@@ -53,15 +61,49 @@ class RunFolder:
             raise UsageError(f"{self.path}: there is no run to resume; leave --resume out to start it")
         if exists and not (settings.resume or settings.force):
             raise UsageError(f"{self.path}: this run exists; --resume continues it, --force overwrites it")
-        if self.path.exists() and not exists and any(self.path.iterdir()):
+        if self.path.exists() and not exists and any(p.name != "run_logs" for p in self.path.iterdir()):
             raise UsageError(f"{self.path}: this folder holds something else than a run; choose another --run-id")
-        if settings.force and exists:
-            shutil.rmtree(self.path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
+        try:
+            self._lock.acquire(blocking=False)
+        except Timeout:
+            raise UsageError(
+                f"{self.path}: another process trains this run just now; choose another --run-id"
+            ) from None
+        self._aside = self.path.with_name(f"{self.path.name}.replaced") if settings.force and exists else None
+        if self._aside is not None:
+            shutil.rmtree(self._aside, ignore_errors=True)
+            self.path.rename(self._aside)
+        self._is_settled = self.resumes
         if settings.resume and status.exists():
             self._status = json.loads(status.read_text(encoding="utf-8")) | self._status
         self.path.mkdir(parents=True, exist_ok=True)
         write_config(config, self.path / "configuration.yaml")
         self._write_status()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+        if self._is_settled:
+            return
+        (self.path / "run_logs" / "training_status.json").unlink(missing_ok=True)
+        for part in self.path.iterdir():
+            if part.name != "run_logs":
+                shutil.rmtree(part) if part.is_dir() else part.unlink()
+        if self._aside is not None:
+            shutil.rmtree(self.path)
+            self._aside.rename(self.path)
+
+    def settle(self) -> None:
+        """The run has begun: what it replaces is deleted now."""
+        self._is_settled = True
+        if self._aside is not None:
+            shutil.rmtree(self._aside)
 
     def save(self, behavior: str, learner: PPO, mean_return: float | None, keep: int) -> None:
         """A checkpoint of one learner: the latest, and one more of the last `keep`."""
@@ -85,6 +127,27 @@ class RunFolder:
         self._status[behavior]["checkpoints"] = kept[-keep:]
         self._write_status()
 
+    def note_evaluation(self, behavior: str, evaluation: Mapping[str, Any]) -> None:
+        """Keep how good the latest checkpoint is by its `score`; the best one stays as `best`."""
+        told = self._status[behavior]
+        earlier = [e for e in told.get("evaluations", []) if e["steps"] < evaluation["steps"]]
+        told["evaluations"] = [*earlier, dict(evaluation)]
+        if all(e["score"] <= evaluation["score"] for e in earlier):
+            folder = self.path / behavior
+            for latest in (folder / "checkpoint.safetensors", self.path / f"{behavior}.onnx"):
+                if latest.exists():
+                    write_whole(folder / f"best{latest.suffix}", latest.read_bytes())
+        self._write_status()
+
+    def evaluations(self, behavior: str) -> list[dict[str, Any]]:
+        """All that `note_evaluation` was told, in order of steps."""
+        return list(self._status.get(behavior, {}).get("evaluations", []))
+
+    def write_timers(self, seconds: Mapping[str, float]) -> None:
+        """Seconds by part of the work."""
+        content = json.dumps({part: round(s, 3) for part, s in seconds.items()}, indent=2) + "\n"
+        write_whole(self.path / "run_logs" / "timers.json", content.encode())
+
     def note_lessons(self, lessons: Mapping[str, int]) -> None:
         """Tell the curriculum's lesson numbers in the run's status."""
         self._status["lessons"] = dict(lessons)
@@ -102,6 +165,11 @@ class RunFolder:
     def load_resume_point(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """The run's latest resume point."""
         return read_arrays(self.path / "resume.safetensors")
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Versions, seed and world of the run."""
+        return {key: value for key, value in self._status.items() if not isinstance(value, dict)}
 
     def _write_status(self) -> None:
         content = json.dumps(self._status, indent=2) + "\n"

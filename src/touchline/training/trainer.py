@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -29,13 +29,18 @@ from touchline.envs.slots import SlotRows, Slots
 from touchline.errors import NonFiniteError, RunError, UsageError
 from touchline.policies.checkpoints import spec_from_json, spec_to_json
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
-from touchline.training.config import BehaviorConfig, RunConfig
+from touchline.statistics import StatsAggregationMethod
+from touchline.training.config import BehaviorConfig, RunConfig, config_text
 from touchline.training.curriculum import Curriculum
+from touchline.training.dashboard import weights_and_biases
+from touchline.training.examiner import Examiner
 from touchline.training.metrics import EpisodeMeter, Metrics, draw_curve, progress_line
 from touchline.training.packing import Arrays, below, pack, prefixed, unpack
 from touchline.training.ppo import PPO, UpdateStats
+from touchline.training.report import write_report
 from touchline.training.rollout import ChosenActions, Rollout
 from touchline.training.run_folder import RunFolder
+from touchline.training.stopwatch import Stopwatch
 from touchline.training.warm_start import first_checkpoint, warm_start
 from touchline.training.world import open_slots
 
@@ -61,6 +66,8 @@ class Student:
     next_checkpoint: int = 0
     recent: list[float] = field(default_factory=list)
     """Returns of the latest finished episodes."""
+    statistics: dict[str, list[tuple[float, StatsAggregationMethod]]] = field(default_factory=dict)
+    """What the world told about itself since the last summary."""
 
     @property
     def is_done(self) -> bool:
@@ -71,9 +78,11 @@ class Student:
         results = sum(rollout.num_results for rollout in self.rollouts.values())
         return not self.is_done and results >= self.config.hyperparameters.buffer_size
 
-    def arrays(self) -> Arrays:
-        """Weights, optimiser, random state, and what was lived through since the last update."""
+    def arrays(self, *, with_experience: bool) -> Arrays:
+        """Weights, optimiser, random state, and if asked for what was lived through since the last update."""
         arrays: Arrays = prefixed("learner", {k: v.numpy() for k, v in self.learner.state().items()})
+        if not with_experience:
+            return arrays
         arrays |= prefixed("meter", self.meter.state())
         for name, rollout in self.rollouts.items():
             arrays |= prefixed(f"rollout/{name}/rows", pack(rollout.rows))
@@ -86,8 +95,8 @@ class Student:
         """Go on from what `arrays` gave."""
         try:
             self.learner.load_state({k: torch.from_numpy(v.copy()) for k, v in below("learner", arrays).items()})
-        except RuntimeError:
-            raise UsageError(f"{self.name}: the saved network does not fit the configured network") from None
+        except (KeyError, RuntimeError):
+            raise UsageError(f"{self.name}: the saved learner does not fit the configured one") from None
         if meter := below("meter", arrays):
             self.meter.load_state(meter)
         for name in {key.split("/")[0] for key in below("rollout", arrays)}:
@@ -135,12 +144,17 @@ class TrainingResult:
 
 
 def train(
-    config: RunConfig, recipe: EnvRecipe, say: Say = lambda _: None, notes: Sequence[str] = ()
+    config: RunConfig,
+    recipe: EnvRecipe,
+    say: Say = lambda _: None,
+    notes: Sequence[str] = (),
+    *,
+    to_wandb: bool = False,
 ) -> TrainingResult:
     """Train every behavior of a world until its steps are done, or until Ctrl-C or SIGTERM; both save all.
 
     The run folder is checked before anything heavy starts. `say` gets lines for people, `notes` on the
-    configuration first.
+    configuration first. `to_wandb` logs to Weights & Biases, too.
     """
     seed = config.env_settings.seed if config.env_settings.seed >= 0 else random.SystemRandom().randrange(10_000)
     for name in () if config.checkpoint_settings.resume else config.behaviors:
@@ -152,17 +166,21 @@ def train(
         say(f"torch_settings.device: learning happens on the CPU so far, not on {config.torch_settings.device}")
     torch.set_num_threads(1)  # networks this small get slower with more
     recipe = replace(recipe, seed=seed, parameters=dict(recipe.parameters) | Curriculum(config).values)
-    with open_slots(recipe, config.env_settings, say) as slots, _stop_on_signals() as stop:
-        school = School(config, folder, slots, seed, say)
+    dashboard = weights_and_biases(config, folder.path) if to_wandb else nullcontext()
+    with folder, dashboard, open_slots(recipe, config.env_settings, say) as slots, _stop_on_signals() as stop:
+        school = School(config, recipe, folder, slots, seed, say)
         try:
             rows: Mapping[str, SlotRows] = school.resume() if folder.resumes else slots.reset(seed)
             school.introduce(recipe)
+            folder.settle()
             school.save_resume_point(rows)
             while not school.is_done and not stop.is_set():
-                rows = school.learn(slots.step(school.act(rows)))
+                rows = school.learn(school.step(school.act(rows)))
                 school.save_resume_point(rows, every_s=RESUME_EVERY_S)
             school.save_resume_point(rows)
             school.save()
+            if not stop.is_set():
+                school.examine()
         except NonFiniteError as error:  # what has turned to NaN is not saved over what is good
             raise NonFiniteError(f"{error}; what led there is in {school.save_replay(recipe)}") from error
         except RunError:
@@ -170,14 +188,19 @@ def train(
             raise
         finally:
             school.close()
+        school.report()
         return school.result(interrupted=stop.is_set())
 
 
 class School:
     """All behaviors of one run."""
 
-    def __init__(self, config: RunConfig, folder: RunFolder, slots: AnySlots, seed: int, say: Say) -> None:
+    def __init__(
+        self, config: RunConfig, recipe: EnvRecipe, folder: RunFolder, slots: AnySlots, seed: int, say: Say
+    ) -> None:
         self._config = config
+        self._examiner = Examiner(recipe)
+        self._stopwatch = Stopwatch()
         self._folder = folder
         self._slots = slots
         self._seed = seed
@@ -197,16 +220,21 @@ class School:
         if now - self._last_resume_point < every_s:
             return
         self._last_resume_point = now
+        with self._stopwatch("saving"):
+            self._save_resume_point(rows)
+
+    def _save_resume_point(self, rows: Mapping[str, SlotRows]) -> None:
         world = self._slots.env.state()
         arrays: Arrays = {}
         if world is not None:
             arrays = prefixed("world", world) | prefixed("slots", self._slots.state())
         told: dict[str, Any] = {"threads": torch.get_num_threads(), "seed": self._seed, "students": {}}
+        told["seconds"] = self._stopwatch.seconds()
         told["curriculum"] = self._curriculum.state()
         for name, row in rows.items():
             arrays |= prefixed(f"rows/{name}", pack([row]))
         for name, student in self._students.items():
-            arrays |= prefixed(f"student/{name}", student.arrays())
+            arrays |= prefixed(f"student/{name}", student.arrays(with_experience=world is not None))
             told["students"][name] = student.told()
         self._folder.save_resume_point(arrays, told)
 
@@ -216,7 +244,7 @@ class School:
         A world that cannot be put back (a Unity process) starts anew instead, and `say` is told.
         """
         arrays, told = self._folder.load_resume_point()
-        self._seed = told["seed"]
+        self._seed, self._stopwatch = told["seed"], Stopwatch(told["seconds"])
         torch.set_num_threads(told["threads"])
         self._curriculum.load_state(told["curriculum"])
         self._slots.env.set_parameters(self._curriculum.values)
@@ -233,7 +261,7 @@ class School:
             if student.name in told["students"]:
                 own = below(f"student/{student.name}", arrays)
                 student.tell(told["students"][student.name])
-                student.load(own if world else prefixed("learner", below("learner", own)))
+                student.load(own)
         self._start_trace()
         return rows
 
@@ -255,15 +283,29 @@ class School:
     def act(self, rows: Mapping[str, SlotRows]) -> dict[str, ActionTuple]:
         """What every slot does next."""
         actions, behaviors = {}, self._slots.behaviors
-        for name, row in rows.items():
-            student = self._student(name, behaviors[name])
-            if name not in student.rollouts:
-                student.rollouts[name] = Rollout(memory=student.learner.new_memory())
-                student.rollouts[name].begin(row)
-            rollout = student.rollouts[name]
-            actions[name], rollout.chosen = student.learner.act(row, rollout.memory)
+        with self._stopwatch("inference"):
+            for name, row in rows.items():
+                student = self._student(name, behaviors[name])
+                if name not in student.rollouts:
+                    student.rollouts[name] = Rollout(memory=student.learner.new_memory())
+                    student.rollouts[name].begin(row)
+                rollout = student.rollouts[name]
+                actions[name], rollout.chosen = student.learner.act(row, rollout.memory)
         self._trace.append(actions)
         return actions
+
+    def step(self, actions: Mapping[str, ActionTuple]) -> dict[str, SlotRows]:
+        """What comes of it. With a Unity player, waiting for it is simulation and the rest is the wire."""
+        waited_before, started = self._slots.waited_s, time.perf_counter()
+        rows = self._slots.step(actions)
+        took, waited = time.perf_counter() - started, self._slots.waited_s
+        if waited is None or waited_before is None:
+            self._stopwatch.add("simulation", took)
+        else:
+            simulated = min(max(waited - waited_before, 0.0), took)
+            self._stopwatch.add("simulation", simulated)
+            self._stopwatch.add("wire", took - simulated)
+        return rows
 
     def learn(self, rows: Mapping[str, SlotRows]) -> Mapping[str, SlotRows]:
         """Take in what came of the actions; update, report and save whatever is due. Gives the rows to go on from."""
@@ -272,6 +314,9 @@ class School:
             if student is not None and name in student.rollouts:
                 self._curriculum.hear(student.name, student.meter.see(row))
                 student.rollouts[name].add(row)
+        for name, told in self._slots.take_statistics().items():
+            for student in self._students.values():
+                student.statistics.setdefault(name, []).extend(told)
         for student in self._students.values():
             if student.is_ready():
                 self._update(student, rows)
@@ -300,6 +345,37 @@ class School:
             self._save(student)
             student.metrics.flush()
             draw_curve(self._folder.path, student.name)
+
+    def examine(self, behaviors: Sequence[str] | None = None) -> None:
+        """Find out and keep how good the latest checkpoints of these behaviors are, by default of all."""
+        with self._stopwatch("evaluation"):
+            learners = {name: student.learner for name, student in self._students.items()}
+            found = self._examiner.examine(learners, self._curriculum.values)
+        for name in behaviors or list(self._students):
+            student = self._students[name]
+            told: dict[str, Any] = {"steps": student.learner.steps}
+            if name in found:
+                told |= {key: found[name][key] for key in ("episodes", "mean_return", "mean_group_return", "ci95")}
+                told["score"] = told["mean_return"] + told["mean_group_return"]
+            elif student.recent:
+                told["score"] = float(np.mean(student.recent))
+            else:
+                continue
+            self._folder.note_evaluation(name, told)
+
+    def report(self) -> None:
+        """Say on paper what became of the run."""
+        seconds = self._stopwatch.seconds()
+        self._folder.write_timers(seconds)
+        behaviors = {
+            name: {
+                "steps": student.learner.steps,
+                "mean_return": float(np.mean(student.recent)) if student.recent else None,
+                "evaluations": self._folder.evaluations(name),
+            }
+            for name, student in self._students.items()
+        }
+        write_report(self._folder.path, self._folder.about, behaviors, seconds, config_text(self._config))
 
     def close(self) -> None:
         """Finish every behavior's files."""
@@ -335,7 +411,8 @@ class School:
 
     def _update(self, student: Student, rows: Mapping[str, SlotRows]) -> None:
         horizon = student.config.time_horizon
-        student.last_update = student.learner.learn([r.experience(horizon) for r in student.rollouts.values()])
+        with self._stopwatch("learning"):
+            student.last_update = student.learner.learn([r.experience(horizon) for r in student.rollouts.values()])
         for name, rollout in student.rollouts.items():
             rollout.begin(rows[name])
         self._start_trace()
@@ -344,13 +421,16 @@ class School:
         if student.learner.steps >= student.next_checkpoint and not student.is_done:
             student.next_checkpoint = student.learner.steps + student.config.checkpoint_interval
             self._save(student)
+            self.examine([student.name])
 
     def _summarise(self, student: Student) -> None:
         step, frequency = student.learner.steps, student.config.summary_freq
         student.next_summary = step - step % frequency + frequency
         returns, lengths = student.meter.take()
         student.recent = (student.recent + returns)[-100:]
-        row = student.metrics.write(step, returns, lengths, student.last_update, self._curriculum.numbers)
+        lessons = self._curriculum.numbers
+        row = student.metrics.write(step, returns, lengths, student.last_update, lessons, student.statistics)
+        student.statistics.clear()
         self._say(progress_line(student.name, row, student.config.max_steps))
 
     def _save(self, student: Student) -> None:

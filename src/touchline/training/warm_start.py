@@ -50,6 +50,6 @@ def warm_start(learner: PPO, path: Path) -> None:
     draws = learner.generator.get_state()
     try:
         learner.load_state(state)
-    except RuntimeError as error:
+    except (KeyError, RuntimeError) as error:
         raise UsageError(f"{path}: does not fit the configured network: {error}".replace("\n", " ")) from None
     learner.generator.set_state(draws)

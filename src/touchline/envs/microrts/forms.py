@@ -11,6 +11,7 @@ A form holds what it must remember between exchanges; games are played by `Games
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -31,10 +32,16 @@ from touchline.envs.microrts.rules import (
 )
 from touchline.specs import ActionSpec
 
-_NOTHING = np.ones(CHOICES, np.bool_)
-_NOTHING[FIRST_CHOICE] = False  # of a cell that takes no orders: only the first choice of each part is not forbidden
 _OWNER, _TYPE, _ACTION = FIRST_PLANE["owner"], FIRST_PLANE["unit_type"], FIRST_PLANE["action"]
 _RESOURCE = _TYPE + 1
+_TURNED_CHOICES = np.concatenate(
+    [
+        first
+        + (np.arange(size)[::-1] if size == PARTS[-1] else (np.arange(size) + 2) % 4 if size == 4 else np.arange(size))
+        for first, size in zip(FIRST_CHOICE, PARTS, strict=True)
+    ]
+)
+"""What each choice is called after half a turn: directions and the cell to attack are opposite."""
 
 
 @dataclass(frozen=True)
@@ -168,8 +175,7 @@ class UnitForm:
         """The board is that of the trial."""
 
     def masks(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        table = np.empty(self._games.allowed.shape, np.bool_)
-        table[:] = _NOTHING
+        table = _nothing(*self._games.allowed.shape[:2]).copy()
         flat = np.ones((len(table), self.action_spec.mask_size), np.bool_)
         forbid_in_stages(self._games.allowed, self._waiting, table, flat)
         return flat, table
@@ -241,10 +247,68 @@ class AskerForm:
         return table[:, 0], None
 
 
+class Turned:
+    """Another form as seen by players who all sit on the first one's side: player 1's board is turned by half a turn.
+
+    Maps with two equal sides then look alike from both, so that a policy learns one game instead of two.
+    """
+
+    def __init__(self, form: Form, games: Games) -> None:
+        self._form, self._games = form, games
+        self.action_spec, self.extra_planes = form.action_spec, form.extra_planes
+        self._cells = games.map.height * games.map.width
+        self._first = int(form.action_spec.staged)
+        """1 where a cell comes before the order."""
+        self._num_orders = (form.action_spec.discrete_size - self._first) // len(PARTS)
+
+    def begin(self, row: int) -> None:
+        self._form.begin(row)
+
+    def invalid(self, actions: NDArray[np.int32]) -> NDArray[np.bool_]:
+        return self._form.invalid(self._as_played(actions))
+
+    def play(self, actions: NDArray[np.int32]) -> Played:
+        return self._form.play(self._as_played(actions))
+
+    def mark(self, planes: NDArray[np.float32]) -> None:
+        self._form.mark(planes)
+        rows = self._rows()
+        planes[rows] = planes[rows, :, ::-1, ::-1]
+
+    def masks(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_] | None]:
+        flat, second = self._form.masks()
+        rows, first = self._rows(), self._cells * self._first
+        orders = flat[rows, first:].reshape(-1, self._num_orders, CHOICES)[:, ::-1, _TURNED_CHOICES]
+        flat[rows, first:] = orders.reshape(len(rows), flat.shape[1] - first)
+        flat[rows, :first] = flat[rows, :first][:, ::-1]
+        if second is not None:
+            second[rows] = second[rows][:, ::-1, _TURNED_CHOICES]
+        return flat, second
+
+    def _as_played(self, actions: NDArray[np.int32]) -> NDArray[np.int32]:
+        rows, played = self._rows(), actions.copy()
+        orders = actions[rows, self._first :].reshape(-1, self._num_orders, len(PARTS))[:, ::-1]
+        turned = _TURNED_CHOICES[orders + FIRST_CHOICE] - FIRST_CHOICE
+        played[rows, self._first :] = turned.reshape(len(rows), actions.shape[1] - self._first)
+        if self._first:
+            played[rows, 0] = self._cells - 1 - actions[rows, 0]
+        return played
+
+    def _rows(self) -> NDArray[np.intp]:
+        return np.flatnonzero(self._games.player)
+
+
+@cache
+def _nothing(num_rows: int, num_cells: int) -> NDArray[np.bool_]:
+    """What cells that take no orders may not choose: all but the first choice of each part. Copy it: 4x faster."""
+    table = np.ones((num_rows, num_cells, CHOICES), np.bool_)
+    table[:, :, FIRST_CHOICE] = False
+    return table
+
+
 def forbidden_orders(allowed: NDArray[np.int32], cells: NDArray[np.bool_ | np.int32]) -> NDArray[np.bool_]:
     """[R, cells, CHOICES] True = forbidden; a part without any allowed choice, which nobody reads, keeps its first."""
-    table = np.empty(allowed.shape, np.bool_)
-    table[:] = _NOTHING
+    table = _nothing(*allowed.shape[:2]).copy()
     forbid(allowed, cells, table)
     return table
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from touchline.envs.actions import ActionError, check_ranges
 from touchline.envs.env import EnvRecipe
 from touchline.envs.microrts.engine import Engine, GameMap, find_engine
-from touchline.envs.microrts.forms import AskerForm, Form, GridForm, UnitForm, board_planes, visible_cells
+from touchline.envs.microrts.forms import AskerForm, Form, GridForm, Turned, UnitForm, board_planes, visible_cells
 from touchline.envs.microrts.games import Games, bot_named, seed_engine
 from touchline.envs.microrts.java import refuse_forked
 from touchline.envs.microrts.render import draw_board
@@ -65,6 +65,8 @@ class Options:
     """a second observation: own stock, the other's stock, and the clock"""
     walls: bool | None = None
     """two planes for the terrain; default: on maps that have walls"""
+    turned: bool = False
+    """player 1 sees the board turned by half a turn, so that both seats look alike"""
     strict: bool = False
     """refuse invalid orders instead of counting them"""
     compat: str = ""
@@ -105,6 +107,8 @@ class GameRecord:
     ticks: int
     rewards: dict[str, float]
     """The engine's reward functions, unweighted; the last two are 0 unless they have a weight."""
+    episode_return: float
+    """Their weighted sum."""
     orders: int
     invalid_orders: int
     fault: str = ""
@@ -173,9 +177,12 @@ class MicrortsEnv:
             java=options.java or None,
         )
         self.form = _form(self.form_name, self.games, compat=bool(options.compat), max_ticks=max_ticks)
+        if options.turned:
+            self.form = Turned(self.form, self.games)
         self._shows_walls = bool(self.map.walls.any()) if options.walls is None else options.walls
         self._teams = [f"{BEHAVIOR}?team={team}" for team in range(self.games.sides)]
         self._spec = BehaviorSpec(self._observation_specs(), self.form.action_spec)
+        self._nobody = TerminalSteps.empty(self._spec)
         self._branches = np.array(self.form.action_spec.discrete_branches, np.uint32)
         self._ends = np.cumsum(self._branches).tolist()
         self._seed: int | None = seed
@@ -380,7 +387,7 @@ class MicrortsEnv:
                 group_reward=np.zeros(count, np.float32),
                 second_mask=None if second is None else second[mine],
             )
-            terminals = TerminalSteps.empty(self._spec)
+            terminals = self._nobody
             if ends is not None:
                 of_team = np.flatnonzero(ended) % self.games.sides == team
                 areas = np.flatnonzero(ended[mine]).astype(np.int32)
@@ -410,6 +417,7 @@ class MicrortsEnv:
                     steps=int(self._steps[game]),
                     ticks=int(self.games.clock[game]),
                     rewards=dict(zip(REWARDS, self._raw[row].tolist(), strict=True)),
+                    episode_return=float(self._raw[row] @ self.weights),
                     orders=int(self._given[0, row]),
                     invalid_orders=int(self._given[1, row]),
                     fault=fault,
