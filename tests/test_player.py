@@ -11,6 +11,7 @@ from touchline.errors import UsageError
 from touchline.player import build, executed, main
 from touchline.scenes import SCENES, scene_class
 from touchline.specs import ActionSpec, ActionTuple
+from touchline.statistics import StatsAggregationMethod
 from touchline.testing import allowed_actions, check_env
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="players are built on Linux so far")
@@ -94,6 +95,25 @@ def test_num_areas_of_one_means_the_scenes_own_number(builds):
         with make(EnvRecipe("unity", str(build("3DBall", builds)), asked)) as env:
             env.reset()
             assert len(env.steps("3DBall?team=0")[0]) == expected
+
+
+def test_what_a_scene_counts_arrives(builds):
+    """Agents that run ahead come to a goal sooner or later."""
+    with make(EnvRecipe("unity", str(build("Hallway", builds)), 16, seed=1)) as env:
+        env.reset()
+        (name,) = env.behaviors
+        arrived, ended = {}, 0
+        for step in range(250):
+            ahead = np.full((len(env.steps(name)[0]), 1), 1 if step % 7 else 3, np.int32)
+            env.set_actions(name, ActionTuple(np.zeros((len(ahead), 0), np.float32), ahead))
+            env.step()
+            ended += len(env.steps(name)[1])
+            for key, told in env.take_statistics().items():
+                assert {method for _, method in told} == {StatsAggregationMethod.SUM}
+                arrived[key] = arrived.get(key, 0) + sum(value for value, _ in told)
+    assert ended > 0
+    assert set(arrived) == {"Goal/Correct", "Goal/Wrong"}
+    assert sum(arrived.values()) == ended
 
 
 def test_any_action_at_all_is_executed():

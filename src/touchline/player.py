@@ -116,8 +116,9 @@ class Player:
                     env.reset()
                 else:
                     self._step(env, order)
-                for name, value, method in getattr(env.scene, "take_statistics", list)():
-                    stats.add_stat(name, value, method)
+                for name, told in env.take_statistics().items():
+                    for value, method in told:
+                        stats.add_stat(name, value, method)
                 order = self._ask(self._session.exchange(env.exchange, channels.gather()))
         except BaseException:
             if self._session.state is State.PLAYER_SIMULATES:

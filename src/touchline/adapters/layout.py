@@ -74,13 +74,14 @@ class Layout:
         self.mask_ends = list(accumulate(self.branches))
         """Where each branch ends in a flat mask."""
         self.views = _views(spec.observation_specs, join_vectors, channels_last)
+        self._plain = all(len(v.sensors) == 1 and not v.is_image for v in self.views)
 
     def observe(self, obs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """One array [N, *shape] per view; a view of one sensor may share the sensor's memory."""
+        if self._plain:
+            return list(obs)
         seen = [obs[v.sensors[0]] if len(v.sensors) == 1 else join_vectors([obs[i] for i in v.sensors])
                 for v in self.views]  # fmt: skip
-        if not any(v.is_image for v in self.views):
-            return seen
         return [self._image(o) if v.is_image else o for v, o in zip(self.views, seen, strict=True)]
 
     def mask(self, action_mask: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -134,6 +134,13 @@ class TouchlineTorchRLEnv(EnvBase):
         present = self._assembled({group: table.pending() for group, table in self._tables.items()})
         return tensordict.update(self._play_randomly(present).select(*self.action_keys))
 
+    def step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """TorchRL's own, which for most callers looks in vain for partial steps and a given `next`."""
+        sent = _entries(tensordict)
+        if "_step" in sent or "next" in sent or tensordict.batch_size != self.batch_size:
+            return super().step(tensordict)
+        return tensordict.set("next", self._step(tensordict))
+
     def close(self, *, raise_if_closed: bool = False) -> None:
         """Close the worlds; twice is fine."""
         self._groups.close()
@@ -281,6 +288,9 @@ class _Table:
             *self._by_branch(layout.branches),
         ]
         self._action_keys = set(self._action_names)
+        self._names = [view.name for view in layout.views]
+        masks = (slice(end - size, end) for size, end in zip(layout.branches, layout.mask_ends, strict=True))
+        self._mask_parts = list(self._by_branch(masks).items())
         self.restart(rows)
 
     def specs(self) -> tuple[Any, Any, Any, Any]:
@@ -422,7 +432,7 @@ class _Table:
         if len(views) == 1:
             seen: Any = tensor(views[0])
         else:
-            seen = self._tensordict({v.name: tensor(o) for v, o in zip(self.layout.views, views, strict=True)})
+            seen = self._tensordict(dict(zip(self._names, map(tensor, views), strict=True)))
         leaves = {
             "observation": seen,
             "mask": tensor(mask),
@@ -432,9 +442,8 @@ class _Table:
         if allowed is not None:
             masks = self.layout.mask(allowed)
             if self._nested:
-                ends = zip(self.layout.branches, self.layout.mask_ends, strict=True)
                 leaves["action_mask"] = self._tensordict(
-                    self._by_branch(tensor(masks[:, end - size : end]) for size, end in ends)
+                    {name: tensor(masks[:, part]) for name, part in self._mask_parts}
                 )
             else:
                 leaves["action_mask"] = tensor(masks)

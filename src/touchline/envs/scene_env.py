@@ -18,6 +18,7 @@ from touchline.scenes import scene_class
 from touchline.scenes.compiled import compiled
 from touchline.scenes.scene import Scene
 from touchline.specs import ActionTuple, BehaviorSpec
+from touchline.statistics import EnvironmentStats, StatsAggregationMethod
 from touchline.steps import DecisionSteps, Exchange, TerminalSteps
 
 _SLOW_FPS, _FASTEST_FPS = 5, 50
@@ -137,6 +138,11 @@ class SceneEnv:
         self.scene.load_state(part("scene"))
         self._seed = None
         self._receive({name: _unflattened(part(f"exchange/{name}"), spec) for name, spec in self.behaviors.items()})
+
+    def take_statistics(self) -> EnvironmentStats:
+        """What the scene counted since the last call."""
+        sums, self.scene.academy.sums = self.scene.academy.sums, {}
+        return {name: [(value, StatsAggregationMethod.SUM)] for name, value in sums.items()}
 
     def render(self, area: int = 0, width: int = 640, height: int = 480) -> NDArray[np.uint8]:
         if not 0 <= area < self.num_areas:

@@ -86,6 +86,8 @@ class Academy:
         """A decision is due at the next Academy step, whatever the grid says."""
         self.continuous = np.zeros((*shape, max(a.continuous_size for a in actions)), np.float32)
         self.discrete = np.zeros((*shape, max(a.discrete_size for a in actions)), np.int32)
+        self.sums: dict[str, float] = {}
+        """What the scene counts for the training log, until somebody takes it."""
         self._told_end = np.zeros(shape, np.bool_)
         self._due: dict[str, Agents] = {}
         self._ended: dict[str, list[TerminalSteps]] = {name: [] for name in behaviors}
