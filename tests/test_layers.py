@@ -13,7 +13,7 @@ LAYERS = [
     {"envs"},
     {"adapters", "policies"},
     {"training"},
-    {"player", "bench", "bench_sb3", "bench_adapters", "bench_wire", "bench_official", "doctor", "testing", "film"},
+    {"player", "bench", "doctor", "testing", "film"},
     {"cli"},
 ]
 LEAVES = {frozenset({"protocol", "scenes"}), frozenset({"adapters", "policies"})}

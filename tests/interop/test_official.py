@@ -103,7 +103,7 @@ def test_the_official_trainer_learns_from_a_player_and_writes_its_onnx(tmp_path)
     (tmp_path / "config.yaml").write_text(CONFIG)
     subprocess.run(
         [
-            *(python, ROOT / "tests" / "interop" / "official_learn.py", tmp_path / "config.yaml"),
+            *(python, ROOT / "src" / "touchline" / "bench" / "official_learn.py", tmp_path / "config.yaml"),
             *("--env", build("3DBall", tmp_path), "--run-id", "official", "--results-dir", tmp_path / "results"),
             *("--base-port", "6205", "--seed", "1", "--no-graphics", "--torch-device", "cpu"),
         ],

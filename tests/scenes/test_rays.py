@@ -194,7 +194,7 @@ def test_rays_from_poses_logged_in_soccer_are_those_that_unity_sent(shared):
         areas = np.repeat(np.arange(fields), 4)
         sent = log["observation"][1:200].reshape(fields, 4, 336)[:, who].reshape(-1, 336)
         at = 0
-        for sensor in scene._sensors[behavior].values():
+        for sensor in scene._make_sensors()[behavior].values():
             frame = sensor.read(
                 Threads(1), agents, areas, eyes.reshape(-1, 4), soccer.FIELD, np.tile(boxes(), (fields, 1, 1)), shapes
             )

@@ -14,7 +14,7 @@ def test_it_goes_where_torchs_own_goes():
         theirs.grad = gradient.clone()
         torch.nn.utils.clip_grad_norm_([theirs], 0.5)
         reference.step()
-        adam.step(gradient, 0.01, 0.5)
+        adam.step(gradient.clone(), 0.01, 0.5)
     torch.testing.assert_close(ours, theirs.data)
 
 

@@ -53,7 +53,7 @@ def check_ranges(world: str, behavior: str, spec: ActionSpec, actions: ActionTup
     """Raise unless every discrete choice is one that its branch has, masked or not."""
     # Read as unsigned numbers, negative ones are too large for every branch.
     inside = actions.discrete.view(np.uint32) < np.asarray(spec.discrete_branches, np.uint32)
-    if not inside.all():
+    if np.count_nonzero(inside) < inside.size:
         row, branch = np.argwhere(~inside)[0]
         raise ActionError(
             f"{world}: {behavior}: agent {decisions.agent_id[row]}, branch {branch}: expected 0 to "

@@ -423,7 +423,6 @@ class _Table:
             self._present = None if final else (agent_id, group_id, env_index)
         if self._present is not None:
             agent_id, group_id, env_index = (array.copy() for array in self._present)
-        final_obs = zip(*row.final_obs, strict=True) if final else ([o[:0]] for o in self._obs)
         return SlotRows(
             obs=tuple(self._obs),
             action_mask=None if self._mask is None else self._mask.copy(),
@@ -438,7 +437,9 @@ class _Table:
             group_id=group_id,
             env_index=env_index,
             final_slot=np.concatenate(final).astype(np.int32) if final else np.zeros(0, np.int32),
-            final_obs=tuple(np.concatenate(parts) for parts in final_obs),
+            final_obs=tuple(
+                map(np.concatenate, zip(*row.final_obs, strict=True)) if final else (o[:0] for o in self._obs)
+            ),
             second_mask=None if self._second_mask is None else self._second_mask.copy(),
         )
 

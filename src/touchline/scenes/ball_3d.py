@@ -9,6 +9,7 @@ Source: ML-Agents Release 22, `Ball3DAgent.cs`, `Ball3DHardAgent.cs` and their p
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -78,8 +79,8 @@ class Ball3D:
         for face in [geom for geom in spec.geoms if geom.group == 2]:
             spec.delete(face)
         self._model = spec.compile()
-        # Threads cost more than they bring below about a hundred simulations a thread.
-        threads = num_threads or max(1, num_areas // 128)
+        # A second thread brings a quarter at 64 simulations, nothing at 12.
+        threads = num_threads or max(1, min(num_areas // 32, os.cpu_count() or 1))
         self.batch = mujoco.batch.Batch(self._model, num_areas, threads)
         self._qpos, self._qvel = self.batch.bind("qpos"), self.batch.bind("qvel")
         self._mocap_quat = self.batch.bind("mocap_quat")

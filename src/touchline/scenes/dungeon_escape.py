@@ -130,7 +130,6 @@ class DungeonEscape:
         self.streams = Streams(num_areas)
         self._reader = ParameterReader(self.name, self.parameters, self.streams)
         self._threads = Threads(num_threads)
-        self._area_of = np.repeat(np.arange(num_areas), AGENTS)
         self._stack = Stack(num_areas * AGENTS, FRAMES, self._sensor.size)
         nowhere = (0.0, NOWHERE_M, 0.0)
         agent = Body(box(nowhere, (1.0, 1.0, 1.0), AGENT_TAG), AGENT_KG, AGENT_DRAG)
@@ -157,7 +156,6 @@ class DungeonEscape:
         self._at_key = np.zeros((num_areas, AGENTS), np.bool_)
         self._escaped = np.zeros(num_areas, np.bool_)
         self._rounds = np.tile(PILLARS, (num_areas, 1, 1))
-        self._eyes = np.zeros((num_areas, AGENTS, 4))
         self._drawing: ShapeDrawing | None = None
         self.restart()
 
@@ -210,10 +208,8 @@ class DungeonEscape:
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         world = self.world
-        self._eyes[..., :3] = world.boxes[:, :AGENTS, :3]
-        self._eyes[..., 3] = world.yaw
-        where = (self._area_of, self._eyes.reshape(-1, 4), FIXED, world.boxes, self._rounds)
-        seen = self._sensor.look(self._threads, self._stack, agents, *where)
+        where = (world.boxes, world.yaw, FIXED, world.boxes, self._rounds)
+        (seen,) = self._sensor.look(self._threads, self._stack, agents, *where)
         area, who = agents // AGENTS, agents % AGENTS
         velocity, row = world.velocity[area, who], world.boxes[area, who]
         body = np.zeros((len(agents), 10), np.float32)

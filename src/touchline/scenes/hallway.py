@@ -106,7 +106,6 @@ class Hallway:
             GRAVITY * GRAVITY_MULTIPLIER,
         )
         self.shows_x = np.zeros(num_areas, np.bool_)
-        self._eyes = np.zeros((num_areas, 4))
         self._no_rounds = np.tile(rounds(), (num_areas, 1, 1))
         self._drawing: ShapeDrawing | None = None
 
@@ -153,12 +152,11 @@ class Hallway:
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        self._eyes[:, :3] = self.world.boxes[:, AGENT, :3]
-        self._eyes[:, 3] = self.world.yaw[:, AGENT]
-        where = (self._areas, self._eyes, FIXED, self.world.boxes, self._no_rounds)
+        world = self.world
+        where = (world.boxes, world.yaw, FIXED, world.boxes, self._no_rounds)
         seen = self._sensor.look(self._threads, self._rays, agents, *where)
         gone = self.academy.step_count.reshape(-1)[agents, None] / MAX_STEP
-        return [seen, self._time.push(agents, gone)]
+        return [*seen, self._time.push(agents, gone)]
 
     def action_mask(self, behavior: str, agents: Agents) -> None:
         return None

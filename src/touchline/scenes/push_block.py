@@ -117,7 +117,6 @@ class PushBlock:
             [],
             GRAVITY * GRAVITY_MULTIPLIER,
         )
-        self._eyes = np.zeros((num_areas, 4))
         self._no_rounds = np.tile(rounds(), (num_areas, 1, 1))
         self._drawing: ShapeDrawing | None = None
         self.restart()
@@ -155,12 +154,12 @@ class PushBlock:
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        self._eyes[:, :3] = self.world.boxes[:, AGENT, :3]
-        self._eyes[:, 3] = self.world.yaw[:, AGENT]
-        where = (self._areas, self._eyes, FIXED, self.world.boxes, self._no_rounds)
+        world = self.world
+        where = (world.boxes, world.yaw[:, : AGENT + 1], FIXED, world.boxes, self._no_rounds)
         return [
-            sensor.look(self._threads, stack, agents, *where)
+            seen
             for stack, sensor in zip(self._stacks, self._sensors, strict=True)
+            for seen in sensor.look(self._threads, stack, agents, *where)
         ]
 
     def action_mask(self, behavior: str, agents: Agents) -> None:

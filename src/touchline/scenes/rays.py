@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from touchline.scenes.shapes import (
     Y,
     Z,
 )
-from touchline.scenes.stacking import Stack, push_frames
+from touchline.scenes.stacking import Stack
 
 _SURE_M = 1e-10
 _TRIES = 60
@@ -88,12 +89,15 @@ class RaySensor:
             self.channel[known_tags.index(tag)] = index
         self.num_tags = len(tags)
         self.size = len(angles) * (len(tags) + 2)
+        self.sizes: NDArray[np.int64] = np.array([self.size])
+        """Of each sensor, when several are read as one."""
 
     def and_also(self, other: RaySensor) -> RaySensor:
         """Both sensors' rays in one frame, this one's first. They may differ in their rays only."""
         both = copy.copy(self)
         both.directions = np.concatenate([self.directions, other.directions])
         both.size = self.size + other.size
+        both.sizes = np.concatenate([self.sizes, other.sizes])
         return both
 
     def read(
@@ -120,18 +124,22 @@ class RaySensor:
         threads: Threads,
         stack: Stack,
         agents: NDArray[np.intp],
-        areas: NDArray[np.intp],
-        eyes: Floats,
+        bodies: Floats,
+        yaw: Floats,
         fixed: Floats,
         boxes: Floats,
         rounds: Floats,
-    ) -> NDArray[np.float32]:
-        """`read` a frame and `push` it on a stack, in one call: what K agents now see, [K, depth * size]."""
-        frames = stack.frames.reshape(len(stack.frames), -1)
-        seen = np.empty((len(agents), frames.shape[1]), np.float32)
-        where = agents, areas, eyes, fixed, boxes, rounds
-        threads.run(_look, len(agents), frames, seen, *where, *self._geometry())
-        return seen
+    ) -> list[NDArray[Any]]:
+        """Read a frame for K agents and add it to their stack: what they now see, [K, depth * size] per sensor.
+
+        Agents look from the first `bodies` [A, S, x y z and more] of their area, as many as have a `yaw` [A, G].
+        """
+        depth, count = stack.frames.shape[1], len(agents)
+        flat = np.empty(count * depth * self.size, np.float32)
+        where = agents, bodies, yaw, fixed, boxes, rounds
+        threads.run(_look, count, flat, stack.frames, self.sizes, *where, *self._geometry())
+        ends = (count * depth * self.sizes.cumsum()).tolist()
+        return [flat[a:b].reshape(count, -1) for a, b in pairwise([0, *ends])]
 
     def _geometry(self) -> tuple[Any, ...]:
         return (
@@ -378,11 +386,12 @@ def _read(
 def _look(
     first: int,
     last: int,
-    frames: NDArray[np.float32],
     seen: NDArray[np.float32],
+    frames: NDArray[np.float32],
+    sizes: NDArray[np.int64],
     agents: NDArray[np.intp],
-    areas: NDArray[np.intp],
-    eyes: Floats,
+    bodies: Floats,
+    yaw: Floats,
     fixed: Floats,
     boxes: Floats,
     rounds: Floats,
@@ -394,24 +403,28 @@ def _look(
     channel: NDArray[np.int64],
     num_tags: int,
 ) -> None:
-    mine = agents[first:last]
-    frame = np.empty((len(mine), len(directions) * (num_tags + 2)), np.float32)
-    _read(
-        0,
-        len(mine),
-        frame,
-        mine,
-        areas,
-        eyes,
-        fixed,
-        boxes,
-        rounds,
-        directions,
-        start,
-        reach,
-        radius,
-        tie,
-        channel,
-        num_tags,
-    )
-    push_frames(frames, mine, frame, seen[first:last])
+    count, depth, size = last - first, frames.shape[1], frames.shape[2]
+    frame = np.empty((count, size), np.float32)
+    areas, eyes = np.empty(count, np.intp), np.empty((count, 4))
+    for row in range(count):
+        area, who = divmod(agents[first + row], yaw.shape[1])
+        areas[row] = area
+        for k in range(3):
+            eyes[row, k] = bodies[area, who, k]
+        eyes[row, 3] = yaw[area, who]
+    fan = directions, start, reach, radius, tie, channel, num_tags
+    _read(0, count, frame, np.arange(count), areas, eyes, fixed, boxes, rounds, *fan)
+    for row in range(count):
+        remembered = frames[agents[first + row]]
+        for d in range(depth - 1):
+            for i in range(size):
+                remembered[d, i] = remembered[d + 1, i]
+        for i in range(size):
+            remembered[depth - 1, i] = frame[row, i]
+        at, column = 0, 0
+        for part in sizes:
+            for d in range(depth):
+                for i in range(part):
+                    seen[at + ((first + row) * depth + d) * part + i] = remembered[d, column + i]
+            at += len(agents) * depth * part
+            column += part

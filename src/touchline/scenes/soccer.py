@@ -146,7 +146,7 @@ class _Soccer:
     field: ClassVar[Floats]
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
-        self._sensors = self._make_sensors()
+        each = self._make_sensors()
         actions = ActionSpec.create_discrete((3, 3, 3))
         behaviors = {
             name: BehaviorSpec(
@@ -156,7 +156,7 @@ class _Soccer:
                 ),
                 actions,
             )
-            for name, sensors in self._sensors.items()
+            for name, sensors in each.items()
         }
         players = len(self.players)
         self.academy = Academy(behaviors, num_areas, players)
@@ -165,13 +165,12 @@ class _Soccer:
         self._reader = ParameterReader(self.name, self.parameters, self.streams)
         self._threads = Threads(num_threads)
         everyone = num_areas * players
-        self._area_of = np.repeat(np.arange(num_areas), players)
         self._teams = np.array([p.team for p in self.players])
         self._step_rewards = np.array([p.step_reward for p in self.players], np.float32)
         self._player_numbers = np.array(
             [[p.team, p.start_x_m, p.start_z_m, p.ahead_mps, p.sideways_mps, p.always_kicks] for p in self.players]
         )
-        self._rays = {name: functools.reduce(RaySensor.and_also, s.values()) for name, s in self._sensors.items()}
+        self._rays = {name: functools.reduce(RaySensor.and_also, s.values()) for name, s in each.items()}
         self._stacks = {name: Stack(everyone, FRAMES, rays.size) for name, rays in self._rays.items()}
         agent_tags = [BLUE_AGENT, PURPLE_AGENT]
         bodies = [ball((0.0, HEIGHT_M, 0.0), PLAYER_RADIUS_M, agent_tags[p.team]) for p in self.players]
@@ -193,7 +192,6 @@ class _Soccer:
         self.touch_reward = np.zeros(num_areas)
         self._goal = np.zeros(num_areas, np.int8)
         self._no_boxes = np.tile(NO_BOXES, (num_areas, 1, 1))
-        self._eyes = np.zeros((everyone, 4))
         self._drawing: ShapeDrawing | None = None
         self.restart()
 
@@ -242,18 +240,8 @@ class _Soccer:
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        players = len(self.players)
-        eyes = self._eyes.reshape(len(self.rounds), players, 4)
-        eyes[..., :3] = self.rounds[:, :players, :3]
-        eyes[..., 3] = self.yaw
-        where = (self._area_of, self._eyes, self.field, self._no_boxes, self.rounds)
-        seen = self._rays[behavior].look(self._threads, self._stacks[behavior], agents, *where)
-        seen = seen.reshape(len(agents), FRAMES, -1)
-        parts, start = [], 0
-        for sensor in self._sensors[behavior].values():
-            parts.append(seen[:, :, start : start + sensor.size].reshape(len(agents), -1))
-            start += sensor.size
-        return parts
+        where = (self.rounds, self.yaw, self.field, self._no_boxes, self.rounds)
+        return self._rays[behavior].look(self._threads, self._stacks[behavior], agents, *where)
 
     def action_mask(self, behavior: str, agents: Agents) -> None:
         return None

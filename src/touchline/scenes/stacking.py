@@ -22,7 +22,7 @@ class Stack:
     def push(self, agents: NDArray[np.intp], frame: NDArray[Any]) -> NDArray[np.float32]:
         """Add a frame [K, size] for each of K agents; what they now see, [K, depth * size], a fresh array."""
         seen = np.empty((len(agents), self.frames[0].size), np.float32)
-        push_frames(self.frames.reshape(len(self.frames), -1), agents, frame, seen)
+        _push(self.frames.reshape(len(self.frames), -1), agents, frame, seen)
         return seen
 
     def clear(self, agents: NDArray[np.intp]) -> None:
@@ -31,10 +31,9 @@ class Stack:
 
 
 @compiled
-def push_frames(
+def _push(
     frames: NDArray[np.float32], agents: NDArray[np.intp], frame: NDArray[Any], seen: NDArray[np.float32]
 ) -> None:
-    """`Stack.push` for kernels: `frames` [agents, depth * size] moves on, `seen` [K, depth * size] is filled."""
     size = frame.shape[1]
     kept = frames.shape[1] - size
     for row in range(len(agents)):

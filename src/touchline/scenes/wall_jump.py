@@ -144,7 +144,6 @@ class WallJump:
         self._fallen = np.zeros(num_areas, np.bool_)
         self._inside = np.zeros(num_areas, np.bool_)
         self._starting = False
-        self._eyes = np.zeros((num_areas, 4))
         self._no_rounds = np.tile(rounds(), (num_areas, 1, 1))
         self._drawing: ShapeDrawing | None = None
 
@@ -219,11 +218,13 @@ class WallJump:
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         shapes = self.world.boxes
-        self._eyes[:, :3] = shapes[:, AGENT, :3]
-        self._eyes[:, 3] = self.world.yaw[:, AGENT]
-        where = (self._areas, self._eyes, FIXED, shapes, self._no_rounds)
+        where = (shapes, self.world.yaw[:, : AGENT + 1], FIXED, shapes, self._no_rounds)
         *rays, self_sense = self._stacks
-        seen = [s.look(self._threads, r, agents, *where) for s, r in zip(self._sensors, rays, strict=True)]
+        seen = [
+            part
+            for sensor, stack in zip(self._sensors, rays, strict=True)
+            for part in sensor.look(self._threads, stack, agents, *where)
+        ]
         place = np.empty((len(agents), 4), np.float32)
         _stand(agents, FIXED, shapes, place)
         return [*seen, self_sense.push(agents, place)]

@@ -17,17 +17,16 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 
 class Adam:
-    """Moves `weights` [P] in place, against a `gradient` [P] of which it may change the scale."""
+    """Moves `weights` [P] in place."""
 
     def __init__(self, weights: Float[Tensor, " P"]) -> None:
         self._weights = weights
         self._mean = torch.zeros_like(weights)
         self._square = torch.zeros_like(weights)
         self._step = 0
-        self._buffer = torch.empty_like(weights)
 
     def step(self, gradient: Float[Tensor, " P"], learning_rate: float, max_norm: float) -> None:
-        """One step along a gradient of at most `max_norm`."""
+        """One step down a gradient, shortened to `max_norm`; its numbers are used up, as memory is what costs time."""
         norm = float(torch.linalg.vector_norm(gradient))
         if norm > max_norm:
             gradient.mul_(max_norm / norm)
@@ -35,7 +34,7 @@ class Adam:
         self._mean.lerp_(gradient, 1.0 - BETA_1)
         self._square.mul_(BETA_2).addcmul_(gradient, gradient, value=1.0 - BETA_2)
         root = (1.0 - BETA_2**self._step) ** 0.5
-        spread = torch.sqrt(self._square, out=self._buffer).add_(EPSILON * root)
+        spread = torch.sqrt(self._square, out=gradient).add_(EPSILON * root)
         self._weights.addcdiv_(self._mean, spread, value=-learning_rate * root / (1.0 - BETA_1**self._step))
 
     def state(self) -> dict[str, Tensor]:

@@ -252,15 +252,49 @@ def test_random_legal_play_earns_what_it_is_known_to_earn(engine):
     assert 7 <= mean["produce_worker"] <= 22
 
 
-def test_masked_random_mining_earns_7_to_22_and_unmasked_nothing(engine):
+@pytest.mark.slow
+def test_random_legal_play_against_random_play_fights_more(engine):
+    """Means of 4 games of 2000 ticks: gather 35, produce_worker 21, attack 17; against Passive attack is 4."""
+    with open_env(engine, "basesWorkers16x16", 4, opponent="randombiased", max_ticks=2000) as env:
+        env.reset(0)
+        play_randomly(env, 2000)
+        records = env.pop_records()
+    mean = {name: np.mean([record.rewards[name] for record in records]) for name in REWARDS}
+    assert 20 <= mean["gather"] <= 50
+    assert 12 <= mean["produce_worker"] <= 30
+    assert 8 <= mean["attack"] <= 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bot", "first", "last"), [("workerrush", 590, 805), ("lightrush", 906, 994), ("coac", 782, 963)]
+)
+def test_random_legal_play_loses_to_a_rush_in_its_known_time(engine, bot, first, last):
+    """First and last end of 4 games, with a fifth to spare."""
+    with open_env(engine, "basesWorkers16x16", 4, opponent=bot, max_ticks=1200) as env:
+        env.reset(0)
+        play_randomly(env, 1200)
+        records = env.pop_records()[:4]
+    assert {record.result for record in records} == {"loss"}
+    assert all(0.8 * first <= record.ticks <= 1.2 * last for record in records), [r.ticks for r in records]
+
+
+def test_masked_random_mining_earns_7_to_22_and_without_second_masks_or_any_nothing(engine):
     with open_env(engine, "MicrortsMining-v4", 6) as env:
         env.reset(0)
         play_randomly(env, 2000)
         masked = [record.rewards["gather"] for record in env.pop_records()]
+        rng, spec = np.random.default_rng(0), env.behaviors[US].action_spec
+        env.reset(0)
+        for _ in range(400):
+            cells = allowed_actions(spec, env.steps(US)[0], rng).discrete[:, :1]
+            env.set_actions(US, ActionTuple(discrete=np.hstack([cells, spec.random_action(6, rng).discrete[:, 1:]])))
+            env.step()
+        assert env._raw[:, 1].mean() <= 2, "cells from the mask, orders drawn blindly"
         env.reset(0)
         rng = np.random.default_rng(0)
         for _ in range(300):
-            env.set_actions(US, env.behaviors[US].action_spec.random_action(6, rng))
+            env.set_actions(US, spec.random_action(6, rng))
             env.step()
         assert (env.games.clock < 100).all(), "an agent that names wrong cells makes time stand still"
         assert env._raw[:, 1].sum() <= 2

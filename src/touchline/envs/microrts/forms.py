@@ -11,6 +11,7 @@ A form holds what it must remember between exchanges; games are played by `Games
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -31,8 +32,6 @@ from touchline.envs.microrts.rules import (
 )
 from touchline.specs import ActionSpec
 
-_NOTHING = np.ones(CHOICES, np.bool_)
-_NOTHING[FIRST_CHOICE] = False  # of a cell that takes no orders: only the first choice of each part is not forbidden
 _OWNER, _TYPE, _ACTION = FIRST_PLANE["owner"], FIRST_PLANE["unit_type"], FIRST_PLANE["action"]
 _RESOURCE = _TYPE + 1
 _TURNED_CHOICES = np.concatenate(
@@ -176,8 +175,7 @@ class UnitForm:
         """The board is that of the trial."""
 
     def masks(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        table = np.empty(self._games.allowed.shape, np.bool_)
-        table[:] = _NOTHING
+        table = _nothing(*self._games.allowed.shape[:2]).copy()
         flat = np.ones((len(table), self.action_spec.mask_size), np.bool_)
         forbid_in_stages(self._games.allowed, self._waiting, table, flat)
         return flat, table
@@ -300,10 +298,17 @@ class Turned:
         return np.flatnonzero(self._games.player)
 
 
+@cache
+def _nothing(num_rows: int, num_cells: int) -> NDArray[np.bool_]:
+    """What cells that take no orders may not choose: all but the first choice of each part. Copy it: 4x faster."""
+    table = np.ones((num_rows, num_cells, CHOICES), np.bool_)
+    table[:, :, FIRST_CHOICE] = False
+    return table
+
+
 def forbidden_orders(allowed: NDArray[np.int32], cells: NDArray[np.bool_ | np.int32]) -> NDArray[np.bool_]:
     """[R, cells, CHOICES] True = forbidden; a part without any allowed choice, which nobody reads, keeps its first."""
-    table = np.empty(allowed.shape, np.bool_)
-    table[:] = _NOTHING
+    table = _nothing(*allowed.shape[:2]).copy()
     forbid(allowed, cells, table)
     return table
 

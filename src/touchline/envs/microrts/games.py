@@ -71,6 +71,8 @@ class Games:
         cells = game_map.height * game_map.width
         self.player = np.zeros(self.num_rows, np.int32)
         """Which player of the engine's each row is."""
+        self._second: list[int] = []
+        """The rows that are player 1."""
         self.board, board = _shared(self.num_rows, game_map.height, game_map.width, PLANES)
         self.allowed, allowed = _shared(self.num_rows, cells, CHOICES)
         self.orders, orders = _shared(self.num_rows, cells, len(PARTS))
@@ -115,6 +117,7 @@ class Games:
         self.clock[game] = 0
         for row, player in zip(rows, (first_player, 1 - first_player), strict=False):
             self.player[row] = player
+        self._second = np.flatnonzero(self.player).tolist()
         first = self._clients[rows[0]]
         first.reset(int(first_player))
         for row in rows[1:]:
@@ -144,7 +147,7 @@ class Games:
                 return self._finish_tick()
             self.clock += 1
             self._vector.getMasks(0)  # of all games in one call, as if we were player 0 in each
-            for row in np.flatnonzero(self.player).tolist():
+            for row in self._second:
                 self.ask(row)
             earned = self._earned(np.array(responses.reward))
             over = np.array(responses.done)[:, _OVER]

@@ -182,6 +182,7 @@ class MicrortsEnv:
         self._shows_walls = bool(self.map.walls.any()) if options.walls is None else options.walls
         self._teams = [f"{BEHAVIOR}?team={team}" for team in range(self.games.sides)]
         self._spec = BehaviorSpec(self._observation_specs(), self.form.action_spec)
+        self._nobody = TerminalSteps.empty(self._spec)
         self._branches = np.array(self.form.action_spec.discrete_branches, np.uint32)
         self._ends = np.cumsum(self._branches).tolist()
         self._seed: int | None = seed
@@ -386,7 +387,7 @@ class MicrortsEnv:
                 group_reward=np.zeros(count, np.float32),
                 second_mask=None if second is None else second[mine],
             )
-            terminals = TerminalSteps.empty(self._spec)
+            terminals = self._nobody
             if ends is not None:
                 of_team = np.flatnonzero(ended) % self.games.sides == team
                 areas = np.flatnonzero(ended[mine]).astype(np.int32)

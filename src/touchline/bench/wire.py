@@ -1,7 +1,7 @@
 """The wire, measured: our client beside a bare gRPC echo server and beside official `mlagents_envs`.
 
 All sides serve one lean player, which sends the same bytes whatever it is told, so that what differs is the
-client alone. The official client runs under its own Python (`bench_official.py`; docs/protocol.md, "Speed").
+client alone. The official client runs under its own Python (`official.py`; docs/protocol.md, "Speed").
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def bench_wire(scenes: Sequence[str] | None, say: Say) -> dict[str, Any]:  # noq
 def write_player(folder: Path, agents: int) -> Path:
     """An executable that plays the lean player with so many agents."""
     path = folder / f"lean-{agents}.x86_64"
-    source = Path(__file__).resolve().parents[1]
+    source = Path(__file__).resolve().parents[2]
     path.write_text(
         f'#!/bin/sh\nexport GRPC_VERBOSITY=NONE PYTHONPATH="{source}"\n'
-        f'exec "{sys.executable}" -m touchline.bench_wire {agents} "$@"\n'
+        f'exec "{sys.executable}" -m touchline.bench.wire {agents} "$@"\n'
     )
     path.chmod(0o755)
     return path
@@ -147,7 +147,7 @@ def _bare(player: Path, agents: int, exchanges: int) -> float:
 
 
 def _official(python: str, *arguments: Any) -> float:
-    script = Path(__file__).with_name("bench_official.py")
+    script = Path(__file__).with_name("official.py")
     done = subprocess.run(
         [python, script, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False
     )

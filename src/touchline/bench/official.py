@@ -1,7 +1,7 @@
 """The official client's side of `touchline bench wire`; run by the Python that has `mlagents_envs`, not by ours.
 
-python bench_official.py steps PLAYER AGENTS EXCHANGES  -> exchanges/s
-python bench_official.py decode FILE TIMES              -> microseconds
+python official.py steps PLAYER AGENTS EXCHANGES  -> exchanges/s
+python official.py decode FILE TIMES              -> microseconds
 """
 
 # mypy: ignore-errors

@@ -1,4 +1,4 @@
-"""Speed, measured beside a peer in the same run: these ratios hold on noisy machines, absolute times do not."""
+"""Speed of the scenes, beside the bare physics of those that MuJoCo steps."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from touchline.bench_wire import bench_wire
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import Slots
-from touchline.errors import MissingError
 from touchline.policies.policy import RandomPolicy
 from touchline.scenes import SCENES
 
@@ -90,47 +88,3 @@ def _bare_batch(batch: Any, states: Sequence[dict[str, Any]], substeps: int) -> 
         batch.step(nstep=substeps)
         total += time.perf_counter() - started
     return total / len(states)
-
-
-def bench_learn(scenes: Sequence[str] | None, say: Say) -> dict[str, Any]:
-    """End-to-end training of 3DBall beside Stable-Baselines3's PPO: same scene, network, hyperparameters, budget."""
-    try:
-        from touchline.bench_sb3 import train_with_sb3
-    except ModuleNotFoundError as error:
-        raise MissingError("this benchmark needs Stable-Baselines3: pip install stable-baselines3") from error
-    from touchline.bench_sb3 import train_with_touchline
-
-    name = (scenes or ["3DBall"])[0]
-    steps, rounds = 240_000, 3
-    ours, theirs = [], []
-    for seed in range(rounds):
-        ours.append(train_with_touchline(name, steps, seed))
-        say(f"touchline, seed {seed}: {ours[-1]}")
-        theirs.append(train_with_sb3(name, steps, seed))
-        say(f"stable-baselines3, seed {seed}: {theirs[-1]}")
-    ratios = [o["steps_per_s"] / t["steps_per_s"] for o, t in zip(ours, theirs, strict=True)]
-    return {
-        "scene": name,
-        "steps": steps,
-        "touchline": ours,
-        "stable_baselines3": theirs,
-        "ratio_steps_per_s": round(float(np.median(ratios)), 2),
-    }
-
-
-def bench_adapters(scenes: Sequence[str] | None, say: Say) -> dict[str, Any]:
-    """What a step through each adapter costs against one of the slots; SCENES: one of teams, one of single agents."""
-    try:
-        from touchline.bench_adapters import bench_adapters as run
-    except ModuleNotFoundError as error:
-        raise MissingError("this benchmark needs all adapters: pip install 'touchline[all]'") from error
-    return run(scenes, say)
-
-
-BENCHES: dict[str, Callable[[Sequence[str] | None, Say], dict[str, Any]]] = {
-    "scenes": bench_scenes,
-    "learn": bench_learn,
-    "wire": bench_wire,
-    "adapters": bench_adapters,
-}
-"""What `touchline bench WHAT` knows."""

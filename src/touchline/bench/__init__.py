@@ -1,0 +1,24 @@
+"""Speed, measured beside a peer in the same run: such ratios hold on noisy machines, absolute times do not."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from touchline.errors import MissingError, UsageError
+
+BENCHES = ("scenes", "learn", "wire", "adapters")
+"""What `touchline bench WHAT` knows; each is a module here with a function `bench_WHAT`."""
+
+
+def run_bench(what: str, scenes: Sequence[str] | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """The figures of one benchmark. `scenes`: only these; `say` gets lines for people."""
+    if what not in BENCHES:
+        raise UsageError(f"no benchmark {what!r}; benchmarks: {', '.join(BENCHES)}")
+    try:
+        module = importlib.import_module(f"touchline.bench.{what}")
+    except ModuleNotFoundError as error:
+        raise MissingError(f"this benchmark needs {error.name}: pip install {error.name}") from error
+    figures: dict[str, Any] = getattr(module, f"bench_{what}")(scenes, say)
+    return figures
