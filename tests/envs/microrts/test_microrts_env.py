@@ -148,9 +148,9 @@ def own_map(engine, tmp_path):
     "typed",
     [
         "basesWorkers8x8?opponent=randombiased&max_ticks=60",
-        "MicrortsMining-v4?max_steps=50",
+        "MicrortsMining-v4?max_steps=50&turned=1",
         "basesWorkers8x8?form=asker&opponent=workerrush&max_ticks=80&economy=1&partial=1",
-        "basesWorkers8x8?opponent=self&max_ticks=40",
+        "basesWorkers8x8?opponent=self&max_ticks=40&turned=1",
         "NoWhereToRun9x8?opponent=lightrush,passive&walls=1&max_ticks=40",
     ],
 )
