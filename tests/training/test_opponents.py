@@ -1,6 +1,7 @@
 """Games won, tied and lost against a list of bots."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,6 +48,13 @@ def test_an_ordinary_evaluation_counts_wins_too(engine):
     assert (games["passive"]["games"], games["passive"]["tied"]) == (2, 2)
     both = np.mean([games[bot]["mean_return_by_seat"] for bot in games])
     assert both == pytest.approx(figures["mean_return"], abs=1e-4)
+
+
+def test_the_policy_in_the_repository_still_wins(engine):
+    recipe = EnvRecipe.parse(f"microrts:8x8/basesWorkers8x8?form=grid&turned=1&engine={engine.folder}")
+    policy = Path(__file__).parents[2] / "models" / "microrts-8x8.safetensors"
+    report = evaluate_opponents(recipe, [str(policy)], ["passive", "lightrush"], 4, 0)
+    assert report["total"]["won"] == 8
 
 
 def test_the_interval_of_a_win_rate_is_wilsons():
