@@ -97,7 +97,7 @@ class Academy:
         """What the scene counts for the training log, until somebody takes it."""
         self._told_end = np.zeros(shape, np.bool_)
         told = (self.reward, self.agent_id, self.group_id, self.group_reward)
-        self._told = tuple(array.reshape(-1) for array in told)
+        self._told: list[NDArray[Any]] = [array.reshape(-1) for array in told]
         """What is told of every agent, by agent: the same memory."""
         self._due: dict[str, Agents] = {}
         self._ended: dict[str, list[TerminalSteps]] = {name: [] for name in behaviors}
