@@ -1,6 +1,6 @@
 """PPO with TorchRL on SoccerTwos: two teams of two on many fields, one policy that plays against itself.
 
-    python examples/torchrl_soccertwos.py                          # up to 5,000,000 agent steps: hours on two cores
+    python examples/torchrl_soccertwos.py                          # 2,000,000 agent steps: 20 minutes of one core
     python examples/torchrl_soccertwos.py --frames 200000 --hidden 64
 
 All players are rows of one batch: observations joined (264 + 72 = 336), the branches (3, 3, 3) flattened into
@@ -202,7 +202,7 @@ def plot(curve: list[tuple[int, float, float]], path: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--frames", type=int, default=5_000_000, help="agent steps")
+    parser.add_argument("--frames", type=int, default=2_000_000, help="agent steps")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--fields", type=int, default=64)

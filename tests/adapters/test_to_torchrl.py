@@ -1,5 +1,6 @@
 """TorchRL's checker, and the laws of the rows through rollouts, collectors and batched environments."""
 
+import gc
 import warnings
 from functools import partial
 
@@ -147,8 +148,12 @@ def collect(env_fn, how, rows):
         return batch
     if how in ("serial", "parallel"):
         cls, kwargs = (SerialEnv, {}) if how == "serial" else (ParallelEnv, {"mp_start_method": "fork"})
+        alone = env_fn()
+        policy = RandomPolicy(alone)
+        alone.close()
+        del alone
+        gc.collect()  # physics threads do not live on in a fork: a child that collects their owner waits for ever
         env = cls(2, env_fn, **kwargs)
-        policy = RandomPolicy(env_fn())
         batch = env.rollout(rows, policy, break_when_any_done=False, auto_cast_to_device=True)
         env.close()
         return batch

@@ -467,7 +467,7 @@ class _Table:
                 f"{self._group}: action ({name}): expected {kind} of shape {tuple(shape)} on {self._device}, got "
                 f"{leaf.dtype} of shape {tuple(leaf.shape)} on {leaf.device}"
             )
-        array: NDArray[Any] = leaf.numpy(force=True)
+        array: NDArray[Any] = leaf.numpy(force=leaf.requires_grad or not self._on_cpu)
         if self._teams is None:
             return array
         of_slots = np.empty((self._size, *array.shape[2:]), array.dtype)

@@ -148,9 +148,9 @@ def own_map(engine, tmp_path):
     "typed",
     [
         "basesWorkers8x8?opponent=randombiased&max_ticks=60",
-        "MicrortsMining-v4?max_steps=50",
+        "MicrortsMining-v4?max_steps=50&turned=1",
         "basesWorkers8x8?form=asker&opponent=workerrush&max_ticks=80&economy=1&partial=1",
-        "basesWorkers8x8?opponent=self&max_ticks=40",
+        "basesWorkers8x8?opponent=self&max_ticks=40&turned=1",
         "NoWhereToRun9x8?opponent=lightrush,passive&walls=1&max_ticks=40",
     ],
 )
@@ -286,12 +286,13 @@ def test_masked_random_mining_earns_7_to_22_and_without_second_masks_or_any_noth
         masked = [record.rewards["gather"] for record in env.pop_records()]
         rng, spec = np.random.default_rng(0), env.behaviors[US].action_spec
         env.reset(0)
-        for _ in range(1000):
+        for _ in range(400):
             cells = allowed_actions(spec, env.steps(US)[0], rng).discrete[:, :1]
             env.set_actions(US, ActionTuple(discrete=np.hstack([cells, spec.random_action(6, rng).discrete[:, 1:]])))
             env.step()
         assert env._raw[:, 1].mean() <= 2, "cells from the mask, orders drawn blindly"
         env.reset(0)
+        rng = np.random.default_rng(0)
         for _ in range(300):
             env.set_actions(US, spec.random_action(6, rng))
             env.step()

@@ -34,14 +34,16 @@ from touchline.specs import ActionSpec
 
 _OWNER, _TYPE, _ACTION = FIRST_PLANE["owner"], FIRST_PLANE["unit_type"], FIRST_PLANE["action"]
 _RESOURCE = _TYPE + 1
-_TURNED_CHOICES = np.concatenate(
-    [
-        first
-        + (np.arange(size)[::-1] if size == PARTS[-1] else (np.arange(size) + 2) % 4 if size == 4 else np.arange(size))
-        for first, size in zip(FIRST_CHOICE, PARTS, strict=True)
-    ]
-)
-"""What each choice is called after half a turn: directions and the cell to attack are opposite."""
+
+
+def _turned(size: int) -> NDArray[np.int64]:
+    """What each choice of a part of an order is called after half a turn, by the part's size."""
+    choices = np.arange(size)
+    opposite = {4: (choices + 2) % 4, 49: choices[::-1]}  # directions, and the cell to attack
+    return opposite.get(size, choices)
+
+
+_TURNED_CHOICES = np.concatenate([first + _turned(size) for first, size in zip(FIRST_CHOICE, PARTS, strict=True)])
 
 
 @dataclass(frozen=True)
