@@ -14,7 +14,7 @@ python_of() { # version, given
         fi
     done
     echo "Python $1 is needed for official ML-Agents and was not found; name it in PYTHON_$(echo "$1" | tr . _)" >&2
-    exit 1
+    exit 3
 }
 
 case "${1:-}" in
