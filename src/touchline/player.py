@@ -63,6 +63,8 @@ def build(scene: str, folder: str | os.PathLike[str], num_areas: int | None = No
         path.write_text(
             "#!/bin/sh\n"
             f"# The Touchline scene {scene} as a player; takes the arguments of a Unity build.\n"
+            # Official tools need protobuf's slow form on newer Pythons; what they set must not slow the player down.
+            "unset PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION\n"
             f'export PYTHONPATH="{source}${{PYTHONPATH:+:$PYTHONPATH}}"\n'
             'export GRPC_VERBOSITY="${GRPC_VERBOSITY:-NONE}"\n'
             f'exec "{sys.executable}" -m touchline.player {scene}{areas} "$@"\n'

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -91,6 +92,11 @@ class ActionSpec:
     def discrete_size(self) -> int:
         """The number of discrete branches."""
         return len(self.discrete_branches)
+
+    @cached_property
+    def branch_sizes(self) -> NDArray[np.uint32]:
+        """`discrete_branches` as an array."""
+        return np.array(self.discrete_branches, np.uint32)
 
     @property
     def mask_size(self) -> int:

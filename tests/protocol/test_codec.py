@@ -1,5 +1,8 @@
 """Bytes to exchanges and back: laws, a second opinion by plain protobuf, and what bad messages get."""
 
+import os
+import subprocess
+import sys
 import tracemalloc
 
 import numpy as np
@@ -144,7 +147,7 @@ def test_actions_survive_the_wire_in_every_dialect():
 
 def test_each_api_gets_the_action_field_it_reads():
     """API < 1.3 reads `vector_actions` only, later ones never do (com.unity.ml-agents 1.6 and 3.0)."""
-    plain = plain_messages().UnityRLInputProto.ListAgentActionProto
+    plain = plain_messages().ListAgentActionProto
     actions = ActionTuple(continuous=np.array([[0.5, 0.25]], np.float32))
     old, new = (plain.FromString(encode_actions(actions, d)).value[0] for d in (OLD, Dialect()))
     assert (list(old.vector_actions_deprecated), list(old.continuous_actions)) == ([0.5, 0.25], [])
@@ -153,7 +156,7 @@ def test_each_api_gets_the_action_field_it_reads():
 
 def test_too_few_or_too_many_action_entries_are_taken_as_far_as_they_go():
     plain = plain_messages()
-    data = plain.UnityRLInputProto.ListAgentActionProto(
+    data = plain.ListAgentActionProto(
         value=[plain.AgentActionProto(continuous_actions=[1, 2, 3]), plain.AgentActionProto()]
     ).SerializeToString()
     actions = decode_actions(data, ActionSpec(2, (4,)), 3, Dialect())
@@ -289,7 +292,7 @@ def test_a_behavior_that_changes_its_actions_is_refused():
 def test_huge_claims_cost_no_memory():
     """A million agents with one id, masks of 2^20 choices, a shape of 2^62 floats: refused within a few megabytes."""
     plain = plain_messages()
-    agents = plain.UnityRLOutputProto.ListAgentInfoProto(value=[plain.AgentInfoProto()]).SerializeToString() * 10**6
+    agents = plain.ListAgentInfoProto(value=[plain.AgentInfoProto()]).SerializeToString() * 10**6
     decoder, many = plain_message({})
     many.rl_output.agentInfos["A?team=0"] = agents
     masks = plain_message(*[{"id": i} for i in range(2000)], brain={
@@ -377,3 +380,19 @@ def test_a_hundred_thousand_mutated_messages_neither_crash_nor_hang_nor_leak(sha
 @settings(max_examples=100, deadline=None)
 def test_any_bytes_are_an_error_or_a_message(data):
     swallow(ExchangeDecoder(Dialect()), data)
+
+
+def test_it_works_on_protobufs_slow_form_too():
+    """Official mlagents-learn on Python 3.11 needs this variable set, and the player that it starts inherits it."""
+    program = """
+import numpy as np
+from google.protobuf.internal import api_implementation
+from touchline.protocol.codec import Dialect, decode_actions, encode_actions
+from touchline.specs import ActionSpec, ActionTuple
+assert api_implementation.Type() == "python"
+sent = ActionTuple(np.full((3, 2), 0.5, np.float32), np.array([[1], [0], [2]], np.int32))
+came = decode_actions(encode_actions(sent, Dialect()), ActionSpec(2, (3,)), 3, Dialect())
+assert (came.continuous == sent.continuous).all() and (came.discrete == sent.discrete).all()
+"""
+    environment = os.environ | {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)

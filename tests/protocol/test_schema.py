@@ -37,7 +37,7 @@ def test_fields_have_unitys_numbers(message, numbers):
 
 def test_bytes_and_plain_readings_write_the_same_wire():
     plain = plain_messages()
-    as_list = plain.ObservationProto(shape=[2], float_data=plain.ObservationProto.FloatData(data=[1.5, -2.0]))
+    as_list = plain.ObservationProto(shape=[2], float_data=plain.FloatData(data=[1.5, -2.0]))
     as_bytes = MESSAGES.ObservationProto.FromString(as_list.SerializeToString())
     assert as_bytes.float_data.data == bytes.fromhex("0000c03f000000c0")
     assert as_bytes.SerializeToString() == as_list.SerializeToString()

@@ -91,7 +91,7 @@ def floats(*values, shape=None, **more):
     plain = plain_messages()
     return plain.ObservationProto(
         shape=[len(values)] if shape is None else shape,
-        float_data=plain.ObservationProto.FloatData(data=values),
+        float_data=plain.FloatData(data=values),
         **more,
     )
 

@@ -40,6 +40,21 @@ def test_the_number_of_areas_changes_nothing_in_the_first_area(scene):
 
 
 @pytest.mark.parametrize("scene", SCENES)
+def test_a_leap_changes_nothing_but_the_time_taken(scene):
+    paths = []
+    for leaps in (True, False):
+        with make(EnvRecipe("scene", scene, options={"num_threads": 1})) as env:
+            if env.scene.academy.leap is None:
+                pytest.skip("this scene has no leap")
+            if not leaps:
+                env.scene.academy.leap = None
+            env.reset(seed=2)
+            paths.append([*play_randomly(env, 60), env.state()])
+    for with_leaps, without in zip(*paths, strict=True):
+        np.testing.assert_equal(with_leaps, without)
+
+
+@pytest.mark.parametrize("scene", SCENES)
 def test_thousands_of_random_steps_stay_finite(scene):
     with make(EnvRecipe("scene", scene)) as env:
         env.reset(seed=1)

@@ -198,7 +198,8 @@ def test_logged_steps_of_soccer_are_met(shared):
             shapes[:, 0], shapes[:, 2] = position[t, field].T
             speed[:5, 0], speed[:5, 2], speed[4, 3:] = *velocity[t, field].T, log["ball_spin"][t, field]
             yaw = np.radians(log["yaw_deg"][t, field])[None]
-            soccer._move(action[None], scene._player_numbers, yaw, speed[None])
+            payment = scene.academy.reward, scene._step_rewards
+            soccer._move(action[None], scene._player_numbers, yaw, speed[None], *payment)
             soccer._drag(speed, np.zeros(2))
             _, n = soccer._touch(room, scene.field, GRAVITY, shapes, speed, scene._inverse, gaps, points)
             pairs = {(int(a), int(b)) for a, b, normals in room[1:n, :3] if normals}

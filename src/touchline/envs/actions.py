@@ -52,7 +52,7 @@ def _check_branches(
 def check_ranges(world: str, behavior: str, spec: ActionSpec, actions: ActionTuple, decisions: DecisionSteps) -> None:
     """Raise unless every discrete choice is one that its branch has, masked or not."""
     # Read as unsigned numbers, negative ones are too large for every branch.
-    inside = actions.discrete.view(np.uint32) < np.asarray(spec.discrete_branches, np.uint32)
+    inside = actions.discrete.view(np.uint32) < spec.branch_sizes
     if np.count_nonzero(inside) < inside.size:
         row, branch = np.argwhere(~inside)[0]
         raise ActionError(

@@ -200,10 +200,10 @@ class SceneEnv:
 def _refuse_non_finite(scene: str, exchange: Exchange, number: int) -> None:
     for behavior, pair in exchange.items():
         for steps in pair:
-            if not len(steps):
+            if not len(steps) or _are_finite(tuple(o.reshape(-1) for o in (steps.reward, *steps.obs))):
                 continue
             for i, array in enumerate((steps.reward, *steps.obs)):
-                if not _is_finite(array.reshape(-1)):
+                if not np.isfinite(array).all():
                     row = int(np.argwhere(~np.isfinite(array))[0, 0])
                     what = f"observation {i - 1}" if i else "reward"
                     raise NonFiniteError(
@@ -213,10 +213,11 @@ def _refuse_non_finite(scene: str, exchange: Exchange, number: int) -> None:
 
 
 @compiled
-def _is_finite(values: NDArray[np.float32]) -> bool:
+def _are_finite(arrays: tuple[NDArray[np.float32], ...]) -> bool:
     not_finite = 0
-    for i in range(len(values)):  # by index and to the end: so it becomes vector instructions
-        not_finite += not abs(values[i]) < np.float32(np.inf)
+    for values in arrays:
+        for i in range(len(values)):  # by index and to the end: so it becomes vector instructions
+            not_finite += not abs(values[i]) < np.float32(np.inf)
     return not_finite == 0
 
 

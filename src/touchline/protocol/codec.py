@@ -158,7 +158,7 @@ class ExchangeDecoder:
             known = ", ".join([*self.behaviors, *self.announced]) or "none"
             raise MalformedMessageError(f"agentInfos[{name!r}]: unknown behavior; announced so far: {known}")
         try:
-            first = MESSAGES.UnityRLOutputProto.ListAgentInfoProto.FromString(message).value[0]
+            first = MESSAGES.ListAgentInfoProto.FromString(message).value[0]
         except DecodeError as error:
             raise MalformedMessageError(f"agentInfos[{name!r}]: {error}") from error
         specs = tuple(
@@ -359,7 +359,7 @@ def _action_template(count: int, parts: tuple[tuple[int, int], ...]) -> tuple[ND
 
 def decode_actions(data: bytes, spec: ActionSpec, count: int, dialect: Dialect) -> ActionTuple:
     """The actions for `count` agents in a ListAgentActionProto. Entries that are missing or short are zeros."""
-    values = MESSAGES.UnityRLInputProto.ListAgentActionProto.FromString(data).value[:count]
+    values = MESSAGES.ListAgentActionProto.FromString(data).value[:count]
     actions = spec.empty_action(count)
     if dialect.reads_deprecated_actions:
         rows = [np.array(v.vector_actions_deprecated, np.float32) for v in values]

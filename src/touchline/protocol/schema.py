@@ -41,17 +41,14 @@ _TOKEN = re.compile(r"//[^\n]*|\s+|(\"[^\"]*\"|[\w.]+|[{}<>=;,])")
 
 
 def message_classes(text: str, as_bytes: Collection[str] = ()) -> SimpleNamespace:
-    """The message classes of a .proto text, by name. Fields named in `as_bytes` are declared as bytes."""
+    """The message classes of a .proto text, by name, nested ones too. Fields in `as_bytes` are declared as bytes."""
     file = parse(text, as_bytes)
     pool = descriptor_pool.DescriptorPool()  # our own, so that an installed mlagents_envs does not collide
     pool.Add(file)
-    names = [message.name for message in file.message_type]
-    return SimpleNamespace(
-        **{
-            name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{name}"))
-            for name in names
-        }
-    )
+    outer = [pool.FindMessageTypeByName(f"{file.package}.{message.name}") for message in file.message_type]
+    # Not all of protobuf's implementations have nested messages as attributes of the class around them.
+    found = [*outer, *(nested for message in outer for nested in message.nested_types)]
+    return SimpleNamespace(**{message.name: message_factory.GetMessageClass(message) for message in found})
 
 
 def proto_text() -> str:

@@ -86,9 +86,19 @@ class Academy:
         """A decision is due at the next Academy step, whatever the grid says."""
         self.continuous = np.zeros((*shape, max(a.continuous_size for a in actions)), np.float32)
         self.discrete = np.zeros((*shape, max(a.discrete_size for a in actions)), np.int32)
+        flat = [array.reshape(self.agent_id.size, array.shape[2]) for array in (self.continuous, self.discrete)]
+        self._all_actions = flat
+        """By agent, [A * G, actions]: the same memory."""
+        self._actions = {
+            name: (flat[0][:, : spec.action_spec.continuous_size], flat[1][:, : spec.action_spec.discrete_size])
+            for name, spec in behaviors.items()
+        }
         self.sums: dict[str, float] = {}
         """What the scene counts for the training log, until somebody takes it."""
         self._told_end = np.zeros(shape, np.bool_)
+        told = (self.reward, self.agent_id, self.group_id, self.group_reward)
+        self._told: list[NDArray[Any]] = [array.reshape(-1) for array in told]
+        """What is told of every agent, by agent: the same memory."""
         self._due: dict[str, Agents] = {}
         self._ended: dict[str, list[TerminalSteps]] = {name: [] for name in behaviors}
         self._counters = np.zeros(2, np.int64)
@@ -128,16 +138,16 @@ class Academy:
     def set_actions(self, behavior: str, actions: ActionTuple) -> None:
         """Store the actions of those agents of `behavior` that decided in the last exchange, in its order."""
         agents = self._due[behavior]
-        spec = self.behaviors[behavior].action_spec
-        if spec.continuous_size:
-            self._flat_actions(self.continuous)[:, : spec.continuous_size][agents] = actions.continuous
-        if spec.discrete_size:
-            self._flat_actions(self.discrete)[:, : spec.discrete_size][agents] = actions.discrete
+        continuous, discrete = self._actions[behavior]
+        if continuous.shape[1]:
+            continuous[agents] = actions.continuous
+        if discrete.shape[1]:
+            discrete[agents] = actions.discrete
 
     def forget_actions(self, agents: Agents) -> None:
         """Let these agents do nothing (zeros) until their next decision."""
-        self._flat_actions(self.continuous)[agents] = 0.0
-        self._flat_actions(self.discrete)[agents] = 0
+        for actions in self._all_actions:
+            actions[agents] = 0
 
     def end(self, life: Life, agents: Agents, *, interrupted: bool = False) -> None:
         """Close the episodes of K agents: their sensors are read and their rewards leave with the terminal step.
@@ -147,14 +157,15 @@ class Academy:
         flat = np.asarray(agents)
         fresh = flat[~self._told_end.reshape(-1)[flat]]
         for name, chosen in self._by_behavior(fresh):
+            reward, agent_id, group_id, group_reward = (array[chosen] for array in self._told)
             self._ended[name].append(
                 TerminalSteps(
                     obs=life.observe(name, chosen),
-                    reward=self.reward.reshape(-1)[chosen],
+                    reward=reward,
                     interrupted=np.full(len(chosen), interrupted),
-                    agent_id=self.agent_id.reshape(-1)[chosen],
-                    group_id=self.group_id.reshape(-1)[chosen],
-                    group_reward=self.group_reward.reshape(-1)[chosen],
+                    agent_id=agent_id,
+                    group_id=group_id,
+                    group_reward=group_reward,
                 )
             )
         self.reward.reshape(-1)[fresh] = 0.0
@@ -203,16 +214,20 @@ class Academy:
         decisions = dict(self._nobody_decides)
         for name, agents in self._by_behavior(deciding):
             self._due[name] = agents
+            reward, agent_id, group_id, group_reward = (array[agents] for array in self._told)
             decisions[name] = DecisionSteps(
                 obs=life.observe(name, agents),
-                reward=self.reward.reshape(-1)[agents],
-                agent_id=self.agent_id.reshape(-1)[agents],
+                reward=reward,
+                agent_id=agent_id,
                 action_mask=life.action_mask(name, agents),
-                group_id=self.group_id.reshape(-1)[agents],
-                group_reward=self.group_reward.reshape(-1)[agents],
+                group_id=group_id,
+                group_reward=group_reward,
             )
         for array in (self.reward, self.group_reward, self.requested, self._told_end):
-            array.reshape(-1)[deciding] = 0
+            if deciding is self._everyone:
+                array.fill(0)
+            else:
+                array.reshape(-1)[deciding] = 0
         exchange = {}
         for name, chunks in self._ended.items():
             exchange[name] = decisions[name], _joined(chunks) if chunks else self._nobody_ended[name]
@@ -268,9 +283,6 @@ class Academy:
         kind = self.behavior.reshape(-1)[agents]
         split = [(name, agents[kind == k]) for k, name in enumerate(self.names)]
         return [(name, chosen) for name, chosen in split if len(chosen)]
-
-    def _flat_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
-        return actions.reshape(self.agent_id.size, actions.shape[-1])
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         kept = vars(self)

@@ -23,7 +23,7 @@ _LEAST_SHARE = 64
 """Fewer items than this are not worth a second thread (about 50 µs to wake one, chosen by trial)."""
 
 
-def compiled(function: Function) -> Function:
+def compiled(function: Function, *, inline: bool = False) -> Function:
     """`function` as machine code, kept on disk between runs. IEEE arithmetic: the same result everywhere.
 
     numba notices a change of the file that holds a kernel, not of the files that the kernel calls into, so
@@ -31,10 +31,15 @@ def compiled(function: Function) -> Function:
     """
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, numba.config.CACHE_DIR or _CACHE
     try:
-        fast: Function = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+        fast: Function = numba.njit(cache=True, nogil=True, error_model="numpy", forceinline=inline)(function)
     finally:
         numba.config.CACHE_DIR = before
     return fast
+
+
+def inlined(function: Function) -> Function:
+    """As `compiled`, but always made part of its callers, whose loops can then become vector instructions."""
+    return compiled(function, inline=True)
 
 
 def _cache_folder() -> str:

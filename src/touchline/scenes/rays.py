@@ -11,13 +11,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.scenes.compiled import Threads, compiled
+from touchline.scenes.compiled import Threads, compiled, inlined
 from touchline.scenes.shapes import (
     ABSENT,
     BOX_TAG,
@@ -138,8 +138,8 @@ class RaySensor:
         flat = np.empty(count * depth * self.size, np.float32)
         where = agents, bodies, yaw, fixed, boxes, rounds
         threads.run(_look, count, flat, stack.frames, self.sizes, *where, *self._geometry())
-        ends = (count * depth * self.sizes.cumsum()).tolist()
-        return [flat[a:b].reshape(count, -1) for a, b in pairwise([0, *ends])]
+        ends = accumulate((count * depth * size for size in self.sizes.tolist()), initial=0)
+        return [flat[a:b].reshape(count, -1) for a, b in pairwise(ends)]
 
     def _geometry(self) -> tuple[Any, ...]:
         return (
@@ -198,11 +198,7 @@ def sweep_round(
 ) -> float:
     """As `sweep_box` for a point that meets an upright capsule (or sphere) at the origin."""
     if half_height == 0.0 or dy == 0.0:
-        py -= min(max(py, -half_height), half_height)
-        along = px * dx + py * dy + pz * dz
-        outside = px * px + py * py + pz * pz - radius * radius
-        root = along * along - outside
-        return -along - math.sqrt(root) if along < 0.0 and root >= 0.0 else np.inf
+        return sweep_ball(px, py - min(max(py, -half_height), half_height), pz, dx, dy, dz, radius)
     t = 0.0
     for _ in range(_TRIES):
         x, y, z = px + t * dx, py + t * dy, pz + t * dz
@@ -217,39 +213,47 @@ def sweep_round(
     return np.inf
 
 
-@compiled
+@inlined
+def sweep_ball(px: float, py: float, pz: float, dx: float, dy: float, dz: float, radius: float) -> float:
+    """As `sweep_round` for a sphere. Both sides of every choice are computed: see `_meet_ball`."""
+    along = px * dx + py * dy + pz * dz
+    root = along * along - (px * px + py * py + pz * pz - radius * radius)
+    t = -along - math.sqrt(abs(root))
+    return t if (along < 0.0) & (root >= 0.0) else np.inf
+
+
+@inlined
 def sweep_level(px: float, pz: float, dx: float, dz: float, hx: float, hz: float, r: float) -> float:
     """As `sweep_box` in a plane: a level ray against a rectangle with corners rounded by r.
 
-    Whoever enters the rectangle grown by r beside a corner meets that corner's circle or nothing.
+    Whoever enters the rectangle grown by r beside a corner meets that corner's circle or nothing. Both sides of
+    every choice are computed: see `_meet_ball`.
     """
-    t, leave = 0.0, np.inf
-    if abs(dx) > 1e-12:
-        inverse = 1.0 / dx
-        first, second = (-hx - r - px) * inverse, (hx + r - px) * inverse
-        t, leave = max(t, min(first, second)), max(first, second)
-    elif abs(px) > hx + r:
-        return np.inf
-    if abs(dz) > 1e-12:
-        inverse = 1.0 / dz
-        first, second = (-hz - r - pz) * inverse, (hz + r - pz) * inverse
-        t, leave = max(t, min(first, second)), min(leave, max(first, second))
-    elif abs(pz) > hz + r:
-        return np.inf
-    if t > leave:
-        return np.inf
+    near_x, far_x, beside_x = _cross(px, dx, hx + r)
+    near_z, far_z, beside_z = _cross(pz, dz, hz + r)
+    t = max(0.0, near_x, near_z)
     x, z = px + t * dx, pz + t * dz
-    if abs(x) <= hx or abs(z) <= hz:
-        return t
-    x, z = px - math.copysign(hx, x), pz - math.copysign(hz, z)
-    along = x * dx + z * dz
-    root = along * along - (x * x + z * z - r * r)
-    return -along - math.sqrt(root) if along < 0.0 and root >= 0.0 else np.inf
+    corner = sweep_ball(px - math.copysign(hx, x), 0.0, pz - math.copysign(hz, z), dx, 0.0, dz, r)
+    met = t if (abs(x) <= hx) | (abs(z) <= hz) else corner
+    return np.inf if (t > min(far_x, far_z)) | beside_x | beside_z else met
+
+
+@inlined
+def _cross(p: float, d: float, h: float) -> tuple[float, float, bool]:
+    """When a point at p with speed d enters and leaves [-h, h], and whether it runs along beside it for ever."""
+    inverse = 1.0 / d
+    first, second = (-h - p) * inverse, (h - p) * inverse
+    runs_along = abs(d) <= 1e-12
+    near = -np.inf if runs_along else min(first, second)
+    far = np.inf if runs_along else max(first, second)
+    return near, far, runs_along & (abs(p) > h)
 
 
 _PX, _PY, _PZ, _HX, _HY, _HZ, _COS, _SIN, _TAG, _AT_LEAST, _WX, _WZ, _BOUND, _LEVEL_R = range(14)
 """What `_read` notes of a shape near an agent: the eye in the shape's frame, the shape, how far it is at least, its
 centre from the eye, a circle around it, and the sphere's radius where a level ray passes it."""
+_LANES = 8
+"""Rays are handled in multiples of this: as many as the widest vector instructions take at once."""
 
 
 @compiled
@@ -303,6 +307,59 @@ def _note_rounds(
 
 
 @compiled
+def _meet_ball(ball: Floats, dx: Floats, dy: float, dz: Floats, best: Floats, tag: Floats) -> None:
+    """Let those rays end at a noted sphere that meet it before all else; so does a level ray with any round shape.
+
+    There is no branch for a single ray here or in `sweep_ball`, and so the loop becomes vector instructions. A
+    branch per ray, which no processor can foresee, costs five times as much.
+    """
+    px, py, pz, radius, half_height = ball[_PX], ball[_PY], ball[_PZ], ball[_HX], ball[_HY]
+    own, at_least = ball[_TAG], ball[_AT_LEAST]
+    py -= min(max(py, -half_height), half_height)
+    for ray in range(len(best)):
+        t = sweep_ball(px, py, pz, dx[ray], dy, dz[ray], radius)
+        ends = (t < best[ray]) & (at_least < best[ray])
+        best[ray] = t if ends else best[ray]
+        tag[ray] = own if ends else tag[ray]
+
+
+@compiled
+def _meet_round(shape: Floats, dx: Floats, dy: float, dz: Floats, best: Floats, tag: Floats) -> None:
+    """As `_meet_ball` for any round shape and any ray."""
+    for ray in range(len(best)):
+        if shape[_AT_LEAST] < best[ray]:
+            at = shape[_PX], shape[_PY], shape[_PZ]
+            t = sweep_round(*at, dx[ray], dy, dz[ray], shape[_HX], shape[_HY])
+            if t < best[ray]:
+                best[ray], tag[ray] = t, shape[_TAG]
+
+
+@compiled
+def _meet_level(box: Floats, dx: Floats, dz: Floats, best: Floats, tag: Floats) -> None:
+    """As `_meet_ball` for a box and level rays."""
+    px, pz, hx, hz, radius = box[_PX], box[_PZ], box[_HX], box[_HZ], box[_LEVEL_R]
+    cos, sin, own, at_least = box[_COS], box[_SIN], box[_TAG], box[_AT_LEAST]
+    for ray in range(len(best)):
+        qx, qz = dx[ray] * cos - dz[ray] * sin, dx[ray] * sin + dz[ray] * cos
+        t = sweep_level(px, pz, qx, qz, hx, hz, radius)
+        ends = (t < best[ray]) & (at_least < best[ray])
+        best[ray] = t if ends else best[ray]
+        tag[ray] = own if ends else tag[ray]
+
+
+@compiled
+def _meet_box(box: Floats, dx: Floats, dy: float, dz: Floats, radius: float, best: Floats, tag: Floats) -> None:
+    """As `_meet_ball` for a box and any ray."""
+    for ray in range(len(best)):
+        if box[_AT_LEAST] < best[ray] and abs(box[_WX] * dz[ray] - box[_WZ] * dx[ray]) <= box[_BOUND]:
+            qx, qz = dx[ray] * box[_COS] - dz[ray] * box[_SIN], dx[ray] * box[_SIN] + dz[ray] * box[_COS]
+            at, half = (box[_PX], box[_PY], box[_PZ]), (box[_HX], box[_HY], box[_HZ])
+            t = sweep_box(*at, qx, dy, qz, *half, radius)
+            if t < best[ray]:
+                best[ray], tag[ray] = t, box[_TAG]
+
+
+@compiled
 def _read(
     first: int,
     last: int,
@@ -324,6 +381,9 @@ def _read(
     frame[first:last] = 0.0
     near = np.empty((len(fixed) + boxes.shape[1], 14))
     near_round = np.empty((rounds.shape[1], 14))
+    count = len(directions)
+    lanes = -(-count // _LANES) * _LANES
+    dx, dz, best, tag = np.ones(lanes), np.zeros(lanes), np.zeros(lanes), np.empty(lanes)
     dy = directions[0, 1]
     for row in range(first, last):
         agent = agents[row]
@@ -333,53 +393,29 @@ def _read(
         n = _note_boxes(fixed, x, y, z, radius, tie, dy * reach, reach, near, 0)
         n = _note_boxes(boxes[area], x, y, z, radius, tie, dy * reach, reach, near, n)
         m = _note_rounds(rounds[area], x, y, z, radius, tie, reach, near_round)
-        for ray in range(len(directions)):
+        for ray in range(count):
             lx, lz = directions[ray, 0], directions[ray, 2]
-            dx, dz = lx * cos + lz * sin, -lx * sin + lz * cos
-            best, tag = reach, ABSENT
-            for k in range(m):
-                if near_round[k, _AT_LEAST] < best:
-                    t = sweep_round(
-                        near_round[k, _PX],
-                        near_round[k, _PY],
-                        near_round[k, _PZ],
-                        dx,
-                        dy,
-                        dz,
-                        near_round[k, _HX],
-                        near_round[k, _HY],
-                    )
-                    if t < best:
-                        best, tag = t, int(near_round[k, _TAG])
-            for k in range(n):
-                if near[k, _AT_LEAST] >= best or abs(near[k, _WX] * dz - near[k, _WZ] * dx) > near[k, _BOUND]:
-                    continue
-                qx, qz = dx * near[k, _COS] - dz * near[k, _SIN], dx * near[k, _SIN] + dz * near[k, _COS]
-                if dy == 0.0:
-                    t = sweep_level(near[k, _PX], near[k, _PZ], qx, qz, near[k, _HX], near[k, _HZ], near[k, _LEVEL_R])
-                else:
-                    t = sweep_box(
-                        near[k, _PX],
-                        near[k, _PY],
-                        near[k, _PZ],
-                        qx,
-                        dy,
-                        qz,
-                        near[k, _HX],
-                        near[k, _HY],
-                        near[k, _HZ],
-                        radius,
-                    )
-                if t < best:
-                    best, tag = t, int(near[k, _TAG])
-            at = ray * (num_tags + 2)
-            if tag == ABSENT:
+            dx[ray], dz[ray] = lx * cos + lz * sin, -lx * sin + lz * cos
+        best[:count], tag[:count] = reach, ABSENT
+        for k in range(m):
+            if dy == 0.0 or near_round[k, _HY] == 0.0:
+                _meet_ball(near_round[k], dx, dy, dz, best, tag)
+            else:
+                _meet_round(near_round[k], dx, dy, dz, best, tag)
+        for k in range(n):
+            if dy == 0.0:
+                _meet_level(near[k], dx, dz, best, tag)
+            else:
+                _meet_box(near[k], dx, dy, dz, radius, best, tag)
+        for ray in range(count):
+            at, met = ray * (num_tags + 2), int(tag[ray])
+            if met == ABSENT:
                 frame[row, at + num_tags] = 1.0
                 frame[row, at + num_tags + 1] = 1.0
             else:
-                if tag >= 0 and channel[tag] >= 0:
-                    frame[row, at + channel[tag]] = 1.0
-                frame[row, at + num_tags + 1] = best / reach
+                if met >= 0 and channel[met] >= 0:
+                    frame[row, at + channel[met]] = 1.0
+                frame[row, at + num_tags + 1] = best[ray] / reach
 
 
 @compiled
@@ -417,14 +453,18 @@ def _look(
     for row in range(count):
         remembered = frames[agents[first + row]]
         for d in range(depth - 1):
-            for i in range(size):
-                remembered[d, i] = remembered[d + 1, i]
-        for i in range(size):
-            remembered[depth - 1, i] = frame[row, i]
+            _copy(remembered[d + 1], remembered[d])
+        _copy(frame[row], remembered[depth - 1])
         at, column = 0, 0
         for part in sizes:
             for d in range(depth):
-                for i in range(part):
-                    seen[at + ((first + row) * depth + d) * part + i] = remembered[d, column + i]
+                begin = at + ((first + row) * depth + d) * part
+                _copy(remembered[d, column : column + part], seen[begin : begin + part])
             at += len(agents) * depth * part
             column += part
+
+
+@inlined
+def _copy(source: NDArray[np.float32], target: NDArray[np.float32]) -> None:
+    for i in range(len(source)):
+        target[i] = source[i]

@@ -637,13 +637,19 @@ def _touch_walls(
     """The contacts of one body with what stands around the field; for the ball, the tag of a goal it touches."""
     the_ball = len(body) - 1
     radius, bounce = (BALL_RADIUS_M, BOUNCE) if i == the_ball else (PLAYER_RADIUS_M, 0.0)
-    goal = 0
+    goal, x, z, reach = 0, body[i, X], body[i, Z], radius + TOUCH_M
     for k in range(len(field)):
-        distance, nx, ny, nz = nearest_on_box(body[i, X], HEIGHT_M, body[i, Z], field[k])
+        wall = field[k]
+        wx, wz = x - wall[X], z - wall[Z]
+        if abs(wx * wall[COS] - wz * wall[SIN]) > wall[HALF_X] + reach:
+            continue  # most are far away, and this is the quickest way to see it
+        if abs(wx * wall[SIN] + wz * wall[COS]) > wall[HALF_Z] + reach:
+            continue
+        distance, nx, ny, nz = nearest_on_box(x, HEIGHT_M, z, wall)
         gap = distance - radius
         if gap >= TOUCH_M:
             continue
-        tag = int(field[k, BOX_TAG])
+        tag = int(wall[BOX_TAG])
         if i == the_ball and tag in (BLUE_GOAL, PURPLE_GOAL):
             goal = tag
         if abs(ny) < 0.5:  # a goal's floor is below; heights are locked

@@ -29,7 +29,7 @@ from touchline.scenes.academy import Academy, Agents
 from touchline.scenes.box_world import Body, BoxWorld, step_areas
 from touchline.scenes.compiled import Threads, compiled
 from touchline.scenes.cube_agents import turn_to
-from touchline.scenes.random import Streams
+from touchline.scenes.random import StreamArrays, Streams, draw
 from touchline.scenes.rays import RaySensor
 from touchline.scenes.scene import ParameterReader
 from touchline.scenes.shape_drawing import BLUE, CLEAR_GREEN, FLOOR, ORANGE, WALL, ShapeDrawing
@@ -81,6 +81,10 @@ FIXED = boxes(
 GROUND_X_M, GROUND_Y_M, GROUND_Z_M = 0.0, 0.0, -4.0
 AGENT, BLOCK, WALL_BOX = 0, 1, 2
 WALL_HEIGHTS = ("no_wall_height", "small_wall_height", "big_wall_height")
+WALL_OF = np.array([0, 1, 2, 2, 2])
+"""Which of these a drawn configuration has."""
+BEHAVIOR_OF = np.array([0, 0, 1])
+"""Which behavior, of small and big, goes with which wall."""
 
 START_SPREAD_X_M, START_Y_M, START_Z_M = 9.0, 1.0, -12.0
 BLOCK_M, BLOCK_SPREAD_M = (0.0, 1.5, -6.27), (8.1, 3.5)
@@ -172,17 +176,11 @@ class WallJump:
         """Agent and block at new places, another wall; the agent's yaw and spin go on, as in Unity."""
         if self._starting:
             self._start(agents)
-        areas, world = agents, self.world
-        self.streams.next_episode(areas)
-        world.gravity[areas] = self._reader.read("gravity", areas)
-        draws = self.streams.uniform(areas, 4)
-        self._place_block(areas, draws[:, :2])
-        world.boxes[areas, AGENT, X] = START_SPREAD_X_M * (2.0 * draws[:, 2] - 1.0)
-        world.boxes[areas, AGENT, Y] = START_Y_M
-        world.boxes[areas, AGENT, Z] = START_Z_M
-        world.velocity[areas, AGENT, :3] = 0.0
-        self.configuration[areas] = (5.0 * draws[:, 3]).astype(np.int64)
-        self._clear(areas)
+        world = self.world
+        self.streams.next_episode(agents)
+        world.gravity[agents] = self._reader.read("gravity", agents)
+        _place(agents, self.streams.arrays(), world.boxes, world.velocity, self.configuration)
+        self._clear(agents)
 
     def _start(self, areas: Agents) -> None:
         """The first setting of all: it always counts as a change of behavior, before the first episode begins."""
@@ -191,11 +189,6 @@ class WallJump:
         self.academy.end(self, areas)
         self._configure(areas)
 
-    def _place_block(self, areas: Agents, draws: NDArray[np.float64]) -> None:
-        for column, centre, spread, u in zip((X, Z), (BLOCK_M[0], BLOCK_M[2]), BLOCK_SPREAD_M, draws.T, strict=True):
-            self.world.boxes[areas, BLOCK, column] = centre + spread * (2.0 * u - 1.0)
-        self.world.velocity[areas, BLOCK] = 0.0
-
     def _clear(self, areas: Agents) -> None:
         for stack in self._stacks:
             stack.clear(areas)
@@ -203,14 +196,16 @@ class WallJump:
     def _configure(self, areas: Agents) -> None:
         """Put up the walls that were drawn, and move the agents to their behaviors."""
         academy = self.academy
-        kind = np.array([0, 1, 2, 2, 2])[self.configuration[areas]]
+        kind = WALL_OF[self.configuration[areas]]
         for k, name in enumerate(WALL_HEIGHTS):
             some = areas[kind == k]
-            self.world.boxes[some, WALL_BOX, HALF_Y] = 0.5 * self._reader.read(name, some)
-        behavior = np.where(kind == 2, academy.names.index(BIG), academy.names.index(SMALL))
+            if len(some):
+                self.world.boxes[some, WALL_BOX, HALF_Y] = 0.5 * self._reader.read(name, some)
+        behavior = BEHAVIOR_OF[kind]
         changed = areas[academy.behavior[areas, 0] != behavior]
-        academy.end(self, changed)
-        self._clear(changed)
+        if len(changed):
+            academy.end(self, changed)
+            self._clear(changed)
         academy.behavior[areas, 0] = behavior
         self.configuration[areas] = -1
 
@@ -302,6 +297,22 @@ class WallJump:
         self._threads.close()
         if self._drawing is not None:
             self._drawing.close()
+
+
+@compiled
+def _place(
+    areas: Agents, streams: StreamArrays, shapes: Floats, velocity: Floats, configuration: NDArray[np.int64]
+) -> None:
+    """Block and agent somewhere on their side, at rest but for the agent's spin, and the wall that comes next."""
+    for area in areas:
+        u, v, w, wall = draw(streams, area)
+        block, agent = shapes[area, BLOCK], shapes[area, AGENT]
+        block[X] = BLOCK_M[0] + BLOCK_SPREAD_M[0] * (2.0 * u - 1.0)
+        block[Z] = BLOCK_M[2] + BLOCK_SPREAD_M[1] * (2.0 * v - 1.0)
+        agent[X], agent[Y], agent[Z] = START_SPREAD_X_M * (2.0 * w - 1.0), START_Y_M, START_Z_M
+        velocity[area, BLOCK] = 0.0
+        velocity[area, AGENT, :3] = 0.0
+        configuration[area] = int(5.0 * wall)
 
 
 @compiled
