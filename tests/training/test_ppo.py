@@ -190,7 +190,7 @@ def test_a_learner_that_remembers_resumes_exactly(tmp_path):
     for row in rows[1:5]:
         _, rollout.chosen = one.learner.act(rollout.rows[-1], rollout.memory)
         rollout.add(row)
-    other.load(one.arrays())
+    other.load(one.arrays(with_experience=True))
     for row in rows[5:]:
         for s in (one, other):
             rollout = s.rollouts["Tiny?team=0"]
