@@ -16,8 +16,9 @@ from touchline.errors import MissingError
 
 US = "MicroRTS?team=0"
 PLAY = """
-import sys, time
+import signal, sys, time
 import numpy as np
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts in the background
 from touchline.envs.env import EnvRecipe, make
 env = make(EnvRecipe("microrts", "basesWorkers8x8", 2, options={"engine": sys.argv[1], "opponent": "randombiased"}))
 env.reset(0)
