@@ -76,6 +76,7 @@ class SlotsVecEnv(VecEnv):  # type: ignore[misc]
         setattr(self, attr_name, value)
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
+        # Abstract in VecEnv, so it must stand here; PPO never calls it, and slots are no environments to call.
         raise NotImplementedError(f"agents of one world have no method {method_name} of their own")
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:  # noqa: ARG002

@@ -128,7 +128,7 @@ class BoardActorCritic(nn.Module):
         return self._distribution(obs[1], overview, allowed, None), self.critic(overview)[:, 0]
 
     def step(self, obs: Obs, allowed: Tensor | None, memory: Tensor) -> tuple[Distribution, Tensor, Tensor]:
-        """Boards are seen whole: there is no memory, and `memory_shape` None keeps learners from asking."""
+        """Part of `Network`, never called: boards are seen whole, and `memory_shape` None tells learners so."""
         raise NotImplementedError("a policy over a board has no memory to step")
 
     def distribution(

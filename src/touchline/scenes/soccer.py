@@ -196,7 +196,7 @@ class _Soccer:
         self.restart()
 
     def _make_sensors(self) -> dict[str, dict[str, RaySensor]]:
-        """Full behavior name -> sensor name -> sensor, both in Unity's order."""
+        """Full behavior name -> sensor name -> sensor, in Unity's order; each scene tells."""
         raise NotImplementedError("each of the two football scenes has sensors of its own")
 
     def capacity(self, behavior: str) -> int:
