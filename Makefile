@@ -13,7 +13,7 @@ endif
 TORCH_FROM := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX) --retries 1 --timeout 15)
 DONE := $(VENV)/.done
 
-.PHONY: setup train test test-all interop check format bench docs schema lock clean
+.PHONY: setup train test test-all interop check format bench results docs schema lock clean
 
 setup: $(DONE)
 
@@ -56,6 +56,9 @@ bench: setup  ## speed beside peers, in one run
 	$(BIN)/touchline bench learn
 	$(BIN)/touchline bench wire
 	$(BIN)/touchline bench adapters
+
+results: setup  ## train the presets to their ends and write docs/results.md; many hours
+	$(BIN)/python bench/results.py
 
 docs: setup  ## the pictures in docs/
 	$(BIN)/python docs/draw_pictures.py

@@ -114,8 +114,9 @@ class BoardActorCritic(nn.Module):
         self.critic = _layer(nn.Linear(hidden_units, 1), gain=1.0)
 
     def normalized(self, obs: Obs) -> Obs:
-        """A board is one-hot: nothing to do."""
-        return obs
+        """A board is one-hot already. In memory its planes come last: twice as fast to convolve, and units look it up."""
+        vectors, board = obs
+        return vectors, board.movedim(-3, -1).contiguous().movedim(-1, -3)
 
     def forward(
         self,
@@ -149,11 +150,13 @@ class BoardActorCritic(nn.Module):
     def _units(self, board: Float[Tensor, "B P H W"], overview: Tensor, at: Units) -> Float[Tensor, "K F"]:
         """What each unit makes of its surroundings, its place and the whole board."""
         row, cell = at
-        height, width = board.shape[2:]
+        planes, height, width = board.shape[1:]
         y = torch.div(cell, width, rounding_mode="floor")[:, None] + _DY
         x = (cell % width)[:, None] + _DX
         inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
-        near = board[row[:, None], :, y.clamp(0, height - 1), x.clamp(0, width - 1)] * inside[:, :, None]
+        place = (row[:, None] * height + y.clamp(0, height - 1)) * width + x.clamp(0, width - 1)
+        cells = board.movedim(1, -1).reshape(-1, planes)
+        near = cells.index_select(0, place.flatten()).view(*place.shape, planes) * inside[:, :, None]
         # [K, 49, P], all zero outside the board
         return functional.relu(self.around(near.flatten(1)) + self.place[cell] + self.everywhere(overview)[row])
 
