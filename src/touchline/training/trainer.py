@@ -6,9 +6,11 @@ teach one learner.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,6 +51,8 @@ AnySlots = Slots | ManySlots
 
 RESUME_EVERY_S = 20.0
 """Seconds between resume points: what a kill may cost."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Parameters of glibc's `mallopt`, from its malloc.h."""
 
 
 @dataclass
@@ -165,6 +169,7 @@ def train(
     if config.torch_settings.device not in (None, "cpu"):
         say(f"torch_settings.device: learning happens on the CPU so far, not on {config.torch_settings.device}")
     torch.set_num_threads(1)  # networks this small get slower with more
+    _keep_freed_memory()
     recipe = replace(recipe, seed=seed, parameters=dict(recipe.parameters) | Curriculum(config).values)
     dashboard = weights_and_biases(config, folder.path) if to_wandb else nullcontext()
     with folder, dashboard, open_slots(recipe, config.env_settings, say) as slots, _stop_on_signals() as stop:
@@ -457,6 +462,14 @@ class School:
             student.next_checkpoint = learner.steps + config.checkpoint_interval
             self._students[name] = student
         return self._students[name]
+
+
+def _keep_freed_memory() -> None:
+    """Keep large blocks for the next update. glibc hands them back, and getting them again is a third of learning."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(_MMAP_THRESHOLD, 2**30)
 
 
 @contextmanager
