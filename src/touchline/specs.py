@@ -199,6 +199,13 @@ class ActionTuple:
         """Set the discrete part, [N, branches]: the index chosen in each branch."""
         self._discrete = self._checked("discrete", np.asarray(discrete), np.int32, self._continuous)
 
+    def of(self, agents: Any) -> ActionTuple:
+        """The actions of some agents, by an index array or a slice."""
+        chosen = ActionTuple()
+        chosen._continuous = None if self._continuous is None else self._continuous[agents]
+        chosen._discrete = None if self._discrete is None else self._discrete[agents]
+        return chosen
+
     @staticmethod
     def _checked(part: str, value: NDArray[Any], dtype: Any, other: NDArray[Any] | None) -> NDArray[Any]:
         if value.ndim != 2:

@@ -114,7 +114,7 @@ class Groups:
             action = actions[group]
             for part in parts:
                 whole = part.start == 0 and part.stop == len(action)
-                sent[part.world][part.behavior] = action if whole else _cut(action, part)
+                sent[part.world][part.behavior] = action if whole else action.of(slice(part.start, part.stop))
         self._untouched = False
         self._rows = self._grouped(self._each(_step, sent))
         return self._rows
@@ -189,10 +189,6 @@ def _reset(slots: Slots, seed: int | None) -> dict[str, SlotRows]:
 
 def _step(slots: Slots, actions: dict[str, ActionTuple]) -> dict[str, SlotRows]:
     return slots.step(actions)
-
-
-def _cut(action: ActionTuple, part: Part) -> ActionTuple:
-    return ActionTuple(action.continuous[part.start : part.stop], action.discrete[part.start : part.stop])
 
 
 def _stacked(rows: list[SlotRows], parts: list[Part]) -> SlotRows:

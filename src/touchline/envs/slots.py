@@ -19,7 +19,7 @@ What holds, always (`touchline.testing.check_slots` proves it on any world):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -272,9 +272,9 @@ class _Table:
         """Slots that need an action, in the order in which the world asked."""
         self._limit = limit
         self._env_index = env_index
-        self._id = np.full(size, -1, np.int64)
+        self._id = np.full(size, -1, np.int32)
         self._group = np.full(size, -1, np.int32)
-        self._living = np.zeros(size, np.bool_)
+        self._living = self._flags(size)
         self._rests_since = np.zeros(size, np.int64)
         self._to_blank: list[NDArray[np.intp]] = []
         self._obs = [np.zeros((size, *o.shape), np.float32) for o in sensors]
@@ -310,7 +310,9 @@ class _Table:
         return {name: array.copy() for name, array in kept.items() if array is not None}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._id, self._group, self._living = (state[k].copy() for k in ("id", "group", "living"))
+        self._id, self._group = state["id"].astype(np.int32), state["group"].copy()
+        self._living = self._flags(len(self._id))
+        self._living[:] = state["living"]
         self._rests_since, self.asking = state["rests_since"].copy(), state["asking"].copy()
         self._obs = [state[f"obs.{i}"].copy() for i in range(len(self._obs))]
         self._mask = state["mask"].copy() if "mask" in state else None
@@ -351,7 +353,7 @@ class _Table:
             raise UsageError(f"{name}: expected actions for {len(self._id)} slots, got {len(actions)}")
         chosen = actions
         if self.asking is not self._everyone:
-            chosen = ActionTuple(actions.continuous[self.asking], actions.discrete[self.asking])
+            chosen = actions.of(self.asking)
         self.asking = self.asking[:0]
         return chosen
 
@@ -417,7 +419,7 @@ class _Table:
         deciding[self._where(self.asking)] = True
         if final or self._present is None:
             living = self._living
-            agent_id = np.where(living, self._id, row.ended_id).astype(np.int32)
+            agent_id = np.where(living, self._id, row.ended_id)
             group_id = np.where(living, self._group, row.ended_group)
             env_index = np.where(living | row.closed, self._env_index, -1).astype(np.int32)
             self._present = None if final else (agent_id, group_id, env_index)
@@ -436,10 +438,8 @@ class _Table:
             agent_id=agent_id,
             group_id=group_id,
             env_index=env_index,
-            final_slot=np.concatenate(final).astype(np.int32) if final else np.zeros(0, np.int32),
-            final_obs=tuple(
-                map(np.concatenate, zip(*row.final_obs, strict=True)) if final else (o[:0] for o in self._obs)
-            ),
+            final_slot=_joined(final).astype(np.int32) if final else np.zeros(0, np.int32),
+            final_obs=tuple(map(_joined, zip(*row.final_obs, strict=True)) if final else (o[:0] for o in self._obs)),
             second_mask=None if self._second_mask is None else self._second_mask.copy(),
         )
 
@@ -495,9 +495,9 @@ class _Table:
         if self._limit:
             raise RunError(f"{extra} agents more than fit into {self._limit}")
         size = len(self._id)
-        self._id = np.concatenate([self._id, np.full(extra, -1, np.int64)])
-        self._group = np.concatenate([self._group, np.full(extra, -1, np.int32)])
-        self._living = np.concatenate([self._living, np.zeros(extra, np.bool_)])
+        self._id, self._group = (np.concatenate([a, np.full(extra, -1, np.int32)]) for a in (self._id, self._group))
+        living, self._living = self._living, self._flags(size + extra)
+        self._living[:size] = living
         self._rests_since = np.concatenate([self._rests_since, np.zeros(extra, np.int64)])
         self._obs = [np.concatenate([o, np.zeros((extra, *o.shape[1:]), o.dtype)]) for o in self._obs]
         self._obs_is_shared = False
@@ -515,6 +515,8 @@ class _Table:
         if slots is self._everyone:  # no copy
             self._obs, self._obs_is_shared, self._to_blank = seen, True, []
         else:
+            if len(slots) == np.count_nonzero(self._living):  # nobody waits: all others are blank
+                self._obs, self._obs_is_shared, self._to_blank = [np.zeros_like(o) for o in self._obs], False, []
             self._blank_now()
             self._own_obs()
             for mine, theirs in zip(self._obs, seen, strict=True):
@@ -558,9 +560,12 @@ class _Table:
 
     def _lives_in(self, slots: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Whether a life runs in each of these slots; -1 is no slot."""
-        known = slots >= 0
-        known[known] = self._living[slots[known]]
-        return known
+        return self._living_or_none[slots]
+
+    def _flags(self, size: int) -> NDArray[np.bool_]:
+        """Room for who lives: False, with one more False behind it, where `_lives_in` finds slot -1."""
+        self._living_or_none = np.zeros(size + 1, np.bool_)
+        return self._living_or_none[:-1]
 
     def _index(self) -> None:
         self._everyone = np.arange(len(self._id))
@@ -587,3 +592,8 @@ def _channels_first(spec: ObservationSpec) -> ObservationSpec:
     height, width, channels = spec.shape
     properties = (spec.dimension_property[2], *spec.dimension_property[:2])
     return replace(spec, shape=(channels, height, width), dimension_property=properties)
+
+
+def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """End to end; mostly there is but one."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -114,7 +114,7 @@ class BoardActorCritic(nn.Module):
         self.critic = _layer(nn.Linear(hidden_units, 1), gain=1.0)
 
     def normalized(self, obs: Obs) -> Obs:
-        """A board is one-hot already. In memory its planes come last: twice as fast to convolve, and units look it up."""
+        """A board is one-hot already. Its planes come last in memory: twice as fast to convolve and to look up."""
         vectors, board = obs
         return vectors, board.movedim(-3, -1).contiguous().movedim(-1, -3)
 

@@ -87,15 +87,14 @@ class PushBlock:
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         sensor = {"rays_per_direction": 3, "max_degrees": 90.0, "length_m": 12.0}
         tags = ["block", "goal", "wall"]
-        self._sensors = [
-            RaySensor(TAGS, tags, **sensor, start_m=1.5, end_m=1.5),  # type: ignore[arg-type]
-            RaySensor(TAGS, tags, **sensor),  # type: ignore[arg-type]
-        ]
+        high = RaySensor(TAGS, tags, **sensor, start_m=1.5, end_m=1.5)  # type: ignore[arg-type]
+        level = RaySensor(TAGS, tags, **sensor)  # type: ignore[arg-type]
+        self._rays = high.and_also(level)
         names = ["OffsetRayPerceptionSensor", "RayPerceptionSensor"]
         spec = BehaviorSpec(
             tuple(
                 ObservationSpec((FRAMES * s.size,), name=f"StackingSensor_size{FRAMES}_{name}")
-                for s, name in zip(self._sensors, names, strict=True)
+                for s, name in zip([high, level], names, strict=True)
             ),
             ActionSpec.create_discrete([CHOICES]),
         )
@@ -105,7 +104,7 @@ class PushBlock:
         self._reader = ParameterReader(self.name, self.parameters, self.streams)
         self._threads = Threads(num_threads)
         self._areas = np.arange(num_areas)
-        self._stacks = [Stack(num_areas, FRAMES, s.size) for s in self._sensors]
+        self._stack = Stack(num_areas, FRAMES, self._rays.size)
 
         self.world = BoxWorld(
             num_areas,
@@ -148,19 +147,14 @@ class PushBlock:
         world.drag[areas, BLOCK] = self._reader.read("block_drag", areas)
         world.gravity[areas] = self._reader.read("gravity", areas)
         _place(areas, self.streams.arrays(), FIXED, world.boxes, world.yaw, world.velocity)
-        for stack in self._stacks:
-            stack.clear(areas)
+        self._stack.clear(areas)
 
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         world = self.world
         where = (world.boxes, world.yaw[:, : AGENT + 1], FIXED, world.boxes, self._no_rounds)
-        return [
-            seen
-            for stack, sensor in zip(self._stacks, self._sensors, strict=True)
-            for seen in sensor.look(self._threads, stack, agents, *where)
-        ]
+        return self._rays.look(self._threads, self._stack, agents, *where)
 
     def action_mask(self, behavior: str, agents: Agents) -> None:
         return None
@@ -202,8 +196,7 @@ class PushBlock:
             array[...] = state[name]
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        stacks = {f"stack_{i}": stack.frames for i, stack in enumerate(self._stacks)}
-        return stacks | self.world.kept()
+        return {"stack": self._stack.frames} | self.world.kept()
 
     def render(self, area: int, width: int, height: int) -> NDArray[np.uint8]:
         agent, block = self.world.boxes[area]

@@ -36,6 +36,8 @@ from touchline.scenes.shapes import (
 )
 from touchline.scenes.stacking import Stack
 
+_RAYS, _START, _RISE, _REACH, _RADIUS, _TIE = range(6)
+"""Columns of a sensor's fans."""
 _SURE_M = 1e-10
 _TRIES = 60
 
@@ -77,13 +79,13 @@ class RaySensor:
         """
         angles = np.radians(np.array(ray_angles_deg(rays_per_direction, max_degrees)) - turned_deg)
         reach = math.hypot(length_m, end_m - start_m)
-        level = np.full(len(angles), end_m - start_m)
-        self.directions: Floats = np.stack([length_m * np.cos(angles), level, length_m * np.sin(angles)], 1) / reach
+        rise = np.full(len(angles), end_m - start_m)
+        self.directions: Floats = np.stack([length_m * np.cos(angles), rise, length_m * np.sin(angles)], 1) / reach
         self.reach_m = reach
-        self.tie_m = tie_m
-        self.start_m = start_m
         # Unity scales the sphere with the ray when the two ends differ in height.
         self.radius_m = radius_m * reach / length_m
+        self._fans: Floats = np.array([[len(angles), start_m, rise[0] / reach, reach, self.radius_m, tie_m]])
+        """Rays that start at one height and rise alike: how many, and what they have in common (`_RAYS` to `_TIE`)."""
         self.channel = np.full(len(known_tags), -1, np.int64)
         for index, tag in enumerate(tags):
             self.channel[known_tags.index(tag)] = index
@@ -93,9 +95,14 @@ class RaySensor:
         """Of each sensor, when several are read as one."""
 
     def and_also(self, other: RaySensor) -> RaySensor:
-        """Both sensors' rays in one frame, this one's first. They may differ in their rays only."""
+        """Both sensors' rays in one frame, this one's first. They must have the same tags."""
         both = copy.copy(self)
         both.directions = np.concatenate([self.directions, other.directions])
+        both._fans = np.concatenate([self._fans, other._fans])
+        last = len(self._fans) - 1
+        if (both._fans[last, _START:] == both._fans[last + 1, _START:]).all():  # one fan as far as rays care
+            both._fans[last + 1, _RAYS] += both._fans[last, _RAYS]
+            both._fans = np.delete(both._fans, last, axis=0)
         both.size = self.size + other.size
         both.sizes = np.concatenate([self.sizes, other.sizes])
         return both
@@ -142,15 +149,7 @@ class RaySensor:
         return [flat[a:b].reshape(count, -1) for a, b in pairwise(ends)]
 
     def _geometry(self) -> tuple[Any, ...]:
-        return (
-            self.directions,
-            self.start_m,
-            self.reach_m,
-            self.radius_m,
-            self.tie_m,
-            self.channel,
-            self.num_tags,
-        )
+        return self.directions, self._fans, self.channel, self.num_tags
 
 
 @compiled
@@ -371,51 +370,51 @@ def _read(
     boxes: Floats,
     rounds: Floats,
     directions: Floats,
-    start: float,
-    reach: float,
-    radius: float,
-    tie: float,
+    fans: Floats,
     channel: NDArray[np.int64],
     num_tags: int,
 ) -> None:
     frame[first:last] = 0.0
     near = np.empty((len(fixed) + boxes.shape[1], 14))
     near_round = np.empty((rounds.shape[1], 14))
-    count = len(directions)
-    lanes = -(-count // _LANES) * _LANES
-    dx, dz, best, tag = np.ones(lanes), np.zeros(lanes), np.zeros(lanes), np.empty(lanes)
-    dy = directions[0, 1]
-    for row in range(first, last):
-        agent = agents[row]
-        area = areas[agent]
-        x, y, z = eyes[agent, 0], eyes[agent, 1] + start, eyes[agent, 2]
-        cos, sin = math.cos(eyes[agent, 3]), math.sin(eyes[agent, 3])
-        n = _note_boxes(fixed, x, y, z, radius, tie, dy * reach, reach, near, 0)
-        n = _note_boxes(boxes[area], x, y, z, radius, tie, dy * reach, reach, near, n)
-        m = _note_rounds(rounds[area], x, y, z, radius, tie, reach, near_round)
-        for ray in range(count):
-            lx, lz = directions[ray, 0], directions[ray, 2]
-            dx[ray], dz[ray] = lx * cos + lz * sin, -lx * sin + lz * cos
-        best[:count], tag[:count] = reach, ABSENT
-        for k in range(m):
-            if dy == 0.0 or near_round[k, _HY] == 0.0:
-                _meet_ball(near_round[k], dx, dy, dz, best, tag)
-            else:
-                _meet_round(near_round[k], dx, dy, dz, best, tag)
-        for k in range(n):
-            if dy == 0.0:
-                _meet_level(near[k], dx, dz, best, tag)
-            else:
-                _meet_box(near[k], dx, dy, dz, radius, best, tag)
-        for ray in range(count):
-            at, met = ray * (num_tags + 2), int(tag[ray])
-            if met == ABSENT:
-                frame[row, at + num_tags] = 1.0
-                frame[row, at + num_tags + 1] = 1.0
-            else:
-                if met >= 0 and channel[met] >= 0:
-                    frame[row, at + channel[met]] = 1.0
-                frame[row, at + num_tags + 1] = best[ray] / reach
+    begin = 0
+    for fan in range(len(fans)):
+        count, start, dy = int(fans[fan, _RAYS]), fans[fan, _START], fans[fan, _RISE]
+        reach, radius, tie = fans[fan, _REACH], fans[fan, _RADIUS], fans[fan, _TIE]
+        lanes = -(-count // _LANES) * _LANES
+        dx, dz, best, tag = np.ones(lanes), np.zeros(lanes), np.zeros(lanes), np.empty(lanes)
+        for row in range(first, last):
+            agent = agents[row]
+            area = areas[agent]
+            x, y, z = eyes[agent, 0], eyes[agent, 1] + start, eyes[agent, 2]
+            cos, sin = math.cos(eyes[agent, 3]), math.sin(eyes[agent, 3])
+            n = _note_boxes(fixed, x, y, z, radius, tie, dy * reach, reach, near, 0)
+            n = _note_boxes(boxes[area], x, y, z, radius, tie, dy * reach, reach, near, n)
+            m = _note_rounds(rounds[area], x, y, z, radius, tie, reach, near_round)
+            for ray in range(count):
+                lx, lz = directions[begin + ray, 0], directions[begin + ray, 2]
+                dx[ray], dz[ray] = lx * cos + lz * sin, -lx * sin + lz * cos
+            best[:count], tag[:count] = reach, ABSENT
+            for k in range(m):
+                if dy == 0.0 or near_round[k, _HY] == 0.0:
+                    _meet_ball(near_round[k], dx, dy, dz, best, tag)
+                else:
+                    _meet_round(near_round[k], dx, dy, dz, best, tag)
+            for k in range(n):
+                if dy == 0.0:
+                    _meet_level(near[k], dx, dz, best, tag)
+                else:
+                    _meet_box(near[k], dx, dy, dz, radius, best, tag)
+            for ray in range(count):
+                at, met = (begin + ray) * (num_tags + 2), int(tag[ray])
+                if met == ABSENT:
+                    frame[row, at + num_tags] = 1.0
+                    frame[row, at + num_tags + 1] = 1.0
+                else:
+                    if met >= 0 and channel[met] >= 0:
+                        frame[row, at + channel[met]] = 1.0
+                    frame[row, at + num_tags + 1] = best[ray] / reach
+        begin += count
 
 
 @compiled
@@ -432,10 +431,7 @@ def _look(
     boxes: Floats,
     rounds: Floats,
     directions: Floats,
-    start: float,
-    reach: float,
-    radius: float,
-    tie: float,
+    fans: Floats,
     channel: NDArray[np.int64],
     num_tags: int,
 ) -> None:
@@ -448,8 +444,8 @@ def _look(
         for k in range(3):
             eyes[row, k] = bodies[area, who, k]
         eyes[row, 3] = yaw[area, who]
-    fan = directions, start, reach, radius, tie, channel, num_tags
-    _read(0, count, frame, np.arange(count), areas, eyes, fixed, boxes, rounds, *fan)
+    where = areas, eyes, fixed, boxes, rounds
+    _read(0, count, frame, np.arange(count), *where, directions, fans, channel, num_tags)
     for row in range(count):
         remembered = frames[agents[first + row]]
         for d in range(depth - 1):

@@ -109,7 +109,7 @@ class WallJump:
         tags = ["wall", "goal", "block"]
         high = RaySensor(TAGS, tags, rays_per_direction=3, max_degrees=90.0, length_m=20.0, start_m=2.5, end_m=5.0)
         level = RaySensor(TAGS, tags, rays_per_direction=3, max_degrees=90.0, length_m=20.0)
-        self._sensors = [high, level]
+        self._rays = high.and_also(level)
         sizes = {
             "OffsetRayPerceptionSensor": high.size,
             "RayPerceptionSensor": level.size,
@@ -128,7 +128,7 @@ class WallJump:
         self._reader = ParameterReader(self.name, self.parameters, self.streams)
         self._threads = Threads(num_threads)
         self._areas = np.arange(num_areas)
-        self._stacks = [Stack(num_areas, FRAMES, size) for size in sizes.values()]
+        self._stacks = [Stack(num_areas, FRAMES, size) for size in (self._rays.size, 4)]
         self.world = BoxWorld(
             num_areas,
             FIXED,
@@ -214,15 +214,10 @@ class WallJump:
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         shapes = self.world.boxes
         where = (shapes, self.world.yaw[:, : AGENT + 1], FIXED, shapes, self._no_rounds)
-        *rays, self_sense = self._stacks
-        seen = [
-            part
-            for sensor, stack in zip(self._sensors, rays, strict=True)
-            for part in sensor.look(self._threads, stack, agents, *where)
-        ]
+        rays, self_sense = self._stacks
         place = np.empty((len(agents), 4), np.float32)
         _stand(agents, FIXED, shapes, place)
-        return [*seen, self_sense.push(agents, place)]
+        return [*self._rays.look(self._threads, rays, agents, *where), self_sense.push(agents, place)]
 
     def action_mask(self, behavior: str, agents: Agents) -> None:
         return None
