@@ -471,12 +471,15 @@ def scenes(as_json: Annotated[bool, typer.Option("--json", help="As JSON on stan
 def bench(
     what: Annotated[str, typer.Argument(metavar="WHAT", help="scenes, learn, wire or adapters")] = "scenes",
     scene: Annotated[list[str] | None, typer.Option("--scene", help="Only these scenes.")] = None,
+    policies: Annotated[
+        Path | None, typer.Option("--policies", metavar="DIR", help="scenes: act with DIR/BEHAVIOR.onnx where it is.")
+    ] = None,
 ) -> None:
     """Measure speed beside peers in the same run; figures as JSON."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from touchline.bench import run_bench
 
-    _give(run_bench(what, scene or None, _say))
+    _give(run_bench(what, scene or None, _say, policies))
 
 
 @microrts.command()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,20 +12,28 @@ import numpy as np
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import Slots
+from touchline.policies.onnx_policy import OnnxPolicy
 from touchline.policies.policy import RandomPolicy
 from touchline.scenes import SCENES
+from touchline.scenes.pyramids import AGENT, SWITCH
+from touchline.scenes.shapes import X, Z
+from touchline.specs import base_name
 
 ROUNDS = 5
 """Everything is timed this often, turn by turn; the median counts."""
 
+BRICK_SPEEDS = 4
+"""From this column of Pyramids' speeds on they are the bricks'; before, the agent's."""
+
 Say = Callable[[str], None]
 
 
-def bench_scenes(scenes: Sequence[str] | None, say: Say) -> dict[str, Any]:
-    """Agent decisions per second through the slots on one core, random actions, at two sizes.
+def bench_scenes(scenes: Sequence[str] | None, say: Say, policies: Mapping[str, Path] | None = None) -> dict[str, Any]:
+    """Agent decisions per second through the slots on one core at two sizes; acting is not counted.
 
-    For a scene that MuJoCo steps, beside the bare `mujoco.batch.Batch` of the same model, which steps the same
-    states as often: the share of the time that is physics.
+    `policies` act for their behaviors (by base name), random ones for the others. For a scene that MuJoCo steps,
+    beside the bare `mujoco.batch.Batch` of the same model, which steps the same states as often: the share of the
+    time that is physics. Pyramids a third time, with bricks flying everywhere.
     """
     figures: dict[str, Any] = {}
     for name in scenes or SCENES:
@@ -32,43 +41,53 @@ def bench_scenes(scenes: Sequence[str] | None, say: Say) -> dict[str, Any]:
         for label, num_areas in (("unity_areas", None), ("256_areas", 256)):
             with make(EnvRecipe("scene", name, num_areas=num_areas, options={"num_threads": 1})) as env:
                 assert isinstance(env, SceneEnv)
-                figures[name][label] = _scene_speed(env)
+                figures[name][label] = _scene_speed(env, policies or {})
             say(f"{name} {label}: {figures[name][label]}")
+    if "Pyramids" in figures:
+        with make(EnvRecipe("scene", "Pyramids", options={"num_threads": 1})) as env:
+            assert isinstance(env, SceneEnv)
+            figures["Pyramids"]["bricks_flying"] = _bricks_speed(env)
+        say(f"Pyramids bricks_flying: {figures['Pyramids']['bricks_flying']}")
     return figures
 
 
-def _scene_speed(env: SceneEnv) -> dict[str, Any]:
-    slots, policy = Slots(env), RandomPolicy(0)
+def _scene_speed(env: SceneEnv, policies: Mapping[str, Path]) -> dict[str, Any]:
+    slots = Slots(env)
     rows = slots.reset(0)
     behaviors = slots.behaviors
-    sets = [{name: policy.act(behaviors[name], row) for name, row in rows.items()} for _ in range(50)]
-    masked = any(row.action_mask is not None and not row.action_mask.all() for row in rows.values())
+    known = {name: policies.get(base_name(name)) for name in behaviors}
+    actors = {name: OnnxPolicy(path) if path else RandomPolicy(0) for name, path in known.items()}
     batch = getattr(env.scene, "batch", None)
     states: list[dict[str, Any]] = []
-    for i in range(50):  # warm up, and let episodes drift apart
-        if masked:
-            sets[i] = {name: policy.act(behaviors[name], row) for name, row in rows.items()}
-        rows = slots.step(sets[i])
+
+    def step() -> float:
+        nonlocal rows
+        actions = {name: actors[name].act(behaviors[name], row) for name, row in rows.items()}
+        started = time.perf_counter()
+        rows = slots.step(actions)
+        return time.perf_counter() - started
+
+    for _ in range(50):  # warm up, and let episodes drift apart
+        step()
         if batch is not None:
             states.append({k: batch.bind(k).copy() for k in ("qpos", "qvel", "mocap_pos", "mocap_quat")})
     count = max(20, min(400, 20_000 // max(1, sum(len(r) for r in rows.values()))))
     ours, bare, decisions = [], [], 0
     for _ in range(ROUNDS):
-        started, decisions = time.perf_counter(), 0
-        for i in range(count):
-            if masked:
-                sets[i % 50] = {name: policy.act(behaviors[name], row) for name, row in rows.items()}
-            rows = slots.step(sets[i % 50])
+        seconds, decisions = 0.0, 0
+        for _ in range(count):
+            seconds += step()
             decisions += sum(int(row.deciding.sum()) for row in rows.values())
-        ours.append((time.perf_counter() - started) / count)
+        ours.append(seconds / count)
         if batch is not None:
             kept = env.state()
             bare.append(_bare_batch(batch, states, env.scene.academy.decision_period))
             env.load_state(kept)
-    seconds = float(np.median(ours))
+    taken = float(np.median(ours))
     figures: dict[str, Any] = {
-        "agent_decisions_per_s": round(decisions / count / seconds),
-        "step_us": round(seconds * 1e6, 1),
+        "agent_decisions_per_s": round(decisions / count / taken),
+        "step_us": round(taken * 1e6, 1),
+        "policies": sorted(base_name(name) for name, path in known.items() if path),
     }
     if bare:
         figures |= {
@@ -76,6 +95,32 @@ def _scene_speed(env: SceneEnv) -> dict[str, Any]:
             "ratio_to_bare_batch": round(float(np.median([b / o for o, b in zip(ours, bare, strict=True)])), 3),
         }
     return figures
+
+
+def _bricks_speed(env: SceneEnv) -> dict[str, Any]:
+    """Pyramids just after every switch was pressed: a second of bricks that fall and are hurled about at 10 m/s."""
+    (name,) = env.behaviors
+    env.reset(0)
+    spec, state, rng = env.behaviors[name].action_spec, env.state(), np.random.default_rng(0)
+    for axis in (X, Z):
+        state["scene/boxes"][:, AGENT, axis] = state["scene/boxes"][:, SWITCH, axis]
+    env.load_state(state)
+    env.step()
+    state = env.state()
+    assert state["scene/on"].all(), "every agent was put on its switch"
+    state["scene/qvel"][:, BRICK_SPEEDS:] = rng.normal(0.0, 10.0, state["scene/qvel"][:, BRICK_SPEEDS:].shape)
+    taken, decisions = [], 10
+    for _ in range(ROUNDS):
+        env.load_state(state)
+        seconds = 0.0
+        for _ in range(decisions):
+            env.set_actions(name, spec.random_action(env.num_areas, rng))
+            started = time.perf_counter()
+            env.step()
+            seconds += time.perf_counter() - started
+        taken.append(seconds / decisions)
+    step = float(np.median(taken))
+    return {"agent_decisions_per_s": round(env.num_areas / step), "step_us": round(step * 1e6, 1)}
 
 
 def _bare_batch(batch: Any, states: Sequence[dict[str, Any]], substeps: int) -> float:
