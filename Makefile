@@ -43,13 +43,13 @@ interop: setup  ## official ML-Agents 1.1.0 against our players; needs Python 3.
 	$(BIN)/python -m pytest tests/interop -m slow
 
 check: setup  ## format, lint, types
-	$(BIN)/ruff format --check src tests examples
-	$(BIN)/ruff check src tests examples
+	$(BIN)/ruff format --check src tests examples bench
+	$(BIN)/ruff check src tests examples bench
 	$(BIN)/mypy
 
 format: setup
-	$(BIN)/ruff format src tests examples
-	$(BIN)/ruff check --fix src tests examples
+	$(BIN)/ruff format src tests examples bench
+	$(BIN)/ruff check --fix src tests examples bench
 
 bench: setup  ## speed beside peers, in one run
 	$(BIN)/touchline bench scenes

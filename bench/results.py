@@ -108,10 +108,10 @@ def write(measured: dict[str, dict[str, Any]]) -> None:
     lines = [
         "# What the presets reach",
         "",
-        "Written by `make results`: each preset is trained to its end with the official hyperparameters, then plays",
+        "Written by `make results`: each preset is trained to its end, with the official hyperparameters, then plays",
         "100 episodes per behavior with `touchline eval` (sampled actions, as Unity runs a policy, unless the row",
-        "says deterministic). Two cores, no GPU, with another job beside most rows; seconds are wall clock from the start",
-        "of the training to the steps told.",
+        "says deterministic). Two cores, no GPU, with another job beside most rows; seconds are wall clock from the",
+        "start of the training to the steps told.",
         "",
         "| command | behavior | seed | agent steps | seconds | mean return (95 %) | asked |",
         "| --- | --- | --- | --- | --- | --- | --- |",
