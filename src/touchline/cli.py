@@ -218,7 +218,6 @@ def train(
         print(config_text(settings), end="", flush=True)  # noqa: T201
         return
     logging.basicConfig(level=logging.DEBUG if settings.debug else logging.WARNING, format="%(name)s: %(message)s")
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: spinning threads cost 5-50x on shared cores
     from touchline.training.world import recipe_of
 
     if config is None:
@@ -476,7 +475,6 @@ def bench(
     ] = None,
 ) -> None:
     """Measure speed beside peers in the same run; figures as JSON."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from touchline.bench import run_bench
 
     _give(run_bench(what, scene or None, _say, policies))
@@ -498,6 +496,9 @@ def fetch(
 def main() -> None:
     """Run the command line and exit with its code."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for some in every package takes 20 ms
+    # Before torch is imported: networks this small get slower with more threads, and waiting threads spin.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     sys.exit(run(sys.argv[1:]))
 
 

@@ -133,12 +133,20 @@ def _linear(graph: _Graph, layer: nn.Linear, x: str, *, is_flat: bool = True) ->
 
 
 def _hyper_linear(graph: _Graph, layer: HyperLinear, x: str, goal: str) -> str:
-    goal, special = _layer(graph, layer.goal, goal), _linear(graph, layer.special, x)
-    special = graph.reshaped(special, [-1, layer.parts, layer.common.out_features])
-    product = graph.node("MatMul", [graph.reshaped(goal, [-1, 1, layer.parts]), special])
-    return graph.node(
-        "Add", [_linear(graph, layer.common, x), graph.reshaped(product, [-1, layer.common.out_features])]
-    )
+    outputs = len(layer.bias)
+    special = graph.node("MatMul", [x, graph.constant(_array(layer.special.weight.t()))])
+    z = _layer_norm(graph, _layer(graph, layer.goal, goal), axis=1)
+    z = graph.node("Mul", [z, graph.constant(np.full(1, layer.spread, np.float32))])
+    special = graph.reshaped(special, [-1, layer.parts, outputs])
+    product = graph.node("MatMul", [graph.reshaped(z, [-1, 1, layer.parts]), special])
+    return graph.node("Add", [graph.reshaped(product, [-1, outputs]), graph.constant(_array(layer.bias))])
+
+
+def _layer_norm(graph: _Graph, x: str, axis: int) -> str:
+    x = graph.node("Sub", [x, graph.node("ReduceMean", [x], axes=[axis], keepdims=1)])
+    spread = graph.node("ReduceMean", [graph.node("Mul", [x, x])], axes=[axis], keepdims=1)
+    spread = graph.node("Sqrt", [graph.node("Add", [spread, graph.constant(np.full(1, 1e-5, np.float32))])])
+    return graph.node("Div", [x, spread])
 
 
 def _attention(graph: _Graph, attention: EntityAttention, own: str, lists: Sequence[str]) -> str:
@@ -168,11 +176,8 @@ def _attention(graph: _Graph, attention: EntityAttention, own: str, lists: Seque
     scores = graph.node("Add", [scores, graph.node("Mul", [missing, graph.constant(np.full(1, 1e6, np.float32))])])
     seen = graph.node("MatMul", [graph.node("Softmax", [scores], axis=3), heads(attention.value, [0, 2, 1, 3])])
     seen = graph.reshaped(graph.node("Transpose", [seen], perm=[0, 2, 1, 3]), [-1, count, ATTENTION_SIZE])
-    x = graph.node("Add", [x, _linear(graph, attention.out, seen, is_flat=False)])
-    x = graph.node("Sub", [x, graph.node("ReduceMean", [x], axes=[2], keepdims=1)])
-    spread = graph.node("ReduceMean", [graph.node("Mul", [x, x])], axes=[2], keepdims=1)
-    spread = graph.node("Sqrt", [graph.node("Add", [spread, graph.constant(np.full(1, 1e-5, np.float32))])])
-    x = graph.node("Mul", [graph.node("Div", [x, spread]), graph.reshaped(weight, [-1, count, 1])])
+    x = _layer_norm(graph, graph.node("Add", [x, _linear(graph, attention.out, seen, is_flat=False)]), axis=2)
+    x = graph.node("Mul", [x, graph.reshaped(weight, [-1, count, 1])])
     number = graph.node("Max", [graph.node("ReduceSum", [weight], axes=[1], keepdims=1), one])
     return graph.node("Div", [graph.node("ReduceSum", [x], axes=[1], keepdims=0), number])
 
