@@ -58,6 +58,8 @@ def test_help_and_wrong_calls_load_nothing_heavy(arguments):
         (["eval", "none.wire.gz", "--policy", "random"], "cannot open the recording none.wire.gz"),
         (["build", "3DBal", "-o", "."], "did you mean '3DBall'?"),
         (["bench", "everything"], "no benchmark 'everything'"),
+        (["bench", "scenes", "--policies", "nowhere"], "no *.onnx there"),
+        (["bench", "wire", "--policies", "nowhere"], "--policies is for the benchmark scenes"),
         (["eval", "3DBall"], "--policy"),
         (["fly"], "fly"),
     ],
