@@ -137,7 +137,7 @@ KEYS = [
     (A + "checkpoint_interval", 500_000, "5.0e5", [0, {"a": 1}]),
     (A + "keep_checkpoints", 5, 1, [0, -3]),
     (A + "even_checkpoints", False, False, ["perhaps", 1]),
-    (A + "threaded", False, False, [True, "often"]),
+    (A + "threaded", False, False, ["often"]),
     (A + "init_path", None, "a.safetensors", [["a"], True]),
     (A + "behavioral_cloning", None, None, [{"demo_path": "x.demo"}]),
     (A + "self_play", None, None, [{}, {"window": 10}]),
@@ -244,8 +244,6 @@ def test_what_is_not_built_is_refused_where_it_stands_also_in_the_defaults(tmp_p
         _read(tmp_path, text)
     with pytest.raises(UsageError, match=r"config.yaml:2:3: default_settings.trainer_type: the trainer 'sac'"):
         _read(tmp_path, text[: text.index("behaviors")])
-    with pytest.raises(UsageError, match=r"behaviors.A.threaded: true is not built yet; write false"):
-        _read(tmp_path, _nested(A + "threaded", True))
     with pytest.raises(UsageError, match=r"behaviors.A.reward_signals.gail: the reward signal is not built yet"):
         _read(tmp_path, _nested(A + "reward_signals.gail.demo_path", "x"))
     with pytest.raises(UsageError, match=r"behaviors.A.self_play: not built yet; leave the block out"):
@@ -257,6 +255,7 @@ def test_what_is_not_built_is_refused_where_it_stands_also_in_the_defaults(tmp_p
     [
         (NETWORK + "vis_encoder_type", "resnet", "the old spelling of vis_encode_type"),
         (A + "framework", "tensorflow", "ignored; PyTorch is the only one"),
+        (A + "threaded", True, "ignored; learning and stepping take turns here, so that a killed run resumes exactly"),
         (EXTRINSIC + "network_settings", {"num_layers": 3}, "ignored; the environment's reward needs no network"),
         ("checkpoint_settings.load_model", True, "ignored; resume has taken its place"),
         ("checkpoint_settings.train_model", True, "ignored; inference has taken its place"),

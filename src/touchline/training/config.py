@@ -200,7 +200,7 @@ class BehaviorConfig(Part):
     even_checkpoints: Switch = False
     """Space the kept checkpoints evenly: checkpoint_interval becomes max_steps / keep_checkpoints."""
     threaded: Switch = False
-    """Learn beside the running environment; not built."""
+    """Learn beside the running world: never, they take turns here. A true is taken out, with a line that says so."""
     behavioral_cloning: None = None
     """Not built."""
     self_play: None = None
@@ -228,8 +228,6 @@ class BehaviorConfig(Part):
                     "size": batch_size,
                 },
             )
-        if self.threaded:
-            raise PydanticCustomError("at", "true is not built yet; write false", {"at": "threaded"})
         if self.even_checkpoints:
             interval = max(1, self.max_steps // self.keep_checkpoints)
             object.__setattr__(self, "checkpoint_interval", interval)  # frozen for everyone else
@@ -482,6 +480,9 @@ def _modernise(tree: YamlTree, notices: list[str]) -> None:
                 tree.rename(keys, new)
         for ignored, why in _IGNORED.items():
             _drop(tree, block + ignored, why, notices)
+        if tree.get((*block, "threaded")) is True:  # once the documented default, so many a game's file has it
+            why = "learning and stepping take turns here, so that a killed run resumes exactly"
+            _drop(tree, (*block, "threaded"), why, notices)
     for key, instead in {"load_model": "resume", "train_model": "inference"}.items():
         _drop(tree, ("checkpoint_settings", key), f"{instead} has taken its place", notices)
 
