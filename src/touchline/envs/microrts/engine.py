@@ -196,12 +196,19 @@ class PipSettings:
         listed = subprocess.run(
             [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
         )
-        values: dict[str, str] = {}
+        found: dict[str, dict[str, str]] = {}
         for line in listed.stdout.splitlines():
             key, _, value = line.partition("=")
             scope, _, name = key.rpartition(".")
-            if scope in ("global", "install", "download") or (scope == ":env:" and name):
-                values[name] = value.strip().strip("'\"")  # pip lists files first, the environment last
+            found.setdefault(scope, {})[name] = value.strip().strip("'\"")
+        values: dict[str, str] = {}
+        for scope in (
+            "global",
+            "install",
+            "download",
+            ":env:",
+        ):  # the last one wins; pip's order depends on its version
+            values |= found.get(scope, {})
         no_index = values.get("no-index", "").lower() in ("1", "true", "yes", "on")
         indexes = [values.get("index-url", "https://pypi.org/simple"), *values.get("extra-index-url", "").split()]
         return PipSettings(
