@@ -516,11 +516,8 @@ class _Table:
             self._obs, self._obs_is_shared, self._to_blank = seen, True, []
         else:
             if len(slots) == np.count_nonzero(self._living):  # nobody waits: all others are blank
-                self._obs, self._obs_is_shared, self._to_blank = (
-                    [np.zeros(o.shape, o.dtype) for o in self._obs],
-                    False,
-                    [],
-                )
+                self._obs = [np.zeros(o.shape, o.dtype) for o in self._obs]
+                self._obs_is_shared, self._to_blank = False, []
             self._blank_now()
             self._own_obs()
             for mine, theirs in zip(self._obs, seen, strict=True):

@@ -202,12 +202,8 @@ class PipSettings:
             scope, _, name = key.rpartition(".")
             found.setdefault(scope, {})[name] = value.strip().strip("'\"")
         values: dict[str, str] = {}
-        for scope in (
-            "global",
-            "install",
-            "download",
-            ":env:",
-        ):  # the last one wins; pip's order depends on its version
+        # The last one wins. The order of pip's own list depends on its version.
+        for scope in ("global", "install", "download", ":env:"):
             values |= found.get(scope, {})
         no_index = values.get("no-index", "").lower() in ("1", "true", "yes", "on")
         indexes = [values.get("index-url", "https://pypi.org/simple"), *values.get("extra-index-url", "").split()]
