@@ -153,7 +153,24 @@ def test_a_full_disk_is_one_line_and_exit_code_1(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert checkpoints is not None
     assert run(["train", "Basic", "--run-id", "full"]) == 1
-    assert "No space left" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "No space left" in told
+    assert told.endswith("free some space, then --resume goes on\n")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")  # noqa: PTH110
+def test_a_disk_too_full_for_tensorboard_is_one_line_too(tmp_path):
+    program = (
+        "from touchline.cli import main; import tensorboard.summary.writer.event_file_writer as writer;"
+        "writer.tf.io.gfile.GFile = lambda name, mode: open('/dev/full', 'wb', buffering=0); main()"
+    )
+    flags = ["train", "Basic", "--run-id", "full", "--max-steps", "8192"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *flags], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "No space left" in done.stderr.splitlines()[-1]
 
 
 def test_help_answers_at_once():

@@ -6,10 +6,12 @@ Figures go to standard output as JSON, everything else to standard error. Exit c
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -499,7 +501,14 @@ def main() -> None:
     # Before torch is imported: networks this small get slower with more threads, and waiting threads spin.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    threading.excepthook = _a_thread_failed
     sys.exit(run(sys.argv[1:]))
+
+
+def _a_thread_failed(failure: threading.ExceptHookArgs) -> None:
+    """Print it, but for TensorBoard's writer: what befalls that is raised where the next figure is written."""
+    if not type(failure.thread).__module__.startswith("tensorboard."):
+        threading.__excepthook__(failure)
 
 
 def run(arguments: list[str]) -> int:
@@ -515,7 +524,8 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except OSError as error:
-        return _failed(error, 1)
+        full = "; what was saved before is whole: free some space, then --resume goes on"
+        return _failed(f"{error}{full if error.errno in (errno.ENOSPC, errno.EDQUOT) else ''}", 1)
     except Exception as error:
         if hasattr(error, "format_message"):  # the parser's own: a wrong call
             return _failed(error.format_message(), 2)
