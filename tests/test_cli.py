@@ -5,11 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
-from touchline.cli import run
+from touchline.cli import main, run
 
 
 def _touchline(*arguments, **options):
@@ -139,6 +140,18 @@ def test_ctrl_c_saves_everything_and_exits_with_130(tmp_path, number):
     assert "everything is saved" in told or "all is saved" in told
     assert "Traceback" not in told
     assert _touchline("eval", "Basic", "--policy", "results/stop", "--episodes", "1", cwd=tmp_path).returncode == 0
+
+
+def test_every_command_takes_one_torch_thread_that_does_not_spin(monkeypatch):
+    """Beside other jobs an evaluation with more took a hundred times as long."""
+    for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):
+        monkeypatch.setenv(name, "")  # so that it is put back
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("threading.excepthook", threading.excepthook)
+    monkeypatch.setattr("sys.argv", ["touchline", "scenes"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert (os.environ["OMP_NUM_THREADS"], os.environ["OMP_WAIT_POLICY"]) == ("1", "PASSIVE")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")  # noqa: PTH110

@@ -209,3 +209,11 @@ def test_a_rollout_keeps_the_mask_that_held_after_the_first_choice():
 
 def test_a_staged_spec_survives_a_checkpoint():
     assert spec_from_json(spec_to_json(UNIT)) == UNIT
+
+
+def test_boards_lie_planes_last_in_memory_and_stay_so_when_rows_are_chosen(network):
+    boards = torch.rand(3, 4, PLANES, HEIGHT, WIDTH)  # steps, slots
+    vectors, seen = network(UNIT).normalized((torch.zeros(3, 4, 0), boards))
+    assert vectors.shape == (3, 4, 0)
+    assert torch.equal(seen, boards)
+    assert seen.flatten(0, 1)[torch.tensor([5, 0])].is_contiguous(memory_format=torch.channels_last)

@@ -3,6 +3,7 @@
 import hashlib
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -90,6 +91,14 @@ def test_pips_settings_come_from_pip_environment_last(monkeypatch):
     assert PipSettings.read().indexes == ("https://example.org/simple", "https://a.example", "https://b.example")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     assert PipSettings.read().indexes == ()
+
+
+def test_pips_environment_wins_in_whatever_order_pip_lists(monkeypatch):
+    lines = ["global.index-url='https://file.example'", ":env:.index-url='https://env.example'"]
+    for listed in (lines, lines[::-1]):  # pip 26 and pip 24
+        answer = SimpleNamespace(stdout="\n".join(listed))
+        monkeypatch.setattr(engine_module.subprocess, "run", lambda *_, answer=answer, **__: answer)
+        assert PipSettings.read().indexes == ("https://env.example",)
 
 
 def test_a_missing_engine_names_the_three_ways_to_get_it(tmp_path, monkeypatch):
