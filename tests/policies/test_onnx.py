@@ -182,7 +182,9 @@ def test_an_exported_policy_acts_here_as_its_checkpoint_does(tmp_path, network):
     about = {"spec": spec_to_json(spec), "network": asdict(network.architecture)}
     write_checkpoint(tmp_path / "p.safetensors", tensors, about)
     first = _rows(spec)
-    later = replace(first, begins=np.arange(20) % 3 == 0, deciding=np.arange(20) % 4 > 0)
+    flags = first.flags.copy()
+    flags[:, 0], flags[:, 1] = np.arange(20) % 4 > 0, np.arange(20) % 3 == 0  # who decides, whose life begins
+    later = replace(first, flags=flags)
     actions = []
     for policy in (
         OnnxPolicy(tmp_path / "p.onnx", deterministic=True),

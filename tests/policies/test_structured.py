@@ -179,20 +179,13 @@ def test_every_weight_learns(network):
 def test_a_rollout_keeps_the_mask_that_held_after_the_first_choice():
     cells, table, _ = some_masks()
     flat = torch.cat([cells, table.any(1)], 1).numpy()
-    nobody, zeros = np.zeros(4, bool), np.zeros(4, np.float32)
+    begin = np.array([True, True, False, False, False])
     rows = SlotRows(
         obs=(boards().numpy(),),
         action_mask=flat,
-        deciding=~nobody,
-        begins=~nobody,
-        closed=nobody,
-        terminated=nobody,
-        truncated=nobody,
-        reward=zeros,
-        group_reward=zeros,
-        agent_id=np.arange(4, dtype=np.int32),
-        group_id=np.zeros(4, np.int32),
-        env_index=np.zeros(4, np.int32),
+        flags=np.repeat(begin[None], 4, axis=0),
+        rewards=np.zeros((4, 2), np.float32),
+        who=np.stack([np.arange(4), np.zeros(4), np.zeros(4)], 1).astype(np.int32),
         final_slot=np.zeros(0, np.int32),
         final_obs=(np.zeros((0, PLANES, HEIGHT, WIDTH), np.float32),),
         second_mask=table.numpy(),

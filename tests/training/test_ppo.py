@@ -204,10 +204,10 @@ def test_a_learner_that_remembers_resumes_exactly(tmp_path):
 
 
 def _any_rows(rng, begins, n=4):
-    yes, zero = np.ones(n, bool), np.zeros(n, np.float32)
+    yes, no = np.ones(n, bool), np.zeros(n, bool)
     return SlotRows(
-        obs=(rng.normal(size=(n, 2)).astype(np.float32),), action_mask=None, deciding=yes, begins=yes & begins,
-        closed=yes & (not begins), terminated=~yes, truncated=~yes, reward=zero, group_reward=zero,
-        agent_id=np.arange(n), group_id=np.zeros(n, int), env_index=np.zeros(n, int),
+        obs=(rng.normal(size=(n, 2)).astype(np.float32),), action_mask=None,
+        flags=np.stack([yes, yes & begins, yes & (not begins), no, no], 1),
+        rewards=np.zeros((n, 2), np.float32), who=np.stack([np.arange(n), 0 * no, 0 * no], 1).astype(np.int32),
         final_slot=np.zeros(0, np.int32), final_obs=(np.zeros((0, 2), np.float32),),
     )  # fmt: skip

@@ -100,9 +100,10 @@ def solve(task, settings, steps, seed=0, num_slots=32):
     rollout, told = Rollout(memory=learner.new_memory()), np.zeros(num_slots, np.int64)
     while True:
         rows = SlotRows(
-            obs=_float(task.see(secret, t)), action_mask=None, deciding=due, begins=begins, closed=closed,
-            terminated=terminated, truncated=np.zeros(num_slots, bool), reward=reward, group_reward=0 * reward,
-            agent_id=slots, group_id=0 * slots, env_index=0 * slots, final_slot=final, final_obs=final_obs,
+            obs=_float(task.see(secret, t)), action_mask=None,
+            flags=np.stack([due, begins, closed, terminated, np.zeros(num_slots, bool)], 1),
+            rewards=np.stack([reward, 0 * reward], 1), who=np.stack([slots, 0 * slots, 0 * slots], 1).astype(np.int32),
+            final_slot=final, final_obs=final_obs,
         )  # fmt: skip
         if not rollout.rows:
             rollout.begin(rows)

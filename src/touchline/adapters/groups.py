@@ -194,27 +194,20 @@ def _step(slots: Slots, actions: dict[str, ActionTuple]) -> dict[str, SlotRows]:
 def _stacked(rows: list[SlotRows], parts: list[Part]) -> SlotRows:
     if len(rows) == 1:
         return rows[0]
-
-    (first, *_), join = rows, np.concatenate
+    join = np.concatenate
     masks = [r.action_mask for r in rows if r.action_mask is not None]
     seconds = [r.second_mask for r in rows if r.second_mask is not None]
-    ended = any(len(r.final_slot) for r in rows)
+    final_slot, final_obs = rows[0].final_slot, rows[0].final_obs
+    if any(len(r.final_slot) for r in rows):
+        final_slot = join([r.final_slot + np.int32(p.start) for r, p in zip(rows, parts, strict=True)])
+        final_obs = tuple(map(join, zip(*(r.final_obs for r in rows), strict=True)))
     return SlotRows(
-        obs=tuple(join(o) for o in zip(*(r.obs for r in rows), strict=True)),
+        obs=tuple(map(join, zip(*(r.obs for r in rows), strict=True))),
         action_mask=join(masks) if masks else None,
-        deciding=join([r.deciding for r in rows]),
-        begins=join([r.begins for r in rows]),
-        closed=join([r.closed for r in rows]),
-        terminated=join([r.terminated for r in rows]),
-        truncated=join([r.truncated for r in rows]),
-        reward=join([r.reward for r in rows]),
-        group_reward=join([r.group_reward for r in rows]),
-        agent_id=join([r.agent_id for r in rows]),
-        group_id=join([r.group_id for r in rows]),
-        env_index=join([r.env_index for r in rows]),
-        final_slot=join([r.final_slot + np.int32(p.start) for r, p in zip(rows, parts, strict=True)])
-        if ended
-        else first.final_slot,
-        final_obs=tuple(join(o) for o in zip(*(r.final_obs for r in rows), strict=True)) if ended else first.final_obs,
+        flags=join([r.flags for r in rows]),
+        rewards=join([r.rewards for r in rows]),
+        who=join([r.who for r in rows]),
+        final_slot=final_slot,
+        final_obs=final_obs,
         second_mask=join(seconds) if seconds else None,
     )

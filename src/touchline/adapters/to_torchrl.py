@@ -26,7 +26,6 @@ advantages. Checked against TorchRL 0.14.1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -131,7 +130,7 @@ class TouchlineTorchRLEnv(EnvBase):
         """Random actions that the masks of the present rows allow."""
         if tensordict is None:
             tensordict = TensorDict({}, self.batch_size, device=self.device)
-        present = self._assembled({group: table.pending() for group, table in self._tables.items()})
+        present = self._pending()
         return tensordict.update(self._play_randomly(present).select(*self.action_keys))
 
     def step(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -139,7 +138,7 @@ class TouchlineTorchRLEnv(EnvBase):
         sent = _entries(tensordict)
         if "_step" in sent or "next" in sent or tensordict.batch_size != self.batch_size:
             return super().step(tensordict)
-        return tensordict.set("next", self._step(tensordict))
+        return tensordict._set_str("next", self._step(tensordict), validated=True, inplace=False, non_blocking=False)
 
     def close(self, *, raise_if_closed: bool = False) -> None:
         """Close the worlds; twice is fine."""
@@ -176,13 +175,20 @@ class TouchlineTorchRLEnv(EnvBase):
             self._next_seed = None
             for group, table in self._tables.items():
                 table.restart(rows[group])
-        return self._assembled({group: table.pending() for group, table in self._tables.items()})
+        return self._pending()
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        sent = {next(iter(self._tables)): tensordict} if self.layout == BATCH else _entries(tensordict)
-        actions = {group: table.read_action(sent.get(group)) for group, table in self._tables.items()}
-        rows = self._groups.step(actions)
+        if self.layout == BATCH:
+            ((group, table),) = self._tables.items()
+            return table.outcome(self._groups.step({group: table.read_action(tensordict)})[group])
+        sent = _entries(tensordict)
+        rows = self._groups.step({group: table.read_action(sent.get(group)) for group, table in self._tables.items()})
         return self._assembled({group: table.outcome(rows[group]) for group, table in self._tables.items()})
+
+    def _pending(self) -> TensorDict:
+        """What every slot acts on now."""
+        rows = self._groups.rows
+        return self._assembled({group: table.pending(rows[group]) for group, table in self._tables.items()})
 
     def _step_proc_data(self, next_tensordict_out: TensorDictBase) -> TensorDictBase:
         """TorchRL completes and checks every step's leaves here; ours are complete, and it cost a fifth of a step."""
@@ -281,13 +287,10 @@ class _Table:
         self._tensor = torch.from_numpy if self._on_cpu and teams is None else self._arranged
         self._episodes = 0
         self._nested = len(layout.branches) > 1 or bool(layout.branches and layout.continuous_size)
-        self._expected = (self.shape, INTEGERS), (torch.Size([*self.shape, layout.continuous_size]), FLOATS)
-        """Shape and dtypes of a branch's choices, and of the continuous actions."""
-        self._action_names = [
-            *(["continuous"] if layout.continuous_size else []),
-            *self._by_branch(layout.branches),
-        ]
-        self._action_keys = set(self._action_names)
+        choices = dict.fromkeys(self._by_branch(layout.branches), (self.shape, INTEGERS))
+        moves = {"continuous": (torch.Size([*self.shape, layout.continuous_size]), FLOATS)}
+        self._expected = (moves if layout.continuous_size else {}) | choices
+        """Shape and dtypes of each part of the actions."""
         self._names = [view.name for view in layout.views]
         masks = (slice(end - size, end) for size, end in zip(layout.branches, layout.mask_ends, strict=True))
         self._mask_parts = list(self._by_branch(masks).items())
@@ -345,35 +348,34 @@ class _Table:
             self._teams, self._team_ids = _teams(self._group, rows), rows.group_id
         self._take(rows)
 
-    def pending(self) -> TensorDict:
+    def pending(self, rows: SlotRows) -> TensorDict:
         """What every slot acts on now."""
-        rows = self._rows
-        leaves = self._leaves(self._copied(rows.obs), rows.deciding, rows.action_mask, rows.second_mask)
+        leaves = self._leaves(rows, self._observed(rows), rows.deciding, rows.action_mask, rows.second_mask)
         for key in ("terminated", "truncated", "done"):
             leaves[key] = torch.zeros((*self.shape, 1), dtype=torch.bool, device=self._device)
         return self._tensordict(leaves)
 
     def outcome(self, rows: SlotRows) -> TensorDict:
         """What came of the last actions: the `next` of the rows before."""
-        ended = rows.terminated | rows.truncated
-        before = self._who
+        tensor, before = self._tensor, self._who
         self._take(rows)
-        obs, mask, allowed, second = self._copied(rows.obs), rows.deciding, rows.action_mask, rows.second_mask
+        obs, mask, allowed, second = self._observed(rows), rows.deciding, rows.action_mask, rows.second_mask
+        terminated, truncated = rows.terminated[:, None], rows.truncated[:, None]
+        done = terminated | truncated
         if len(rows.final_slot):  # lives that ended show their own last things
             for view, last in zip(obs, self.layout.observe(rows.final_obs), strict=True):
                 view[rows.final_slot] = last
-            mask = mask & ~ended
-            allowed = None if allowed is None else allowed | ended[:, None]
-            second = None if second is None else second | ended[:, None, None]
-        leaves = self._leaves(obs, mask, allowed, second)
+            mask = mask & ~done[:, 0]
+            allowed = None if allowed is None else allowed | done
+            second = None if second is None else second | done[:, None]
+        leaves = self._leaves(rows, obs, mask, allowed, second)
         if len(rows.final_slot):
-            over = self._tensor(ended)
+            over = tensor(done[:, 0])
             leaves |= {key: torch.where(over, before[key], now) for key, now in self._who.items()}
-        tensor = self._tensor
-        leaves["terminated"] = tensor(rows.terminated[:, None])
-        leaves["truncated"] = tensor(rows.truncated[:, None])
-        leaves["done"] = tensor(ended[:, None])
-        leaves["reward"] = tensor((rows.reward + rows.group_reward)[:, None])
+        leaves["terminated"] = tensor(terminated)
+        leaves["truncated"] = tensor(truncated)
+        leaves["done"] = tensor(done)
+        leaves["reward"] = tensor(rows.rewards.sum(axis=1, keepdims=True))
         return self._tensordict(leaves)
 
     def read_action(self, tensordict: Any) -> ActionTuple:
@@ -381,19 +383,28 @@ class _Table:
         action = _entries(tensordict).get("action")
         if action is None:
             raise UsageError(f"{self._group}: expected a key 'action', got none; did a policy write it?")
-        layout, size, parts = self.layout, self._size, _entries(action)
+        parts = _entries(action)
         if not self._nested:
             if parts:
                 raise UsageError(f"{self._group}: action: expected a tensor, got the keys {sorted(parts)}")
-            if layout.branches:
-                return layout.actions(None, self._read(action, "branch_0")[:, None], size)
-            return layout.actions(self._read(action, "continuous"), None, size)
-        if parts.keys() != self._action_keys:
+            parts = dict.fromkeys(self._expected, action)
+        elif parts.keys() != self._expected.keys():
             came = f"the keys {sorted(parts)}" if parts else "a tensor"
-            raise UsageError(f"{self._group}: action: expected the keys {self._action_names}, got {came}")
-        read = [self._read(parts[name], name) for name in self._action_names]
-        continuous = read.pop(0) if layout.continuous_size else None
-        return layout.actions(continuous, np.array(read, np.int32).T, size)
+            raise UsageError(f"{self._group}: action: expected the keys {list(self._expected)}, got {came}")
+        read = []
+        for name, (shape, dtypes) in self._expected.items():
+            leaf = parts[name]
+            if leaf.shape != shape or leaf.dtype not in dtypes or leaf.is_cpu != self._on_cpu:
+                kind = "floats" if name == "continuous" else "integers"
+                raise UsageError(
+                    f"{self._group}: action ({name}): expected {kind} of shape {tuple(shape)} on {self._device}, got "
+                    f"{leaf.dtype} of shape {tuple(leaf.shape)} on {leaf.device}"
+                )
+            read.append(leaf.numpy(force=leaf.requires_grad or not self._on_cpu))
+        if self._teams is not None:
+            read = [self._in_slots(array) for array in read]
+        continuous = read.pop(0) if self.layout.continuous_size else None
+        return self.layout.actions(continuous, np.array(read, np.int32).T if read else None, self._size)
 
     def _take(self, rows: SlotRows) -> None:
         """Remember these rows, and who acts in them from now on."""
@@ -401,14 +412,13 @@ class _Table:
             raise RunError(
                 f"{self._group}: agents changed their teams, which layout 'teams' cannot show; take layout='groups'"
             )
-        self._rows = rows
-        agent_id, group_id = rows.agent_id, rows.group_id
-        if len(rows.final_slot) or np.count_nonzero(rows.begins):
-            gone = (rows.terminated | rows.truncated) & ~rows.begins
+        agent_id, group_id, begins = rows.agent_id, rows.group_id, rows.begins
+        if len(rows.final_slot) or np.count_nonzero(begins):
+            gone = (rows.terminated | rows.truncated) & ~begins
             agent_id, group_id = np.where(gone, -1, agent_id), np.where(gone, -1, group_id)
             self._episode = np.where(gone, -1, self._episode)
-            born = int(rows.begins.sum())
-            self._episode[rows.begins] = self._episodes + np.arange(born)
+            born = int(begins.sum())
+            self._episode[begins] = self._episodes + np.arange(born)
             self._episodes += born
         self._who = {
             "agent_id": self._tensor(agent_id),
@@ -416,13 +426,14 @@ class _Table:
             "episode": self._tensor(self._episode),
         }
 
-    def _copied(self, obs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    def _observed(self, rows: SlotRows) -> list[NDArray[Any]]:
         """The views as arrays of our own: slots keep theirs while nobody decides, whatever becomes of these."""
-        mine = {id(o) for o in obs}
-        return [o.copy() if id(o) in mine else o for o in self.layout.observe(obs)]
+        mine = {id(o) for o in rows.obs}
+        return [o.copy() if id(o) in mine else o for o in self.layout.observe(rows.obs)]
 
     def _leaves(
         self,
+        rows: SlotRows,
         views: list[NDArray[Any]],
         mask: NDArray[np.bool_],
         allowed: NDArray[np.bool_] | None,
@@ -436,7 +447,7 @@ class _Table:
         leaves = {
             "observation": seen,
             "mask": tensor(mask),
-            "group_reward": tensor(self._rows.group_reward[:, None]),
+            "group_reward": tensor(rows.rewards[:, 1:]),
             **self._who,
         }
         if allowed is not None:
@@ -458,20 +469,10 @@ class _Table:
     def _tensordict(self, leaves: dict[str, Any]) -> TensorDict:
         return _unchecked(leaves, self.shape, self._device)
 
-    def _read(self, leaf: Any, name: str) -> NDArray[Any]:
-        """One leaf of the actions in the slots' order."""
-        shape, dtypes = self._expected[name == "continuous"]
-        if leaf.shape != shape or leaf.dtype not in dtypes or leaf.is_cpu != self._on_cpu:
-            kind = "floats" if name == "continuous" else "integers"
-            raise UsageError(
-                f"{self._group}: action ({name}): expected {kind} of shape {tuple(shape)} on {self._device}, got "
-                f"{leaf.dtype} of shape {tuple(leaf.shape)} on {leaf.device}"
-            )
-        array: NDArray[Any] = leaf.numpy(force=leaf.requires_grad or not self._on_cpu)
-        if self._teams is None:
-            return array
-        of_slots = np.empty((self._size, *array.shape[2:]), array.dtype)
-        of_slots[self._teams] = array
+    def _in_slots(self, of_teams: NDArray[Any]) -> NDArray[Any]:
+        """One part of the actions in the slots' order."""
+        of_slots = np.empty((self._size, *of_teams.shape[2:]), of_teams.dtype)
+        of_slots[self._teams] = of_teams
         return of_slots
 
     @staticmethod

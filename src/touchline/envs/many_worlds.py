@@ -276,24 +276,24 @@ def _chosen(actions: ActionTuple, places: NDArray[np.intp]) -> ActionTuple:
 
 def _side_by_side(parts: list[tuple[NDArray[np.intp], SlotRows]], size: int) -> SlotRows:
     """The rows of several worlds as one table of `size` slots; nobody's places stay empty."""
+    places, rows = [places for places, _ in parts], [row for _, row in parts]
 
     def spread(pieces: list[NDArray[Any]], empty: Any) -> NDArray[Any]:
         out = np.full((size, *pieces[0].shape[1:]), empty, pieces[0].dtype)
-        for (places, _), piece in zip(parts, pieces, strict=True):
-            out[places] = piece
+        for place, piece in zip(places, pieces, strict=True):
+            out[place] = piece
         return out
 
-    rows = [row for _, row in parts]
     masks, seconds = (
         [m for row in rows if (m := getattr(row, k)) is not None] for k in ("action_mask", "second_mask")
     )
-    empty = {"agent_id": -1, "group_id": -1, "env_index": -1}
-    plain = ("deciding", "begins", "closed", "terminated", "truncated", "reward", "group_reward", *empty)
     return SlotRows(
         obs=tuple(spread(list(o), 0.0) for o in zip(*(row.obs for row in rows), strict=True)),
         action_mask=spread(masks, True) if masks else None,
-        second_mask=spread(seconds, True) if seconds else None,
-        final_slot=np.concatenate([places[row.final_slot] for places, row in parts]).astype(np.int32),
+        flags=spread([row.flags for row in rows], False),
+        rewards=spread([row.rewards for row in rows], 0.0),
+        who=spread([row.who for row in rows], -1),
+        final_slot=np.concatenate([place[row.final_slot] for place, row in parts]).astype(np.int32),
         final_obs=tuple(np.concatenate(o) for o in zip(*(row.final_obs for row in rows), strict=True)),
-        **{key: spread([getattr(row, key) for row in rows], empty.get(key, 0)) for key in plain},
+        second_mask=spread(seconds, True) if seconds else None,
     )

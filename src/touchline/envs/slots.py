@@ -20,7 +20,7 @@ What holds, always (`touchline.testing.check_slots` proves it on any world):
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,14 @@ from touchline.specs import ActionTuple, BehaviorSpec, DimensionProperty, Observ
 from touchline.statistics import EnvironmentStats
 from touchline.steps import DecisionSteps, TerminalSteps, flat_mask
 
+_NOBODY = np.zeros(0, np.int32)
 MAX_EXCHANGES_WITHOUT_DECISION = 100_000
 """A world that sends only ends for this long will not ask for a decision any more."""
+
+
+FLAGS = ("deciding", "begins", "closed", "terminated", "truncated")
+REWARDS = ("reward", "group_reward")
+WHO = ("agent_id", "group_id", "env_index")
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,33 +47,20 @@ class SlotRows:
     """One behavior's N slots after a step; arrays are fresh, nothing writes to them later.
 
     A row can tell two things at once: how its last action turned out (`closed`, `reward`, `terminated`,
-    `truncated`), and what to act on now (`deciding`, `obs`, `action_mask`, `begins`).
+    `truncated`), and what to act on now (`deciding`, `obs`, `action_mask`, `begins`). What is one number per slot
+    lies in three blocks, so that tables are copied and joined in few calls.
     """
 
     obs: tuple[NDArray[Any], ...]
     """What to act on now, [N, *shape] per sensor, images CHW; after an end, the first of the new life."""
     action_mask: NDArray[np.bool_] | None
     """[N, choices of all branches], True = allowed; None without discrete branches."""
-    deciding: NDArray[np.bool_]
-    """[N] this slot needs an action."""
-    begins: NDArray[np.bool_]
-    """[N] a new life: clear memory."""
-    closed: NDArray[np.bool_]
-    """[N] an action got its result in this row."""
-    terminated: NDArray[np.bool_]
-    """[N] the closed action was its life's last, and the episode finished."""
-    truncated: NDArray[np.bool_]
-    """[N] the closed action was its life's last, and the episode was cut short."""
-    reward: NDArray[np.float32]
-    """[N] of the closed action; 0 elsewhere."""
-    group_reward: NDArray[np.float32]
-    """[N] likewise, the group's part; never summed for you."""
-    agent_id: NDArray[np.int32]
-    """[N] whose row this is, -1 where empty."""
-    group_id: NDArray[np.int32]
-    """[N] its group, 0 = none, -1 where empty."""
-    env_index: NDArray[np.int32]
-    """[N] which world it lives in, -1 where empty."""
+    flags: NDArray[np.bool_]
+    """[N, 5], in the order of `FLAGS`."""
+    rewards: NDArray[np.float32]
+    """[N, 2], in the order of `REWARDS`."""
+    who: NDArray[np.int32]
+    """[N, 3], in the order of `WHO`."""
     final_slot: NDArray[np.int32]
     """[K] the slots in which a life ended, in order of the ends."""
     final_obs: tuple[NDArray[Any], ...]
@@ -75,8 +68,58 @@ class SlotRows:
     second_mask: NDArray[np.bool_] | None = None
     """Staged actions only: [N, first branch, choices of the later ones], True = allowed after that first choice."""
 
+    @property
+    def deciding(self) -> NDArray[np.bool_]:
+        """[N] this slot needs an action."""
+        return np.asarray(self.flags[:, 0])
+
+    @property
+    def begins(self) -> NDArray[np.bool_]:
+        """[N] a new life: clear memory."""
+        return np.asarray(self.flags[:, 1])
+
+    @property
+    def closed(self) -> NDArray[np.bool_]:
+        """[N] an action got its result in this row."""
+        return np.asarray(self.flags[:, 2])
+
+    @property
+    def terminated(self) -> NDArray[np.bool_]:
+        """[N] the closed action was its life's last, and the episode finished."""
+        return np.asarray(self.flags[:, 3])
+
+    @property
+    def truncated(self) -> NDArray[np.bool_]:
+        """[N] the closed action was its life's last, and the episode was cut short."""
+        return np.asarray(self.flags[:, 4])
+
+    @property
+    def reward(self) -> NDArray[np.float32]:
+        """[N] of the closed action; 0 elsewhere."""
+        return np.asarray(self.rewards[:, 0])
+
+    @property
+    def group_reward(self) -> NDArray[np.float32]:
+        """[N] likewise, the group's part; never summed for you."""
+        return np.asarray(self.rewards[:, 1])
+
+    @property
+    def agent_id(self) -> NDArray[np.int32]:
+        """[N] whose row this is, -1 where empty."""
+        return np.asarray(self.who[:, 0])
+
+    @property
+    def group_id(self) -> NDArray[np.int32]:
+        """[N] its group, 0 = none, -1 where empty."""
+        return np.asarray(self.who[:, 1])
+
+    @property
+    def env_index(self) -> NDArray[np.int32]:
+        """[N] which world it lives in, -1 where empty."""
+        return np.asarray(self.who[:, 2])
+
     def __len__(self) -> int:
-        return len(self.deciding)
+        return len(self.flags)
 
 
 @dataclass
@@ -228,36 +271,26 @@ class Slots:
         return {name: table.rows() for name, table in self._tables.items()}
 
 
-@dataclass
 class _Row:
     """What one step's rows will say about the actions that closed in it."""
 
-    begins: NDArray[np.bool_]
-    closed: NDArray[np.bool_]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    reward: NDArray[np.float32]
-    group_reward: NDArray[np.float32]
-    ended_id: NDArray[np.int32]
-    ended_group: NDArray[np.int32]
-    final_slot: list[NDArray[np.intp]] = field(default_factory=list)
-    final_obs: list[list[NDArray[Any]]] = field(default_factory=list)
+    def __init__(self, num_slots: int) -> None:
+        self.flags = np.zeros((num_slots, len(FLAGS)), np.bool_)
+        self.rewards = np.zeros((num_slots, len(REWARDS)), np.float32)
+        self.final_slot: list[NDArray[np.intp]] = []
+        self.final_obs: list[list[NDArray[Any]]] = []
+        self.ended: NDArray[np.int32] | None = None
+        """Who ended, [N, 3]; -1 where nobody did."""
+        _, self.begins, self.closed, self.terminated, self.truncated = self.flags.T
 
-    @staticmethod
-    def empty(num_slots: int) -> _Row:
-        flags, rewards = np.zeros((4, num_slots), np.bool_), np.zeros((2, num_slots), np.float32)
-        nobody = np.empty((2, num_slots), np.int32)
-        nobody.fill(-1)
-        return _Row(*flags, *rewards, *nobody)
-
-    def widened(self, extra: int) -> _Row:
-        more = _Row.empty(extra)
-        arrays: dict[str, Any] = {
-            name: np.concatenate([array, getattr(more, name)])
-            for name, array in vars(self).items()
-            if isinstance(array, np.ndarray)
-        }
-        return replace(self, **arrays)
+    def widen(self, extra: int) -> None:
+        """Room for more slots, in which nothing closed."""
+        wide = _Row(len(self.flags) + extra)
+        wide.flags[:-extra], wide.rewards[:-extra] = self.flags, self.rewards
+        if self.ended is not None:
+            wide.ended = np.pad(self.ended, ((0, extra), (0, 0)), constant_values=-1)
+        wide.final_slot, wide.final_obs = self.final_slot, self.final_obs
+        vars(self).update(vars(wide))
 
 
 class _Table:
@@ -287,8 +320,8 @@ class _Table:
         self._deciders: bytes
         """Ids and groups of the last to decide, as long as their lives go on: mostly the same decide next."""
         self._deciders_slots: NDArray[np.intp]
-        self._present: tuple[NDArray[Any], ...] | None
-        """Agent, group and world of every slot, for rows in which no life ends."""
+        self._whole: NDArray[np.int32] | None
+        """Who lives in every slot, [N, 3], for rows in which no life ends."""
         self._index()
 
     @property
@@ -323,7 +356,7 @@ class _Table:
         self.start_rows()
 
     def start_rows(self) -> None:
-        self._row = _Row.empty(len(self._id))
+        self._row = _Row(len(self._id))
         self._obs_is_shared = True
 
     def forget(self) -> None:
@@ -415,37 +448,31 @@ class _Table:
     def rows(self) -> SlotRows:
         self._blank_now()
         row, final = self._row, self._row.final_slot
-        deciding = np.zeros(len(self._id), np.bool_)
-        deciding[self._where(self.asking)] = True
-        if final or self._present is None:
-            living = self._living
-            agent_id = np.where(living, self._id, row.ended_id)
-            group_id = np.where(living, self._group, row.ended_group)
-            env_index = np.where(living | row.closed, self._env_index, -1).astype(np.int32)
-            self._present = None if final else (agent_id, group_id, env_index)
-        if self._present is not None:
-            agent_id, group_id, env_index = (array.copy() for array in self._present)
+        row.flags[self._where(self.asking), 0] = True
+        if row.ended is not None:
+            who = np.where(self._living[:, None], self._present(), row.ended)
+        else:
+            if self._whole is None:
+                self._whole = np.where(self._living[:, None], self._present(), np.int32(-1))
+            who = self._whole.copy()
         return SlotRows(
             obs=tuple(self._obs),
             action_mask=None if self._mask is None else self._mask.copy(),
-            deciding=deciding,
-            begins=row.begins,
-            closed=row.closed,
-            terminated=row.terminated,
-            truncated=row.truncated,
-            reward=row.reward,
-            group_reward=row.group_reward,
-            agent_id=agent_id,
-            group_id=group_id,
-            env_index=env_index,
-            final_slot=_joined(final).astype(np.int32) if final else np.zeros(0, np.int32),
+            flags=row.flags,
+            rewards=row.rewards,
+            who=who,
+            final_slot=_joined(final).astype(np.int32) if final else _NOBODY,
             final_obs=tuple(map(_joined, zip(*row.final_obs, strict=True)) if final else (o[:0] for o in self._obs)),
             second_mask=None if self._second_mask is None else self._second_mask.copy(),
         )
 
+    def _present(self) -> NDArray[np.int32]:
+        """Agent, group and world of every slot, [N, 3], whether a life runs there or not."""
+        return np.stack([self._id, self._group, np.full(len(self._id), self._env_index, np.int32)], axis=1)
+
     def _changed(self) -> None:
         """A life began, ended or got another slot: what was known of those who decide holds no longer."""
-        self._deciders, self._present = b"", None
+        self._deciders, self._whole = b"", None
 
     def _where(self, slots: NDArray[np.intp]) -> Any:
         """An index for these slots, quicker where they are all."""
@@ -453,16 +480,17 @@ class _Table:
 
     def _close(self, slots: NDArray[np.intp], reward: NDArray[np.float32], group: NDArray[np.float32]) -> None:
         self._row.closed[slots] = True
-        self._row.reward[slots] = reward
-        self._row.group_reward[slots] = group
+        self._row.rewards[slots, 0] = reward
+        self._row.rewards[slots, 1] = group
 
     def _rest(self, slots: NDArray[np.intp], final_obs: list[NDArray[Any]], now: int) -> None:
         self.counts.ends += len(slots)
         self._rests_since[slots] = now
         self._row.final_slot.append(slots)
         self._row.final_obs.append(final_obs)
-        self._row.ended_id[slots] = self._id[slots]
-        self._row.ended_group[slots] = self._group[slots]
+        if self._row.ended is None:
+            self._row.ended = np.full((len(self._id), len(WHO)), -1, np.int32)
+        self._row.ended[slots] = self._present()[slots]
         self._living[slots] = False
         self._blank(slots)
         self._changed()
@@ -506,7 +534,7 @@ class _Table:
         if self._second_mask is not None:
             more = np.ones((extra, *self._second_mask.shape[1:]), np.bool_)
             self._second_mask = np.concatenate([self._second_mask, more])
-        self._row = self._row.widened(extra)
+        self._row.widen(extra)
         return np.arange(size, size + extra)
 
     def _show(self, slots: NDArray[np.intp], steps: DecisionSteps) -> None:
