@@ -45,6 +45,7 @@ class Trial:
 
 DETERMINISTIC = ("--deterministic",)
 EARLY = ("--set", "behaviors.3DBall.checkpoint_interval=288000")  # the last whole update before 300,000
+SHORT = ("--set", "behaviors.BigWallJump.max_steps=2e6", "--set", "behaviors.SmallWallJump.max_steps=4e5")
 TRIALS = [
     Trial("3DBall", "3DBall", (0, 1, 2, 3, 4), {"3DBall": 99.0}, EARLY, DETERMINISTIC, 288_000),
     Trial("3DBall-128", "3DBall", (0, 1, 2), {"3DBall": 99.0}, ("--num-areas", "128"), DETERMINISTIC),
@@ -54,7 +55,7 @@ TRIALS = [
     Trial("GridFoodCollector", "GridFoodCollector", (0, 1, 2), {"GridFoodCollector": 8.0}),
     Trial("GridWorld", "GridWorld", (0, 1, 2), {"GridWorld": 0.8}),
     Trial("Hallway", "Hallway", (0,), {"Hallway": 0.6}),
-    Trial("WallJump", "WallJump", (0,), {"SmallWallJump": 0.7}, ("--set", "behaviors.BigWallJump.max_steps=5e6")),
+    Trial("WallJump", "WallJump", (0,), {"SmallWallJump": 0.7}, SHORT),
 ]
 
 

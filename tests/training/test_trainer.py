@@ -10,7 +10,7 @@ from filelock import FileLock
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import NonFiniteError, UsageError
-from touchline.policies.checkpoints import read_checkpoint
+from touchline.policies.checkpoints import read_arrays, read_checkpoint
 from touchline.policies.policy import load_policies
 from touchline.training.config import read_config
 from touchline.training.evaluation import evaluate
@@ -45,6 +45,20 @@ def test_the_same_seed_trains_the_same_weights(tmp_path):
         weights.append(tensors)
     for name, tensor in weights[0].items():
         assert torch.equal(tensor, weights[1][name]), name
+
+
+def test_a_behavior_that_is_done_acts_on_and_nothing_is_kept_of_it(tmp_path):
+    config = _config(
+        tmp_path, "WallJump",
+        behaviors__SmallWallJump__max_steps=1, behaviors__SmallWallJump__hyperparameters__buffer_size=128,
+        behaviors__BigWallJump__max_steps=4500,
+    )  # fmt: skip
+    result = train(config, EnvRecipe("scene", "WallJump"))
+    arrays, told = read_arrays(result.folder / "resume.safetensors")
+    assert 128 <= told["students"]["SmallWallJump"]["steps"] < 256
+    kept = arrays["student/SmallWallJump/rollout/SmallWallJump?team=0/rows/flags#lengths"]
+    assert len(kept) == 1
+    assert len(arrays["student/SmallWallJump/meter/returns"]) == 0
 
 
 def test_a_run_tells_what_it_is(tmp_path):

@@ -29,15 +29,15 @@ class ActionDistribution:
     log_probs: Sequence[Float[Tensor, "B _"]]
 
     def sample(self, generator: torch.Generator) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B D"]]:
-        """Raw continuous actions and branch choices."""
+        """Raw continuous actions and branch choices; drawn on the CPU, wherever the network is."""
         noise = torch.randn(self.mean.shape, generator=generator)
-        continuous = self.mean + noise * torch.exp(self.log_std)
-        drawn = [torch.multinomial(torch.exp(p), 1, generator=generator) for p in self.log_probs]
+        continuous = self.mean.cpu() + noise * torch.exp(self.log_std.cpu())
+        drawn = [torch.multinomial(torch.exp(p.cpu()), 1, generator=generator) for p in self.log_probs]
         return continuous, _joined(drawn, len(self.mean))
 
     def mode(self) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B D"]]:
         """The most likely raw continuous actions and branch choices."""
-        return self.mean, _joined([p.argmax(dim=1, keepdim=True) for p in self.log_probs], len(self.mean))
+        return self.mean.cpu(), _joined([p.argmax(dim=1, keepdim=True).cpu() for p in self.log_probs], len(self.mean))
 
     def log_prob(self, continuous: Float[Tensor, "B C"], discrete: Int[Tensor, "B D"]) -> Float[Tensor, " B"]:
         """Of raw continuous actions and branch choices together: the sum of the parts."""

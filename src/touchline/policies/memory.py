@@ -51,9 +51,10 @@ class Sequences:
 
     def places(self) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
         """For each experience of the batch, its position in its sequence, and which sequence that is."""
-        sequence = torch.repeat_interleave(torch.arange(len(self.length)), self.length)
+        device = self.length.device
+        sequence = torch.repeat_interleave(torch.arange(len(self.length), device=device), self.length)
         first = torch.cumsum(self.length, dim=0) - self.length
-        return torch.arange(len(sequence)) - first[sequence], sequence
+        return torch.arange(len(sequence), device=device) - first[sequence], sequence
 
     def at(self, chosen: Int[Tensor, " K"]) -> tuple[Int[Tensor, " B"], Sequences]:
         """Some of the sequences, and the rows of the batch that belong to them, in order."""

@@ -297,4 +297,4 @@ class _Graph:
 
 
 def _array(tensor: Any) -> NDArray[np.float32]:
-    return np.asarray(tensor.detach().numpy(), np.float32)
+    return np.asarray(tensor.numpy(force=True), np.float32)

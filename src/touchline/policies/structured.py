@@ -151,8 +151,8 @@ class BoardActorCritic(nn.Module):
         """What each unit makes of its surroundings, its place and the whole board."""
         row, cell = at
         planes, height, width = board.shape[1:]
-        y = torch.div(cell, width, rounding_mode="floor")[:, None] + _DY
-        x = (cell % width)[:, None] + _DX
+        y = torch.div(cell, width, rounding_mode="floor")[:, None] + _DY.to(cell.device)
+        x = (cell % width)[:, None] + _DX.to(cell.device)
         inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
         place = (row[:, None] * height + y.clamp(0, height - 1)) * width + x.clamp(0, width - 1)
         cells = board.movedim(1, -1).reshape(-1, planes)
@@ -193,7 +193,8 @@ class OneUnit:
         self._first = functional.log_softmax(first, dim=1)
         self._asked: tuple[Tensor, list[Tensor]] | None = None
         """The last choices that were asked about, and the log-probabilities of the chosen units' orders."""
-        self._number = torch.zeros(first.shape, dtype=torch.int64).index_put(at, torch.arange(len(units)))
+        numbers = torch.arange(len(units), device=first.device)
+        self._number = torch.zeros_like(first, dtype=torch.int64).index_put(at, numbers)
 
     def sample(self, generator: torch.Generator) -> tuple[Tensor, Int[Tensor, "B D"]]:
         return self._drawn(generator)
@@ -221,11 +222,11 @@ class OneUnit:
         if self._second is None:
             raise UsageError("to act, staged actions need the second-stage mask")
         cell = _scored(self._first, generator).argmax(dim=1)
-        orders = _drawn(self._logits(cell), self._second[torch.arange(len(cell)), cell], generator)
-        return self._units.new_zeros(len(cell), 0), torch.cat([cell[:, None], orders], dim=1)
+        orders = _drawn(self._logits(cell), self._second[_each(cell), cell], generator)
+        return torch.zeros(len(cell), 0), torch.cat([cell[:, None], orders], dim=1).cpu()
 
     def _logits(self, cell: Int[Tensor, " B"]) -> Float[Tensor, "B choices"]:
-        chosen: Tensor = self._order(self._units[self._number[torch.arange(len(cell)), cell]])
+        chosen: Tensor = self._order(self._units[self._number[_each(cell), cell]])
         return chosen
 
 
@@ -260,9 +261,9 @@ class EveryUnit:
         return _log_probs(self._logits, self._allowed)
 
     def _drawn(self, generator: torch.Generator | None) -> tuple[Tensor, Int[Tensor, "B D"]]:
-        actions = torch.zeros((*self._shape, len(_PARTS)), dtype=torch.int64)
+        actions = torch.zeros((*self._shape, len(_PARTS)), dtype=torch.int64, device=self._logits.device)
         actions[self._at] = _drawn(self._logits, self._allowed, generator)
-        return self._logits.new_zeros((self._shape[0], 0)), actions.flatten(1)
+        return torch.zeros(self._shape[0], 0), actions.flatten(1).cpu()
 
     def _summed(self, each: Float[Tensor, " K"]) -> Float[Tensor, " B"]:
         return each.new_zeros(self._shape[0]).index_add(0, self._at[0], each)
@@ -284,12 +285,12 @@ def _drawn(
 
 def _log_prob_of_read(orders: list[Tensor], parts: Int[Tensor, "K D"]) -> Float[Tensor, " K"]:
     each = torch.stack([order.gather(1, parts[:, i : i + 1])[:, 0] for i, order in enumerate(orders)], dim=1)
-    return (each * _READS[parts[:, 0]]).sum(dim=1)
+    return (each * _READS.to(each.device)[parts[:, 0]]).sum(dim=1)
 
 
 def _entropy_of_read(orders: list[Tensor]) -> Float[Tensor, " K"]:
     """H(type) + Σ P(the type reads the part) H(part): parts are drawn independently of the type."""
-    reads = orders[0].exp() @ _READS
+    reads = orders[0].exp() @ _READS.to(orders[0].device)
     return (torch.stack([_entropy(order) for order in orders], dim=1) * reads).sum(dim=1)
 
 
@@ -302,7 +303,12 @@ def _scored(logits: Float[Tensor, "K N"], generator: torch.Generator | None) -> 
     if generator is None:
         return logits
     uniform = torch.rand(logits.shape, generator=generator).clamp_(1e-20, 1.0 - 1e-7)
-    return logits - torch.log(-torch.log(uniform))
+    return logits - torch.log(-torch.log(uniform)).to(logits.device)
+
+
+def _each(rows: Tensor) -> Int[Tensor, " B"]:
+    """0, 1, 2, ... beside some rows."""
+    return torch.arange(len(rows), device=rows.device)
 
 
 def _layer(module: nn.Conv2d | nn.Linear, gain: float = 2**0.5) -> nn.Module:

@@ -154,21 +154,27 @@ class _Batch:
 
 
 class PPO:
-    """Learns one behavior: acts for its slots, and improves from experience."""
+    """Learns one behavior: acts for its slots, and improves from experience.
 
-    def __init__(self, behavior: str, spec: BehaviorSpec, config: BehaviorConfig, seed: int) -> None:
+    Its networks are on `device`; random numbers are drawn on the CPU, so that a run is the same draws everywhere.
+    """
+
+    def __init__(
+        self, behavior: str, spec: BehaviorSpec, config: BehaviorConfig, seed: int, device: str | torch.device = "cpu"
+    ) -> None:
         self.behavior = behavior
         self.config = config
+        self.device = torch.device(device)
         self.steps = 0
         """Agent steps learned from so far."""
         self.generator = torch.Generator().manual_seed(seed)
         self.architecture = _architecture(config)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.network = make_network(spec, self.architecture)
+            self.network = make_network(spec, self.architecture).to(self.device)
         self._is_plain = isinstance(self.network, ActorCritic) and self.network.is_plain
         self._parameters = list(self.network.parameters())
-        self._gradient = torch.zeros(sum(p.numel() for p in self._parameters))
+        self._gradient = torch.zeros(sum(p.numel() for p in self._parameters), device=self.device)
         self._gradients = _pieces(self._gradient, self._parameters)
         self._adam = Adam(_flattened(self._parameters))
 
@@ -187,16 +193,16 @@ class PPO:
         self, rows: SlotRows, memory: SlotMemory | None = None, generator: torch.Generator | None = None
     ) -> tuple[ActionTuple, ChosenActions]:
         """What all N slots do (only deciding ones matter), as the world sees it and as the learner keeps it."""
-        obs = self.network.normalized(_tensors(side_by_side(rows.obs)))
-        allowed = None if rows.action_mask is None else torch.from_numpy(rows.action_mask)
-        second = () if rows.second_mask is None else (torch.from_numpy(rows.second_mask),)
+        obs = self.network.normalized(self._tensors(side_by_side(rows.obs)))
+        allowed = None if rows.action_mask is None else self._tensor(rows.action_mask)
+        second = () if rows.second_mask is None else (self._tensor(rows.second_mask),)
         before = None
         if memory is None:
             distribution = self.network.distribution(obs, allowed, *second)
         else:
             before = memory.recall(rows)
-            distribution, _, after = self.network.step(obs, allowed, torch.from_numpy(before))
-            memory.keep(rows, before, after.numpy())
+            distribution, _, after = self.network.step(obs, allowed, self._tensor(before))
+            memory.keep(rows, before, after.numpy(force=True))
         if self.config.network_settings.deterministic:
             continuous, discrete = distribution.mode()
         else:
@@ -221,14 +227,14 @@ class PPO:
         self.steps += len(batch)
         if self.network.normalizer is not None:  # only now, so that the policy that learned is the one that acted
             for e in experiences:
-                self.network.normalizer.update(torch.from_numpy(e.obs[0][:-1][e.valid]))
+                self.network.normalizer.update(self._tensor(e.obs[0][:-1][e.valid]))
         return stats
 
     def state(self) -> dict[str, Tensor]:
-        """Everything needed to go on learning from here."""
+        """Everything needed to go on learning from here, on the CPU."""
         tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
         tensors |= {f"optimizer.{name}": value for name, value in self._adam.state().items()}
-        return tensors | {"generator": self.generator.get_state()}
+        return {name: value.cpu() for name, value in tensors.items()} | {"generator": self.generator.get_state()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from what `state` gave, in a learner of the same behavior and configuration."""
@@ -260,7 +266,7 @@ class PPO:
             distribution, value = self.network(part.obs, part.allowed, part.sequences)
             outcome = distribution.log_prob(*actions), value, distribution.entropy(part.discrete)
             with torch.no_grad():
-                links = *slopes(*outcome[:2]), torch.tensor(to_entropy)
+                links = *slopes(*outcome[:2]), torch.tensor(to_entropy, device=self.device)
             gradients = torch.autograd.grad(outcome, self._parameters, links)
             torch.cat([g.reshape(-1) for g in gradients], out=self._gradient)
         self._adam.step(self._gradient, rates["learning_rate"], hyper.max_grad_norm)
@@ -278,7 +284,7 @@ class PPO:
 
     def _judged(self, e: Experience) -> _Batch:
         """One behavior's experience beside what the learner thinks of it."""
-        obs = self.network.normalized(_tensors(e.obs))  # [T + 1, N, ...] each
+        obs = self.network.normalized(self._tensors(e.obs))  # [T + 1, N, ...] each
         value, final_value, log_prob = (self._judge if e.memory is None else self._judge_remembering)(e, obs)
         next_value = np.take_along_axis(value, e.value_row, axis=0)
         ended = e.final >= 0
@@ -287,10 +293,10 @@ class PPO:
         where, sequences = (e.valid, None) if e.memory is None else self._in_sequences(e)
 
         def chosen(array: NDArray[Any]) -> Tensor:
-            return torch.from_numpy(array[where])
+            return self._tensor(array[where])
 
         return _Batch(
-            obs=tuple(chosen(part[:-1].numpy()) for part in obs),
+            obs=tuple(chosen(part[:-1].numpy(force=True)) for part in obs),
             allowed=None if e.action_mask is None else chosen(e.action_mask),
             continuous=chosen(e.continuous),
             discrete=chosen(e.discrete),
@@ -303,28 +309,28 @@ class PPO:
 
     def _judge(self, e: Experience, obs: Obs) -> _Judgement:
         network, shape = self.network, e.valid.shape
-        acted, value = network(_flat(tuple(part[:-1] for part in obs)), _flat_mask(e))
+        acted, value = network(_flat(tuple(part[:-1] for part in obs)), self._flat_mask(e))
         last_value = network.value(tuple(part[-1] for part in obs))
-        final_value = network.value(network.normalized(_tensors(e.final_obs)))
+        final_value = network.value(network.normalized(self._tensors(e.final_obs)))
         values = torch.cat([value, last_value]).view(-1, shape[1])
-        return values.numpy(), final_value.numpy(), _log_prob(acted, e)
+        return values.numpy(force=True), final_value.numpy(force=True), self._log_prob(acted, e)
 
     def _judge_remembering(self, e: Experience, obs: Obs) -> _Judgement:
         """Likewise from what each slot remembered; an end is judged with what was remembered after the last action."""
         assert e.memory is not None
         network, (num_steps, num_slots) = self.network, e.valid.shape
-        memory = torch.from_numpy(e.memory)
+        memory = self._tensor(e.memory)
         acted, value, after = network.step(
-            _flat(tuple(part[:-1] for part in obs)), _flat_mask(e), memory[:-1].flatten(0, 1)
+            _flat(tuple(part[:-1] for part in obs)), self._flat_mask(e), memory[:-1].flatten(0, 1)
         )
         _, last_value, _ = network.step(tuple(part[-1] for part in obs), None, memory[-1])
         after = after.view(num_steps, num_slots, *after.shape[1:])
         final_memory = after.new_zeros(len(e.final_obs[0]), *after.shape[2:])
-        ended = torch.from_numpy(e.final >= 0)
-        final_memory[torch.from_numpy(e.final)[ended]] = after[ended]
-        _, final_value, _ = network.step(network.normalized(_tensors(e.final_obs)), None, final_memory)
+        final = self._tensor(e.final)
+        final_memory[final[final >= 0]] = after[final >= 0]
+        _, final_value, _ = network.step(network.normalized(self._tensors(e.final_obs)), None, final_memory)
         values = torch.cat([value.view(num_steps, num_slots), last_value[None]])
-        return values.numpy(), final_value.numpy(), _log_prob(acted, e)
+        return values.numpy(force=True), final_value.numpy(force=True), self._log_prob(acted, e)
 
     def _in_sequences(self, e: Experience) -> tuple[tuple[NDArray[Any], NDArray[Any]], Sequences]:
         """Where the experiences of all sequences are, in their order."""
@@ -334,7 +340,7 @@ class PPO:
         step, slot, length = cut_into_sequences(e.valid, e.begins, settings.sequence_length)
         first = np.cumsum(length) - length
         memory = e.memory[step[first], slot[first]]
-        return (step, slot), Sequences(torch.from_numpy(length), torch.from_numpy(memory))
+        return (step, slot), Sequences(self._tensor(length), self._tensor(memory))
 
     def _advantage(self, e: Experience, value: NDArray[np.float32], next_value: NDArray[np.float32]) -> NDArray[Any]:
         hyper, signal = self.config.hyperparameters, self.config.reward_signals["extrinsic"]
@@ -366,6 +372,21 @@ class PPO:
             value_estimate=float(batch.value.mean()),
             **rates,
         )
+
+    def _log_prob(self, distribution: Distribution, e: Experience) -> NDArray[np.float32]:
+        """Of the actions taken, [T, N]."""
+        continuous, discrete = (self._tensor(actions).flatten(0, 1) for actions in (e.continuous, e.discrete))
+        log_prob = distribution.log_prob(continuous, discrete).view(e.valid.shape)
+        return np.asarray(log_prob.numpy(force=True))
+
+    def _flat_mask(self, e: Experience) -> Tensor | None:
+        return None if e.action_mask is None else self._tensor(e.action_mask).flatten(0, 1)
+
+    def _tensors(self, obs: tuple[NDArray[np.float32], ...]) -> Obs:
+        return tuple(map(self._tensor, obs))
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
 
     def _rates(self) -> dict[str, float]:
         """Learning rate, clip range and entropy weight now; the floors are ML-Agents'."""
@@ -403,14 +424,14 @@ def _minibatches(batch: _Batch, size: int, generator: torch.Generator) -> Iterat
     """
     total = len(batch)
     if batch.sequences is not None:
-        order = torch.randperm(len(batch.sequences), generator=generator)
+        order = torch.randperm(len(batch.sequences), generator=generator).to(batch.target.device)
         length = batch.sequences.length[order]
         piece = (torch.cumsum(length, dim=0) - (length + 1) // 2) * max(total // size, 1) // total
         for chosen in torch.split(order, torch.bincount(piece).tolist()):
             if len(chosen):
                 yield batch.at(*batch.sequences.at(chosen))
         return
-    order = torch.randperm(total, generator=generator)
+    order = torch.randperm(total, generator=generator).to(batch.target.device)
     yield from batch.at(order[: max(total - total % size, size)]).split(size)
 
 
@@ -419,22 +440,8 @@ def _with_normalized_advantage(batch: _Batch) -> _Batch:
     return replace(batch, advantage=advantage)
 
 
-def _log_prob(distribution: Distribution, e: Experience) -> NDArray[np.float32]:
-    """Of the actions taken, [T, N]."""
-    continuous, discrete = torch.from_numpy(e.continuous).flatten(0, 1), torch.from_numpy(e.discrete).flatten(0, 1)
-    return np.asarray(distribution.log_prob(continuous, discrete).view(e.valid.shape).numpy())
-
-
-def _flat_mask(e: Experience) -> Tensor | None:
-    return None if e.action_mask is None else torch.from_numpy(e.action_mask).flatten(0, 1)
-
-
 def _flat(obs: Obs) -> Obs:
     return tuple(part.flatten(0, 1) for part in obs)
-
-
-def _tensors(obs: tuple[NDArray[np.float32], ...]) -> Obs:
-    return tuple(map(torch.from_numpy, obs))
 
 
 def _flattened(parameters: list[torch.nn.Parameter]) -> Tensor:

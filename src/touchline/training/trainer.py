@@ -163,17 +163,16 @@ def train(
     seed = config.env_settings.seed if config.env_settings.seed >= 0 else random.SystemRandom().randrange(10_000)
     for name in () if config.checkpoint_settings.resume else config.behaviors:
         first_checkpoint(config, name)  # what it starts with is there
+    device = device_of(config)
     folder = RunFolder(config, {"seed": seed, "world": recipe.world, "target": recipe.target})
     for note in notes:
         say(note)
-    if config.torch_settings.device not in (None, "cpu"):
-        say(f"torch_settings.device: learning happens on the CPU so far, not on {config.torch_settings.device}")
     torch.set_num_threads(1)  # networks this small get slower with more
     _keep_freed_memory()
     recipe = replace(recipe, seed=seed, parameters=dict(recipe.parameters) | Curriculum(config).values)
     dashboard = weights_and_biases(config, folder.path) if to_wandb else nullcontext()
     with folder, dashboard, open_slots(recipe, config.env_settings, say) as slots, _stop_on_signals() as stop:
-        school = School(config, recipe, folder, slots, seed, say)
+        school = School(config, recipe, folder, slots, seed, device, say)
         try:
             rows: Mapping[str, SlotRows] = school.resume() if folder.resumes else slots.reset(seed)
             school.introduce(recipe)
@@ -201,7 +200,14 @@ class School:
     """All behaviors of one run."""
 
     def __init__(
-        self, config: RunConfig, recipe: EnvRecipe, folder: RunFolder, slots: AnySlots, seed: int, say: Say
+        self,
+        config: RunConfig,
+        recipe: EnvRecipe,
+        folder: RunFolder,
+        slots: AnySlots,
+        seed: int,
+        device: torch.device,
+        say: Say,
     ) -> None:
         self._config = config
         self._examiner = Examiner(recipe)
@@ -209,6 +215,7 @@ class School:
         self._folder = folder
         self._slots = slots
         self._seed = seed
+        self._device = device
         self._say = say
         self._students: dict[str, Student] = {}
         self._curriculum = Curriculum(config)
@@ -282,7 +289,7 @@ class School:
                 f"{name}: {self._slots.env.capacity(name) or 'any number of'} agents see {sensors}; "
                 f"they take {action.continuous_size} continuous actions, branches {branches_text(action)}; "
                 f"PPO, {student.config.max_steps:,} steps, buffer {hyper.buffer_size}, batch {hyper.batch_size}, "
-                f"on the CPU with {torch.get_num_threads()} thread"
+                f"{_where(self._device)}"
             )
 
     def act(self, rows: Mapping[str, SlotRows]) -> dict[str, ActionTuple]:
@@ -318,10 +325,15 @@ class School:
             student = self._students.get(base_name(name))
             if student is not None and name in student.rollouts:
                 self._curriculum.hear(student.name, student.meter.see(row))
-                student.rollouts[name].add(row)
+                if student.is_done:  # it acts on and learns no more: what it lives through is not kept
+                    student.meter.take()
+                    student.rollouts[name].begin(row)
+                else:
+                    student.rollouts[name].add(row)
         for name, told in self._slots.take_statistics().items():
             for student in self._students.values():
-                student.statistics.setdefault(name, []).extend(told)
+                if not student.is_done:
+                    student.statistics.setdefault(name, []).extend(told)
         for student in self._students.values():
             if student.is_ready():
                 self._update(student, rows)
@@ -451,7 +463,7 @@ class School:
                 raise UsageError(
                     f"the world has a behavior {name!r} without a configuration; configured: {configured}"
                 )
-            learner = PPO(name, spec, config, self._seed)
+            learner = PPO(name, spec, config, self._seed, self._device)
             start = None if self._folder.resumes else first_checkpoint(self._config, name)
             if start is not None:
                 warm_start(learner, start)
@@ -462,6 +474,25 @@ class School:
             student.next_checkpoint = learner.steps + config.checkpoint_interval
             self._students[name] = student
         return self._students[name]
+
+
+def device_of(config: RunConfig) -> torch.device:
+    """Where networks learn: what the configuration says, else a GPU if there is one, else the CPU."""
+    told = config.torch_settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(told)
+    available = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": 0}  # mps lacks the float64 of our normaliser
+    if (device.index or 0) >= available[device.type]:
+        raise UsageError(
+            f"torch_settings.device: {told} is not there: this PyTorch sees {torch.cuda.device_count()} CUDA devices; "
+            "take cpu, or leave it out"
+        )
+    return device
+
+
+def _where(device: torch.device) -> str:
+    if device.type == "cpu":
+        return f"on the CPU with {torch.get_num_threads()} thread"
+    return f"on {device} ({torch.cuda.get_device_name(device)})"
 
 
 def _keep_freed_memory() -> None:
