@@ -35,8 +35,7 @@ FORMAT = "touchline-1"
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """Save tensors and what to know about them, whole or not at all."""
-    header = {"format": FORMAT, "about": json.dumps(about)}
-    write_whole(path, save({k: v.contiguous() for k, v in tensors.items()}, header))
+    write_whole(path, save({k: v.contiguous() for k, v in tensors.items()}, _header(about)))
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -48,24 +47,30 @@ def _read(path: Path, framework: str) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         with safe_open(path, framework=framework) as file:
             header = file.metadata() or {}
-            if header.get("format") != FORMAT:
-                raise UsageError(f"{path}: not a Touchline checkpoint (format {header.get('format')!r})")
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(header["about"])  # noqa: SIM118
+            about = json.loads(header.get("about", "{}"))
+            told = about.pop("format", header.get("format"))  # it stood beside the rest once
+            if told != FORMAT:
+                raise UsageError(f"{path}: not a Touchline checkpoint (format {told!r})")
+            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
     except FileNotFoundError:
         raise UsageError(f"{path}: no such checkpoint") from None
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, AttributeError) as error:
         raise UsageError(f"{path}: not a checkpoint, or cut short ({error})") from None
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
     """Like `write_checkpoint`, for NumPy arrays of any number type."""
-    header = {"format": FORMAT, "about": json.dumps(about)}
-    write_whole(path, safetensors.numpy.save({k: np.asarray(v, order="C") for k, v in arrays.items()}, header))
+    write_whole(path, safetensors.numpy.save({k: np.asarray(v, order="C") for k, v in arrays.items()}, _header(about)))
 
 
 def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """What `write_arrays` saved. Raises a UsageError for anything else."""
     return _read(path, "np")
+
+
+def _header(about: Mapping[str, Any]) -> dict[str, str]:
+    """One entry: several come out in any order, and the same run shall write the same bytes."""
+    return {"about": json.dumps({"format": FORMAT, **about})}
 
 
 def write_whole(path: Path, content: bytes) -> None:
