@@ -138,7 +138,7 @@ class TouchlineTorchRLEnv(EnvBase):
         sent = _entries(tensordict)
         if "_step" in sent or "next" in sent or tensordict.batch_size != self.batch_size:
             return super().step(tensordict)
-        return tensordict._set_str("next", self._step(tensordict), validated=True, inplace=False, non_blocking=False)
+        return tensordict.set("next", self._step(tensordict))
 
     def close(self, *, raise_if_closed: bool = False) -> None:
         """Close the worlds; twice is fine."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import random
 import signal
 import sys
@@ -491,7 +492,8 @@ def device_of(config: RunConfig) -> torch.device:
 
 def _where(device: torch.device) -> str:
     if device.type == "cpu":
-        return f"on the CPU with {torch.get_num_threads()} thread"
+        waits = os.environ.get("OMP_WAIT_POLICY", "unset").lower()
+        return f"on the CPU with {torch.get_num_threads()} thread (wait policy {waits})"
     return f"on {device} ({torch.cuda.get_device_name(device)})"
 
 
