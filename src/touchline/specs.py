@@ -201,10 +201,17 @@ class ActionTuple:
 
     def of(self, agents: Any) -> ActionTuple:
         """The actions of some agents, by an index array or a slice."""
-        chosen = ActionTuple()
-        chosen._continuous = None if self._continuous is None else self._continuous[agents]
-        chosen._discrete = None if self._discrete is None else self._discrete[agents]
-        return chosen
+        return ActionTuple.known(
+            None if self._continuous is None else self._continuous[agents],
+            None if self._discrete is None else self._discrete[agents],
+        )
+
+    @staticmethod
+    def known(continuous: NDArray[np.float32] | None, discrete: NDArray[np.int32] | None) -> ActionTuple:
+        """Actions of arrays that are known to be right; checking them costs more than a small policy's step."""
+        made = ActionTuple()
+        made._continuous, made._discrete = continuous, discrete
+        return made
 
     @staticmethod
     def _checked(part: str, value: NDArray[Any], dtype: Any, other: NDArray[Any] | None) -> NDArray[Any]:

@@ -67,6 +67,44 @@ def test_teams_are_apart_unless_merged():
     assert Groups(Teams(), group_by="base").sizes == {"Soccer": 6}
 
 
+def test_a_scene_that_merges_its_teams_plays_the_same_game():
+    apart = Groups(EnvRecipe("scene", "SoccerTwos", num_areas=3, seed=7))
+    merged = Groups(EnvRecipe("scene", "SoccerTwos", num_areas=3, seed=7), group_by="base")
+    assert list(merged.specs) == ["SoccerTwos"]
+    assert list(merged.worlds[0].behaviors) == ["SoccerTwos"]
+    rng, ends = np.random.default_rng(0), 0
+    for _ in range(1050):  # a field has 1000 decisions of time
+        two = list(apart.rows.items())
+        one = merged.rows["SoccerTwos"]
+        order = np.argsort(one.agent_id)
+        theirs = np.argsort(np.concatenate([rows.agent_id for _, rows in two]))
+        for name in ("flags", "rewards", "who", "action_mask"):
+            joined = np.concatenate([getattr(rows, name) for _, rows in two])
+            np.testing.assert_array_equal(getattr(one, name)[order], joined[theirs])
+        for mine, *parts in zip(one.obs, *(rows.obs for _, rows in two), strict=True):
+            np.testing.assert_array_equal(mine[order], np.concatenate(parts)[theirs])
+        last = np.argsort(one.agent_id[one.final_slot])
+        their_last = np.argsort(np.concatenate([rows.agent_id[rows.final_slot] for _, rows in two]))
+        for mine, *parts in zip(one.final_obs, *(rows.final_obs for _, rows in two), strict=True):
+            np.testing.assert_array_equal(mine[last], np.concatenate(parts)[their_last])
+        ends += len(last)
+        chosen = rng.integers(0, 3, (12, 3))  # by agent id, none of which changes here
+        merged.step({"SoccerTwos": ActionTuple(None, chosen[one.agent_id])})
+        apart.step({group: ActionTuple(None, chosen[rows.agent_id]) for group, rows in two})
+    assert ends >= 12
+    apart.close()
+    merged.close()
+
+
+def test_teams_of_a_world_that_has_begun_stay_apart():
+    world = make(EnvRecipe("scene", "SoccerTwos", num_areas=2))
+    world.reset()
+    groups = Groups(world, group_by="base")
+    assert groups.sizes == {"SoccerTwos": 8}
+    assert set(world.behaviors) == {"SoccerTwos?team=0", "SoccerTwos?team=1"}
+    groups.close()
+
+
 def test_nothing_is_restarted_before_anybody_has_acted():
     class Counting(ScriptedWorld):
         resets = 0

@@ -53,6 +53,10 @@ class Groups:
         if spare_slots < 0:
             raise UsageError(f"spare_slots: expected 0 or more, got {spare_slots}")
         self.worlds = _opened(env, seed)
+        if group_by != "behavior":
+            for world in self.worlds:
+                if hasattr(world, "merge_teams"):  # saves joining them at every step
+                    world.merge_teams()
         self._slots = [
             Slots(world, grow=False, spare_slots=spare_slots, env_index=i) for i, world in enumerate(self.worlds)
         ]

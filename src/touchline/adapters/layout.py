@@ -96,7 +96,7 @@ class Layout:
             continuous = np.zeros((count, 0), np.float32)
         if discrete is None:
             discrete = np.zeros((count, 0), np.int32)
-        return ActionTuple(continuous, discrete)
+        return ActionTuple.known(continuous.astype(np.float32, copy=False), discrete.astype(np.int32, copy=False))
 
     def _image(self, image: NDArray[Any]) -> NDArray[Any]:
         if self._channels_last:
@@ -132,15 +132,15 @@ def flatten_choice(discrete: NDArray[Any], branches: tuple[int, ...]) -> NDArray
 def unflatten_choice(choice: NDArray[Any], branches: tuple[int, ...]) -> NDArray[np.int32]:
     """The choices [N, branches] that the flat choices [N] mean."""
     table = choice_table(branches)
-    if len(choice) and (choice.min() < 0 or choice.max() >= len(table)):
-        bad = choice[(choice < 0) | (choice >= len(table))]
-        raise UsageError(f"flat choice: expected 0 to {len(table) - 1}, got {bad[0]}")
+    inside = (choice >= 0) & (choice < len(table))
+    if np.count_nonzero(inside) < len(choice):
+        raise UsageError(f"flat choice: expected 0 to {len(table) - 1}, got {choice[~inside][0]}")
     return np.asarray(table[choice])
 
 
 def flatten_mask(action_mask: NDArray[np.bool_], branches: tuple[int, ...]) -> NDArray[np.bool_]:
     """[N, product of branches] from [N, sum of branches]: a joint choice is allowed when all its parts are."""
-    if action_mask.all():  # most worlds mask rarely, and this runs at every step
+    if np.count_nonzero(action_mask) == action_mask.size:  # most worlds mask rarely, and this runs at every step
         return np.ones((len(action_mask), prod(branches)), np.bool_)
     first = np.concatenate([[0], np.cumsum(branches)[:-1]])
     return np.asarray(action_mask[:, choice_table(branches) + first].all(axis=2))

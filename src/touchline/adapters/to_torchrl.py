@@ -138,7 +138,7 @@ class TouchlineTorchRLEnv(EnvBase):
         sent = _entries(tensordict)
         if "_step" in sent or "next" in sent or tensordict.batch_size != self.batch_size:
             return super().step(tensordict)
-        return tensordict.set("next", self._step(tensordict))
+        return tensordict._set_str("next", self._step(tensordict), validated=True, inplace=False, non_blocking=False)
 
     def close(self, *, raise_if_closed: bool = False) -> None:
         """Close the worlds; twice is fine."""
@@ -360,7 +360,7 @@ class _Table:
         tensor, before = self._tensor, self._who
         self._take(rows)
         obs, mask, allowed, second = self._observed(rows), rows.deciding, rows.action_mask, rows.second_mask
-        terminated, truncated = rows.terminated[:, None], rows.truncated[:, None]
+        terminated, truncated = rows.flags[:, 3:4], rows.flags[:, 4:5]
         done = terminated | truncated
         if len(rows.final_slot):  # lives that ended show their own last things
             for view, last in zip(obs, self.layout.observe(rows.final_obs), strict=True):

@@ -57,6 +57,11 @@ class SceneEnv:
     def capacity(self, behavior: str) -> int | None:
         return self.scene.capacity(behavior)
 
+    def merge_teams(self) -> None:
+        """Show the teams of a behavior as one behavior, where the scene knows how and nothing has begun yet."""
+        if self._exchange is None and hasattr(self.scene, "merge_teams"):
+            self.scene.merge_teams()
+
     def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
         """Set environment parameters in mid-run; each acts when the scene reads it next."""
         for name, value in parameters.items():

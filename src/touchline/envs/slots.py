@@ -17,6 +17,7 @@ What holds, always (`touchline.testing.check_slots` proves it on any world):
 - nothing is reset because something else ended.
 """
 
+# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,52 +72,52 @@ class SlotRows:
     @property
     def deciding(self) -> NDArray[np.bool_]:
         """[N] this slot needs an action."""
-        return np.asarray(self.flags[:, 0])
+        return self.flags[:, 0]
 
     @property
     def begins(self) -> NDArray[np.bool_]:
         """[N] a new life: clear memory."""
-        return np.asarray(self.flags[:, 1])
+        return self.flags[:, 1]
 
     @property
     def closed(self) -> NDArray[np.bool_]:
         """[N] an action got its result in this row."""
-        return np.asarray(self.flags[:, 2])
+        return self.flags[:, 2]
 
     @property
     def terminated(self) -> NDArray[np.bool_]:
         """[N] the closed action was its life's last, and the episode finished."""
-        return np.asarray(self.flags[:, 3])
+        return self.flags[:, 3]
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
         """[N] the closed action was its life's last, and the episode was cut short."""
-        return np.asarray(self.flags[:, 4])
+        return self.flags[:, 4]
 
     @property
     def reward(self) -> NDArray[np.float32]:
         """[N] of the closed action; 0 elsewhere."""
-        return np.asarray(self.rewards[:, 0])
+        return self.rewards[:, 0]
 
     @property
     def group_reward(self) -> NDArray[np.float32]:
         """[N] likewise, the group's part; never summed for you."""
-        return np.asarray(self.rewards[:, 1])
+        return self.rewards[:, 1]
 
     @property
     def agent_id(self) -> NDArray[np.int32]:
         """[N] whose row this is, -1 where empty."""
-        return np.asarray(self.who[:, 0])
+        return self.who[:, 0]
 
     @property
     def group_id(self) -> NDArray[np.int32]:
         """[N] its group, 0 = none, -1 where empty."""
-        return np.asarray(self.who[:, 1])
+        return self.who[:, 1]
 
     @property
     def env_index(self) -> NDArray[np.int32]:
         """[N] which world it lives in, -1 where empty."""
-        return np.asarray(self.who[:, 2])
+        return self.who[:, 2]
 
     def __len__(self) -> int:
         return len(self.flags)

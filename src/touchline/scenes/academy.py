@@ -105,6 +105,8 @@ class Academy:
         self._nobody_decides = {name: DecisionSteps.empty(spec) for name, spec in behaviors.items()}
         self._nobody_ended = {name: TerminalSteps.empty(spec) for name, spec in behaviors.items()}
         self._everyone = np.arange(num_areas * agents_per_area)
+        self.order = self._everyone
+        """In which order a single behavior's agents are told when all of them decide: this very array."""
         self._everyone_split: tuple[bytes, list[tuple[str, Agents]]] = b"", []
         """All agents by behavior, for the contents of `behavior` that it was told from."""
         self.restart()
@@ -271,6 +273,7 @@ class Academy:
 
     def _by_behavior(self, agents: Agents) -> list[tuple[str, Agents]]:
         if len(self.names) == 1:
+            agents = self.order if agents is self._everyone else agents
             return [(self.names[0], agents)] if len(agents) else []
         if agents is not self._everyone:
             return self._split(agents)
@@ -289,7 +292,7 @@ class Academy:
         return {
             name.strip("_"): value
             for name, value in kept.items()
-            if isinstance(value, np.ndarray) and name != "_everyone"
+            if isinstance(value, np.ndarray) and name not in ("_everyone", "order")
         }
 
 

@@ -58,7 +58,7 @@ from touchline.scenes.upright import (
     solve,
     touch_at,
 )
-from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec, base_name, team_of
 
 MAX_FIELD_STEPS = 5000
 """The field's own time limit (MaxEnvironmentSteps); agents have none."""
@@ -159,8 +159,9 @@ class _Soccer:
             for name, sensors in each.items()
         }
         players = len(self.players)
-        self.academy = Academy(behaviors, num_areas, players)
-        self.academy.leap = self._leap
+        self._shown_as = {name: name for name in behaviors}
+        """Full behavior name -> what it is called outside."""
+        self.academy = self._new_academy(behaviors, num_areas)
         self.streams = Streams(num_areas)
         self._reader = ParameterReader(self.name, self.parameters, self.streams)
         self._threads = Threads(num_threads)
@@ -171,6 +172,7 @@ class _Soccer:
             [[p.team, p.start_x_m, p.start_z_m, p.ahead_mps, p.sideways_mps, p.always_kicks] for p in self.players]
         )
         self._rays = {name: functools.reduce(RaySensor.and_also, s.values()) for name, s in each.items()}
+        self._by_team = self._split(np.arange(everyone))
         self._stacks = {name: Stack(everyone, FRAMES, rays.size) for name, rays in self._rays.items()}
         agent_tags = [BLUE_AGENT, PURPLE_AGENT]
         bodies = [ball((0.0, HEIGHT_M, 0.0), PLAYER_RADIUS_M, agent_tags[p.team]) for p in self.players]
@@ -195,12 +197,29 @@ class _Soccer:
         self._drawing: ShapeDrawing | None = None
         self.restart()
 
+    def _new_academy(self, behaviors: Mapping[str, BehaviorSpec], num_areas: int) -> Academy:
+        academy = Academy(behaviors, num_areas, len(self.players))
+        academy.leap = self._leap
+        return academy
+
+    def merge_teams(self) -> None:
+        """From the start of a world on, show all teams of a behavior as one, in which all decide team after team.
+
+        For learners that teach both teams one policy: a step costs half the calls.
+        """
+        specs = self.academy.behaviors
+        self._shown_as = {name: base_name(name) for name in specs}
+        merged = {base_name(name): specs[name] for name in reversed(specs)}  # sensors are called as the first team's
+        self.academy = self._new_academy(merged, len(self.rounds))
+        self.academy.order = np.concatenate(list(self._by_team.values()))
+        self.restart()
+
     def _make_sensors(self) -> dict[str, dict[str, RaySensor]]:
         """Full behavior name -> sensor name -> sensor, in Unity's order; each scene tells."""
         raise NotImplementedError("each of the two football scenes has sensors of its own")
 
     def capacity(self, behavior: str) -> int:
-        return len(self.rounds) * sum(p.behavior == behavior for p in self.players)
+        return len(self.rounds) * sum(self._shown_as[p.behavior] == behavior for p in self.players)
 
     def set_parameter(self, name: str, value: ParameterValue) -> None:
         self._reader.set(name, value)
@@ -213,7 +232,7 @@ class _Soccer:
         """Groups are numbered from 1, blue before purple in each field."""
         academy = self.academy
         academy.group_id[:] = 1 + 2 * np.arange(len(self.rounds))[:, None] + self._teams
-        academy.behavior[:] = [academy.names.index(p.behavior) for p in self.players]
+        academy.behavior[:] = [academy.names.index(self._shown_as[p.behavior]) for p in self.players]
 
     def begin_episodes(self, agents: Agents) -> None:
         """Unity's reset does not touch the fields; this one starts them anew."""
@@ -241,7 +260,22 @@ class _Soccer:
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         where = (self.rounds, self.yaw, self.field, self._no_boxes, self.rounds)
-        return self._rays[behavior].look(self._threads, self._stacks[behavior], agents, *where)
+        if behavior in self._rays:
+            return self._rays[behavior].look(self._threads, self._stacks[behavior], agents, *where)
+        in_order = agents is self.academy.order
+        places = {} if in_order else self._split(agents)
+        ids = self._by_team if in_order else {name: agents[at] for name, at in places.items()}
+        teams = [rays.look(self._threads, self._stacks[name], ids[name], *where) for name, rays in self._rays.items()]
+        seen = list(map(np.concatenate, zip(*teams, strict=True)))
+        if in_order:
+            return seen
+        back = np.argsort(np.concatenate(list(places.values())))
+        return [o[back] for o in seen]
+
+    def _split(self, agents: Agents) -> dict[str, NDArray[np.intp]]:
+        """Full behavior name -> where its agents are among these."""
+        team = self._teams[agents % len(self.players)]
+        return {name: np.flatnonzero(team == team_of(name)) for name in self._rays}
 
     def action_mask(self, behavior: str, agents: Agents) -> None:
         return None
