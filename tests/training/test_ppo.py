@@ -1,5 +1,7 @@
 """PPO's mathematics, and that it learns."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,9 @@ from tests.training.tiny_tasks import Heed, Remember, solve
 
 from touchline.envs.env import make
 from touchline.envs.slots import SlotRows, Slots
-from touchline.testing import ScriptedWorld
+from touchline.errors import NonFiniteError
+from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from touchline.testing import ScriptedWorld, random_slot_actions
 from touchline.training.config import BehaviorConfig, read_config
 from touchline.training.metrics import Metrics
 from touchline.training.ppo import (
@@ -18,7 +22,7 @@ from touchline.training.ppo import (
     clipped_value_gradient,
     linear_schedule,
 )
-from touchline.training.rollout import Rollout
+from touchline.training.rollout import ChosenActions, Rollout
 from touchline.training.trainer import Student
 
 
@@ -54,7 +58,7 @@ def test_every_action_stands_beside_its_own_result():
     (name, learner), rollout = next(iter(learners.items())), Rollout()
     rollout.begin(rows[name])
     told, open_at, total = {}, {}, 0.0
-    for t in range(300):
+    for _ in range(300):
         chosen, rollout.chosen = learner.act(rows[name])
         actions = {n: s.action_spec.empty_action(len(rows[n])) for n, s in slots.behaviors.items()} | {name: chosen}
         for n, row in rows.items():
@@ -63,7 +67,7 @@ def test_every_action_stands_beside_its_own_result():
                 if n != name:
                     actions[n].discrete[:] = np.stack(first_allowed, axis=1)
         for slot in np.flatnonzero(rows[name].deciding):
-            open_at[slot] = t
+            open_at[slot] = len(rollout.rows) - 1
         rows = slots.step(actions)
         row = rows[name]
         for slot in np.flatnonzero(row.closed):
@@ -74,6 +78,7 @@ def test_every_action_stands_beside_its_own_result():
         rollout.add(row)
     e = rollout.experience(time_horizon=10_000)
     assert sorted(told) == sorted(zip(*np.nonzero(e.valid), strict=True))
+    assert rollout.num_results == len(told)
     for (t, slot), result in told.items():
         assert (e.reward[t, slot], e.terminated[t, slot], e.truncated[t, slot]) == result
         ended = result[1] or result[2]
@@ -201,6 +206,56 @@ def test_a_learner_that_remembers_resumes_exactly(tmp_path):
     assert (a.discrete == b.discrete).all()
     for s in (one, other):
         s.metrics.close()
+
+
+def test_results_of_actions_from_before_a_rollout_do_not_count_towards_an_update():
+    """Agents that decide one after the other: an update has as many experiences as the buffer asks for."""
+    world = ScriptedWorld(12, periods=(6,), moves=False, births=False, vanishings=False)
+    slots, rng = Slots(world), np.random.default_rng(0)
+    (name, rows), rollout = next(iter(slots.reset(0).items())), Rollout()
+    rollout.begin(rows)
+    for _ in range(5):
+        while rollout.num_results < 20:
+            actions = random_slot_actions(slots.behaviors[name], rows, rng)
+            rollout.chosen = ChosenActions(actions.continuous, actions.discrete.astype(np.int64))
+            rows = slots.step({name: actions})[name]
+            rollout.add(rows)
+        assert rollout.experience(64).valid.sum() == rollout.num_results
+        rollout.begin(rows)
+
+
+def test_a_rollout_of_a_behavior_that_idles_stays_small():
+    rows, idle = _any_rows(np.random.default_rng(0), True), _any_rows(np.random.default_rng(1), False)
+    idle = replace(idle, flags=np.zeros_like(idle.flags))
+    rollout = Rollout()
+    rollout.begin(idle)
+    for _ in range(1000):
+        rollout.chosen = ChosenActions(np.zeros((4, 1), np.float32), np.zeros((4, 0), np.int64))
+        rollout.add(idle)
+    assert len(rollout.rows) == 1
+    rollout.add(rows)
+    rollout.add(_any_rows(np.random.default_rng(2), False))
+    assert rollout.experience(64).valid.tolist() == [[True] * 4]
+    np.testing.assert_array_equal(rollout.experience(64).obs[0][0], rows.obs[0])
+
+
+def test_weights_that_are_no_numbers_are_told_at_once():
+    config = BehaviorConfig.model_validate(
+        {"trainer_type": "ppo", "hyperparameters": {"learning_rate": 1e38, "batch_size": 8, "buffer_size": 64}}
+    )
+    spec = BehaviorSpec((ObservationSpec.vector(2, "v"),), ActionSpec.create_continuous(1))
+    learner = PPO("A", spec, config, 0)
+    with pytest.raises(NonFiniteError, match=r"A: the update that ended at step \d+ made weights NaN or infinite"):
+        learner.learn([_any_experience(learner, steps=64)])
+
+
+def _any_experience(learner, steps):
+    rng, rollout = np.random.default_rng(3), Rollout()
+    rollout.begin(_any_rows(rng, True))
+    for _ in range(steps):
+        _, rollout.chosen = learner.act(rollout.rows[-1])
+        rollout.add(_any_rows(rng, False))
+    return rollout.experience(64)
 
 
 def _any_rows(rng, begins, n=4):

@@ -56,7 +56,7 @@ def test_a_behavior_that_is_done_acts_on_and_nothing_is_kept_of_it(tmp_path):
     assert 128 <= told["students"]["SmallWallJump"]["steps"] < 256
     kept = arrays["student/SmallWallJump/rollout/SmallWallJump?team=0/rows/flags#lengths"]
     assert len(kept) == 1
-    assert len(arrays["student/SmallWallJump/meter/returns"]) == 0
+    assert len(arrays["student/SmallWallJump/meter/SmallWallJump?team=0/returns"]) == 0
 
 
 def test_a_run_tells_what_it_is(tmp_path):
@@ -163,18 +163,34 @@ def test_only_the_last_few_checkpoints_are_kept(tmp_path):
     assert len(list((folder / "Basic").glob("Basic-*.onnx"))) == 2
 
 
-def test_a_nan_stops_the_run_and_leaves_what_replays_it(tmp_path):
+def test_weights_that_turn_to_nan_stop_the_run_and_are_saved_nowhere(tmp_path):
     config = _config(tmp_path, "3DBall", behaviors__3DBall__max_steps=36_000)
     config.behaviors["3DBall"].hyperparameters.__dict__["learning_rate"] = 1e38
-    with pytest.raises(NonFiniteError, match=r"3DBall\?team=0: agent \d+ .* at exchange \d+.*replay.npz"):
+    with pytest.raises(NonFiniteError, match=r"3DBall: the update .* made weights NaN .*replay.npz"):
         train(config, EnvRecipe("scene", "3DBall"))
     replay = np.load(tmp_path / "run" / "replay.npz")
     state = {k.removeprefix("state/"): replay[k] for k in replay.files if k.startswith("state/")}
     with make("3DBall") as env:
         env.load_state(state)
         assert len(env.steps("3DBall?team=0")[0]) == 12
-    assert np.isnan(replay["actions/0/3DBall?team=0/continuous"]).any()
     assert not (tmp_path / "run" / "3DBall.onnx").exists(), "NaN is not saved as a model"
+    saved, _ = read_arrays(tmp_path / "run" / "resume.safetensors")
+    assert all(np.isfinite(array).all() for name, array in saved.items() if "/learner/" in name)
+
+
+def test_an_action_that_is_nan_is_named_and_can_be_replayed(tmp_path, monkeypatch):
+    act = PPO.act
+
+    def spoiled(self, rows, *others):
+        actions, chosen = act(self, rows, *others)
+        actions.continuous[3] = np.nan
+        return actions, chosen
+
+    monkeypatch.setattr(PPO, "act", spoiled)
+    with pytest.raises(NonFiniteError, match=r"3DBall\?team=0: agent 3 .* at exchange \d+.*replay.npz"):
+        train(_config(tmp_path, "3DBall"), EnvRecipe("scene", "3DBall"))
+    replay = np.load(tmp_path / "run" / "replay.npz")
+    assert np.isnan(replay["actions/0/3DBall?team=0/continuous"][3]).all()
 
 
 def test_a_behavior_without_configuration_is_named(tmp_path):

@@ -11,7 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import TracebackType
@@ -169,6 +169,7 @@ class ManySlots:
 
     def _each(self, do: Callable[[_Worker], Rows]) -> dict[str, SlotRows]:
         working = [(worker, self._threads.submit(do, worker)) for worker in self._workers]
+        wait([future for _, future in working])  # if one fails for good, no other is closed in the middle of a step
         return self._merged([self._result(worker, future) for worker, future in working])
 
     def _result(self, worker: _Worker, future: Future[Rows]) -> Rows:

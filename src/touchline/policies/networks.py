@@ -181,7 +181,9 @@ class RunningNormalizer(nn.Module):
 
     @torch.no_grad()
     def update(self, obs: Float[Tensor, "B O"]) -> None:
-        """Count these observations in."""
+        """Count these observations in; there may be none."""
+        if not len(obs):
+            return
         before, added = float(self.count), len(obs)
         total = before + added
         difference = obs.mean(dim=0) - self.mean

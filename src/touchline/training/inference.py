@@ -14,6 +14,7 @@ import numpy as np
 
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
+from touchline.policies.checkpoints import read_arrays
 from touchline.policies.policy import Policy, load_policies
 from touchline.specs import BehaviorSpec, base_name
 from touchline.training.config import BehaviorConfig, RunConfig
@@ -41,7 +42,11 @@ def act_only(config: RunConfig, recipe: EnvRecipe, say: Callable[[str], None], n
         _source(config, name)  # is there
     for note in notes:
         say(note)
-    parameters = dict(recipe.parameters) | Curriculum(config).values
+    curriculum, settings = Curriculum(config), config.checkpoint_settings
+    resume_point = Path(settings.results_dir, settings.run_id, "resume.safetensors")
+    if settings.resume and resume_point.exists():
+        curriculum.load_state(read_arrays(resume_point)[1]["curriculum"])
+    parameters = dict(recipe.parameters) | curriculum.values
     actors: dict[str, _Actor] = {}
     with open_slots(EnvRecipe.parse(recipe, seed=seed, parameters=parameters), config.env_settings, say) as slots:
         rows = slots.reset(seed)

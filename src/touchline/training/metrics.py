@@ -130,10 +130,12 @@ class Metrics:
         """Go on from a resume point: what a killed run wrote after it will be written again."""
         self.close()
         path = self._folder / "metrics.csv"
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-        kept = [line for line in lines[1:] if int(line.partition(",")[0]) <= step]
-        write_whole(path, "".join(lines[:1] + kept).encode())
-        self._last = (0.0, step)
+        lines = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        kept = [line for line in lines[1:] if int(line.partition(b",")[0]) <= step]
+        write_whole(path, b"".join(lines[:1] + kept))
+        before = float(kept[-1].split(b",")[COLUMNS.index("time_s")]) if kept else 0.0
+        self._started = time.perf_counter() - before
+        self._last = (before, step)
         self._open(forget_after=step)
 
     def write(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from touchline.envs.slots import SlotRows
+from touchline.errors import NonFiniteError
 from touchline.policies.distributions import to_environment
 from touchline.policies.encoders import Obs, side_by_side
 from touchline.policies.memory import Sequences, SlotMemory, cut_into_sequences
@@ -211,7 +212,10 @@ class PPO:
         return seen, ChosenActions(continuous.numpy(), discrete.numpy(), before)
 
     def learn(self, experiences: Sequence[Experience]) -> UpdateStats:
-        """One update: some epochs of small steps over the experiences of all slots."""
+        """One update: some epochs of small steps over the experiences of all slots; each has some that are valid.
+
+        Raises a NonFiniteError when the weights are no longer numbers afterwards.
+        """
         hyper = self.config.hyperparameters
         rates = self._rates()
         batch = self._batch(experiences)
@@ -228,6 +232,11 @@ class PPO:
         if self.network.normalizer is not None:  # only now, so that the policy that learned is the one that acted
             for e in experiences:
                 self.network.normalizer.update(self._tensor(e.obs[0][:-1][e.valid]))
+        if not all(bool(torch.isfinite(value).all()) for value in self.network.state_dict().values()):
+            raise NonFiniteError(
+                f"{self.behavior}: the update that ended at step {self.steps:,} made weights NaN or infinite; "
+                "a smaller learning_rate or max_grad_norm may help"
+            )
         return stats
 
     def state(self) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from touchline.policies.checkpoints import write_whole
+from touchline.training.run_folder import of_these_lessons
 
 
 def write_report(
@@ -22,7 +23,7 @@ def write_report(
     lines += ["| --- | --- | --- | --- | --- |"]
     for name, told in behaviors.items():
         examined = told["evaluations"]
-        best = max(examined, key=lambda e: e["score"], default=None)
+        best = max(of_these_lessons(examined, examined[-1]), key=lambda e: e["score"]) if examined else None
         trained = "none ended" if told["mean_return"] is None else f"{told['mean_return']:.3f}"
         cells = [name, f"{told['steps']:,}", trained, _told(examined[-1] if examined else None), _told(best)]
         lines.append(f"| {' | '.join(cells)} |")

@@ -66,20 +66,30 @@ class Rollout:
     chosen: ChosenActions | None = None
     """What was decided at the last rows, until the next ones arrive."""
     num_results: int = 0
-    """Actions whose result is known."""
+    """Actions of this rollout whose result is known."""
     memory: SlotMemory | None = None
     """What the slots remember, where the learner has a memory."""
+    _open: Bool[np.ndarray, " N"] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    """Slots whose last action of this rollout has no result yet."""
 
     def begin(self, rows: SlotRows) -> None:
         """The rows to act on first; what they tell of earlier actions belongs to an earlier rollout."""
         self.rows, self.actions, self.num_results = [rows], [], 0
+        self._open = np.zeros(len(rows), np.bool_)
 
     def add(self, rows: SlotRows) -> None:
         """The rows that followed what was `chosen` at the last ones."""
         assert self.chosen is not None
-        self.actions.append(self.chosen)
-        self.rows.append(rows)
-        self.num_results += int(rows.closed.sum())
+        last = self.rows[-1]
+        if last.deciding.any() or (len(self.rows) > 1 and last.closed.any()):
+            self.actions.append(self.chosen)
+            self.rows.append(rows)
+        else:  # nobody did anything and nobody was told anything there: behaviors may idle for long
+            self.rows[-1] = rows
+        self._open = _widened(self._open | last.deciding, len(rows))
+        closes = self._open & rows.closed
+        self.num_results += int(np.count_nonzero(closes))
+        self._open &= ~closes
 
     def experience(self, time_horizon: int) -> Experience:
         """Every action beside its own result. Actions still open are left out."""

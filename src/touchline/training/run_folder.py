@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import platform
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +36,11 @@ from touchline.policies.networks import ActorCritic
 from touchline.policies.onnx_export import export_onnx
 from touchline.training.config import RunConfig, write_config
 from touchline.training.ppo import PPO
+
+
+def of_these_lessons(evaluations: Iterable[Mapping[str, Any]], latest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Those that `latest` can be compared with: an easy lesson's returns say nothing about a later one."""
+    return [e for e in evaluations if e.get("lessons", {}) == latest.get("lessons", {})]
 
 
 class RunFolder:
@@ -76,11 +81,15 @@ class RunFolder:
             shutil.rmtree(self._aside, ignore_errors=True)
             self.path.rename(self._aside)
         self._is_settled = self.resumes
-        if settings.resume and status.exists():
-            self._status = json.loads(status.read_text(encoding="utf-8")) | self._status
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_config(config, self.path / "configuration.yaml")
-        self._write_status()
+        self._config = config
+        if not settings.resume:
+            self._write_start()
+            return
+        try:
+            self._take_up(json.loads(status.read_text(encoding="utf-8")) if status.exists() else {})
+        except BaseException:
+            self._lock.release()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -100,10 +109,27 @@ class RunFolder:
             self._aside.rename(self.path)
 
     def settle(self) -> None:
-        """The run has begun: what it replaces is deleted now."""
+        """The run has begun: what it replaces is deleted now, and a run that goes on is told with what settings."""
         self._is_settled = True
+        if self.resumes:
+            self._write_start()
         if self._aside is not None:
             shutil.rmtree(self._aside)
+
+    def _take_up(self, saved: dict[str, Any]) -> None:
+        """Go on with the status of the run; nothing is written before it is known to fit."""
+        for key in ("world", "target") if self._status["world"] != "unity" else ("world",):
+            if key in saved and saved[key] != self._status[key]:
+                raise UsageError(
+                    f"{self.path}: this run has the {key} {saved[key]}, not {self._status[key]}; resume it with that, "
+                    "or start another --run-id with --initialize-from"
+                )
+        self._status = saved | self._status | {key: saved[key] for key in ("seed",) if key in saved}
+
+    def _write_start(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_config(self._config, self.path / "configuration.yaml")
+        self._write_status()
 
     def save(self, behavior: str, learner: PPO, mean_return: float | None, keep: int) -> None:
         """A checkpoint of one learner: the latest, and one more of the last `keep`."""
@@ -132,7 +158,7 @@ class RunFolder:
         told = self._status[behavior]
         earlier = [e for e in told.get("evaluations", []) if e["steps"] < evaluation["steps"]]
         told["evaluations"] = [*earlier, dict(evaluation)]
-        if all(e["score"] <= evaluation["score"] for e in earlier):
+        if all(e["score"] <= evaluation["score"] for e in of_these_lessons(earlier, evaluation)):
             folder = self.path / behavior
             for latest in (folder / "checkpoint.safetensors", self.path / f"{behavior}.onnx"):
                 if latest.exists():

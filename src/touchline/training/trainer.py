@@ -30,6 +30,7 @@ from touchline.envs.inspection import branches_text
 from touchline.envs.many_worlds import ManySlots
 from touchline.envs.slots import SlotRows, Slots
 from touchline.errors import NonFiniteError, RunError, UsageError
+from touchline.parameters import ParameterValue
 from touchline.policies.checkpoints import spec_from_json, spec_to_json
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
 from touchline.statistics import StatsAggregationMethod
@@ -52,6 +53,8 @@ AnySlots = Slots | ManySlots
 
 RESUME_EVERY_S = 20.0
 """Seconds between resume points: what a kill may cost."""
+MAX_TRACE = 10_000
+"""Steps that a replay of what led to a NaN goes back at most."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's `mallopt`, from its malloc.h."""
 
@@ -64,8 +67,9 @@ class Student:
     config: BehaviorConfig
     learner: PPO
     metrics: Metrics
-    meter: EpisodeMeter = field(default_factory=EpisodeMeter)
+    meters: dict[str, EpisodeMeter] = field(default_factory=dict)
     rollouts: dict[str, Rollout] = field(default_factory=dict)
+    """Both by full name: each team has slots of its own."""
     last_update: UpdateStats | None = None
     next_summary: int = 0
     next_checkpoint: int = 0
@@ -88,7 +92,8 @@ class Student:
         arrays: Arrays = prefixed("learner", {k: v.numpy() for k, v in self.learner.state().items()})
         if not with_experience:
             return arrays
-        arrays |= prefixed("meter", self.meter.state())
+        for name, meter in self.meters.items():
+            arrays |= prefixed(f"meter/{name}", meter.state())
         for name, rollout in self.rollouts.items():
             arrays |= prefixed(f"rollout/{name}/rows", pack(rollout.rows))
             arrays |= prefixed(f"rollout/{name}/actions", pack(rollout.actions))
@@ -102,8 +107,9 @@ class Student:
             self.learner.load_state({k: torch.from_numpy(v.copy()) for k, v in below("learner", arrays).items()})
         except (KeyError, RuntimeError):
             raise UsageError(f"{self.name}: the saved learner does not fit the configured one") from None
-        if meter := below("meter", arrays):
-            self.meter.load_state(meter)
+        for name in {key.split("/")[0] for key in below("meter", arrays)}:
+            self.meters[name] = EpisodeMeter()
+            self.meters[name].load_state(below(f"meter/{name}", arrays))
         for name in {key.split("/")[0] for key in below("rollout", arrays)}:
             lived = below(f"rollout/{name}", arrays)
             rollout = self.rollouts[name] = Rollout(memory=self.learner.new_memory())
@@ -166,6 +172,7 @@ def train(
         first_checkpoint(config, name)  # what it starts with is there
     device = device_of(config)
     folder = RunFolder(config, {"seed": seed, "world": recipe.world, "target": recipe.target})
+    seed = folder.about["seed"]  # of a run that goes on, the one that it began with
     for note in notes:
         say(note)
     torch.set_num_threads(1)  # networks this small get slower with more
@@ -184,6 +191,7 @@ def train(
                 school.save_resume_point(rows, every_s=RESUME_EVERY_S)
             school.save_resume_point(rows)
             school.save()
+            interrupted = stop.is_set() and not school.is_done
             if not stop.is_set():
                 school.examine()
         except NonFiniteError as error:  # what has turned to NaN is not saved over what is good
@@ -194,7 +202,7 @@ def train(
         finally:
             school.close()
         school.report()
-        return school.result(interrupted=stop.is_set())
+        return school.result(interrupted=interrupted)
 
 
 class School:
@@ -219,6 +227,8 @@ class School:
         self._device = device
         self._say = say
         self._students: dict[str, Student] = {}
+        self._absent: dict[str, tuple[dict[str, Any], Arrays]] = {}
+        """Behaviors of a resumed run that the world has not shown yet: what was told of them, and their arrays."""
         self._curriculum = Curriculum(config)
         self._last_resume_point = -math.inf
         self._start_trace()
@@ -242,6 +252,7 @@ class School:
         if world is not None:
             arrays = prefixed("world", world) | prefixed("slots", self._slots.state())
         told: dict[str, Any] = {"threads": torch.get_num_threads(), "seed": self._seed, "students": {}}
+        told |= {"worlds": self._worlds(), "parameters": _as_text(self._curriculum.values)}
         told["seconds"] = self._stopwatch.seconds()
         told["curriculum"] = self._curriculum.state()
         for name, row in rows.items():
@@ -249,6 +260,9 @@ class School:
         for name, student in self._students.items():
             arrays |= prefixed(f"student/{name}", student.arrays(with_experience=world is not None))
             told["students"][name] = student.told()
+        for name, (of_absent, own) in self._absent.items():
+            arrays |= prefixed(f"student/{name}", own)
+            told["students"][name] = of_absent
         self._folder.save_resume_point(arrays, told)
 
     def resume(self) -> dict[str, SlotRows]:
@@ -260,23 +274,33 @@ class School:
         self._seed, self._stopwatch = told["seed"], Stopwatch(told["seconds"])
         torch.set_num_threads(told["threads"])
         self._curriculum.load_state(told["curriculum"])
-        self._slots.env.set_parameters(self._curriculum.values)
+        values = self._curriculum.values
+        self._slots.env.set_parameters(values)
         world = below("world", arrays)
         if world:
+            for what, count in self._worlds().items():
+                if told["worlds"][what] != count:
+                    raise UsageError(f"--resume: this run has {what} {told['worlds'][what]}, not {count}; leave it so")
             self._slots.env.load_state(world)
+            as_text = _as_text(values)
+            changed = {name: v for name, v in values.items() if as_text[name] != told["parameters"].get(name)}
+            self._slots.env.set_parameters(changed)  # the world remembers the others
             self._slots.load_state(below("slots", arrays))
             rows = {n: unpack(below(f"rows/{n}", arrays), SlotRows)[0] for n in self._slots.behaviors}
         else:
             self._say("the world cannot be put back to where it was: it starts anew, everything else goes on")
             rows = self._slots.reset(self._seed)
+        for name, of_student in told["students"].items():
+            self._absent[name] = of_student, below(f"student/{name}", arrays)
         for full_name, spec in self._slots.behaviors.items():
-            student = self._student(full_name, spec)
-            if student.name in told["students"]:
-                own = below(f"student/{student.name}", arrays)
-                student.tell(told["students"][student.name])
-                student.load(own)
+            self._student(full_name, spec)
         self._start_trace()
         return rows
+
+    def _worlds(self) -> dict[str, int | None]:
+        """What the state of the worlds fits only as long as it is the same."""
+        settings = self._config.env_settings
+        return {"num_envs": settings.num_envs, "num_areas": settings.num_areas}
 
     def introduce(self, recipe: EnvRecipe) -> None:
         """Say what will be trained on what, and enrol the behaviors that are there."""
@@ -304,6 +328,8 @@ class School:
                     student.rollouts[name].begin(row)
                 rollout = student.rollouts[name]
                 actions[name], rollout.chosen = student.learner.act(row, rollout.memory)
+        if len(self._trace) == MAX_TRACE:  # nobody has learned for long
+            self._start_trace()
         self._trace.append(actions)
         return actions
 
@@ -325,9 +351,10 @@ class School:
         for name, row in rows.items():
             student = self._students.get(base_name(name))
             if student is not None and name in student.rollouts:
-                self._curriculum.hear(student.name, student.meter.see(row))
+                meter = student.meters.setdefault(name, EpisodeMeter())
+                self._curriculum.hear(student.name, meter.see(row))
                 if student.is_done:  # it acts on and learns no more: what it lives through is not kept
-                    student.meter.take()
+                    meter.take()
                     student.rollouts[name].begin(row)
                 else:
                     student.rollouts[name].add(row)
@@ -353,7 +380,8 @@ class School:
             rows = self._slots.reset()
             for student in self._students.values():
                 student.rollouts.clear()
-                student.meter.forget_open()
+                for meter in student.meters.values():
+                    meter.forget_open()
         self._start_trace()
         return rows
 
@@ -371,7 +399,7 @@ class School:
             found = self._examiner.examine(learners, self._curriculum.values)
         for name in behaviors or list(self._students):
             student = self._students[name]
-            told: dict[str, Any] = {"steps": student.learner.steps}
+            told: dict[str, Any] = {"steps": student.learner.steps, "lessons": self._curriculum.numbers}
             if name in found:
                 told |= {key: found[name][key] for key in ("episodes", "mean_return", "mean_group_return", "ci95")}
                 told["score"] = told["mean_return"] + told["mean_group_return"]
@@ -430,7 +458,8 @@ class School:
     def _update(self, student: Student, rows: Mapping[str, SlotRows]) -> None:
         horizon = student.config.time_horizon
         with self._stopwatch("learning"):
-            student.last_update = student.learner.learn([r.experience(horizon) for r in student.rollouts.values()])
+            lived = [rollout.experience(horizon) for rollout in student.rollouts.values() if rollout.num_results]
+            student.last_update = student.learner.learn(lived)
         for name, rollout in student.rollouts.items():
             rollout.begin(rows[name])
         self._start_trace()
@@ -444,7 +473,8 @@ class School:
     def _summarise(self, student: Student) -> None:
         step, frequency = student.learner.steps, student.config.summary_freq
         student.next_summary = step - step % frequency + frequency
-        returns, lengths = student.meter.take()
+        taken = [meter.take() for meter in student.meters.values()]
+        returns, lengths = [r for of_team, _ in taken for r in of_team], [n for _, of_team in taken for n in of_team]
         student.recent = (student.recent + returns)[-100:]
         lessons = self._curriculum.numbers
         row = student.metrics.write(step, returns, lengths, student.last_update, lessons, student.statistics)
@@ -465,7 +495,7 @@ class School:
                     f"the world has a behavior {name!r} without a configuration; configured: {configured}"
                 )
             learner = PPO(name, spec, config, self._seed, self._device)
-            start = None if self._folder.resumes else first_checkpoint(self._config, name)
+            start = None if name in self._absent else first_checkpoint(self._config, name)
             if start is not None:
                 warm_start(learner, start)
                 self._say(f"{name} starts with {start}")
@@ -474,6 +504,10 @@ class School:
             student.next_summary = learner.steps + config.summary_freq
             student.next_checkpoint = learner.steps + config.checkpoint_interval
             self._students[name] = student
+            if name in self._absent:
+                told, arrays = self._absent.pop(name)
+                student.tell(told)
+                student.load(arrays)
         return self._students[name]
 
 
@@ -495,6 +529,11 @@ def _where(device: torch.device) -> str:
         waits = os.environ.get("OMP_WAIT_POLICY", "unset").lower()
         return f"on the CPU with {torch.get_num_threads()} thread (wait policy {waits})"
     return f"on {device} ({torch.cuda.get_device_name(device)})"
+
+
+def _as_text(values: Mapping[str, ParameterValue]) -> dict[str, str]:
+    """Parameters as a resume point keeps them, to see which have changed."""
+    return {name: repr(value) for name, value in values.items()}
 
 
 def _keep_freed_memory() -> None:

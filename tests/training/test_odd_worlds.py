@@ -1,0 +1,169 @@
+"""Worlds that cannot be put back, and whose behaviors and teams come late, idle, or are of different sizes."""
+
+import os
+import signal
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from touchline.envs.env import EnvRecipe
+from touchline.envs.slots import Slots
+from touchline.errors import UsageError
+from touchline.policies.checkpoints import read_checkpoint
+from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from touchline.steps import DecisionSteps, TerminalSteps
+from touchline.training import trainer
+from touchline.training.config import RunConfig
+
+SPEC = BehaviorSpec((ObservationSpec.vector(2, "noise"),), ActionSpec.create_continuous(1))
+
+
+class Plan:
+    """A world in which `plan(behavior, exchange)` tells the ids of those who decide; nobody ever ends unless told.
+
+    Like a Unity player it has no state to put back. `ends(behavior, exchange)` are ids whose episodes end.
+    """
+
+    def __init__(self, names, plan, *, late=None, ends=None, interrupt_at=None):
+        self._names, self._plan, self._late = names, plan, late or {}
+        self._ends = ends or (lambda *_: [])
+        self._interrupt_at = interrupt_at
+        self._rng = np.random.default_rng(0)
+        self._time = 0
+
+    @property
+    def behaviors(self):
+        return {name: SPEC for name in self._names if self._time >= self._late.get(name, 0)}
+
+    def capacity(self, behavior):
+        return None
+
+    def reset(self, seed=None, parameters=None):
+        self._time = 0
+
+    def set_parameters(self, parameters):
+        pass
+
+    def set_actions(self, behavior, actions):
+        assert np.isfinite(actions.continuous).all()
+
+    def step(self):
+        self._time += 1
+        if self._time == self._interrupt_at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def steps(self, behavior):
+        ids = np.array(self._plan(behavior, self._time), np.int32)
+        obs, zero = [self._rng.random((len(ids), 2), np.float32)], np.zeros(len(ids), np.float32)
+        decisions = DecisionSteps(obs, zero + 1, ids, None, np.zeros(len(ids), np.int32), zero)
+        ids = np.array(self._ends(behavior, self._time), np.int32)
+        obs, zero = [self._rng.random((len(ids), 2), np.float32)], np.zeros(len(ids), np.float32)
+        ends = TerminalSteps(obs, zero + 1, np.zeros(len(ids), bool), ids, np.zeros(len(ids), np.int32), zero)
+        return decisions, ends
+
+    def state(self):
+        return None
+
+
+def _train(monkeypatch, tmp_path, world, behaviors, **settings):
+    @contextmanager
+    def open_slots(*_):
+        yield Slots(world)
+
+    monkeypatch.setattr(trainer, "open_slots", open_slots)
+    config = {
+        "behaviors": behaviors,
+        "checkpoint_settings": {"run_id": "run", "results_dir": str(tmp_path), **settings},
+        "env_settings": {"seed": 1},
+    }
+    return trainer.train(RunConfig.model_validate(config), EnvRecipe("unity", "plan"))
+
+
+def _behavior(max_steps=2000, buffer_size=64, normalize=False):
+    return {
+        "trainer_type": "ppo",
+        "max_steps": max_steps,
+        "summary_freq": 500,
+        "hyperparameters": {"batch_size": 32, "buffer_size": buffer_size},
+        "network_settings": {"hidden_units": 8, "normalize": normalize},
+    }
+
+
+def test_a_resumed_run_keeps_what_a_behavior_learned_until_it_comes_again(monkeypatch, tmp_path):
+    def plan(name, time):
+        return [1, 2, 3, 4] if name == "A" or time >= 50 else []
+
+    behaviors = {"A": _behavior(20_000), "B": _behavior(20_000)}
+    steps = []
+    for stop, settings in ((300, {}), (20, {"resume": True}), (100, {"resume": True})):
+        world = Plan(["A", "B"], plan, late={"B": 50}, interrupt_at=stop)
+        steps.append(_train(monkeypatch, tmp_path, world, behaviors, **settings).behaviors)
+    assert steps[0]["B"]["steps"] > 800
+    assert "B" not in steps[1]  # not seen, and not forgotten
+    assert steps[2]["B"]["steps"] > steps[0]["B"]["steps"]
+    _, about = read_checkpoint(tmp_path / "run" / "B" / "checkpoint.safetensors")
+    assert about["steps"] == steps[2]["B"]["steps"]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [lambda _: [7], lambda _: [], lambda t: [7] if t == 0 or t > 300 else [], lambda t: [7] if t > 300 else []],
+    ids=["smaller", "never there", "idle for long", "late"],
+)
+def test_teams_need_not_be_alike(monkeypatch, tmp_path, second):
+    world = Plan(["A?team=0", "A?team=1"], lambda name, t: [1, 2] if name.endswith("0") else second(t))
+    result = _train(monkeypatch, tmp_path, world, {"A": _behavior(normalize=True)})
+    assert result.behaviors["A"]["steps"] >= 2000
+    tensors, _ = read_checkpoint(result.folder / "A" / "checkpoint.safetensors")
+    assert all(np.isfinite(tensor.numpy()).all() for tensor in tensors.values())
+
+
+def test_each_team_has_returns_of_its_own(monkeypatch, tmp_path):
+    """Lives of 10 and of 30 decisions, a reward of 1 each: the mean lies between, whoever ends first."""
+
+    def ends(name, time):
+        length = 10 if name.endswith("0") else 30
+        return [1, 2] if name.endswith("0") and time % length == 0 else [3, 4] if time % length == 0 else []
+
+    world = Plan(["A?team=0", "A?team=1"], lambda name, _: [1, 2] if name.endswith("0") else [3, 4], ends=ends)
+    result = _train(monkeypatch, tmp_path, world, {"A": _behavior(1900, 1920)})
+    (_, row, *_) = (result.folder / "A" / "metrics.csv").read_text().splitlines()
+    episodes, mean, _, length = row.split(",")[3:7]
+    short, long = 480 // 10, 480 // 30
+    assert int(episodes) == pytest.approx(2 * (short + long), abs=6)
+    assert float(length) == pytest.approx((short * 10 + long * 30) / (short + long), abs=1.0)
+    assert float(mean) == pytest.approx(float(length), abs=1.5)
+
+
+def test_halves_that_take_turns_fill_whole_updates(monkeypatch, tmp_path):
+    world = Plan(["A"], lambda _, t: list(range(100)) if t % 2 else list(range(100, 200)))
+    result = _train(monkeypatch, tmp_path, world, {"A": _behavior(2000, 100)})
+    assert result.behaviors["A"]["steps"] >= 2000
+
+
+def test_a_run_goes_on_with_its_own_seed_and_only_in_its_own_world(tmp_path):
+    def run(scene, **settings):
+        config = {
+            "behaviors": {"3DBall": _behavior(1000, 500), "Basic": _behavior(1000, 500)},
+            "checkpoint_settings": {"run_id": "run", "results_dir": str(tmp_path), **settings.pop("run", {})},
+            "env_settings": settings,
+        }
+        told = []
+        recipe = EnvRecipe("scene", scene, num_areas=settings.get("num_areas"))
+        return trainer.train(RunConfig.model_validate(config), recipe, told.append), told
+
+    seed = [line.rpartition("seed ")[2] for line in run("3DBall", num_areas=2)[1] if "seed " in line]
+    before = (tmp_path / "run" / "configuration.yaml").read_text()
+    resume = {"resume": True}
+    with pytest.raises(UsageError, match="this run has the target 3DBall, not Basic; resume it with that"):
+        run("Basic", num_areas=2, run=resume)
+    with pytest.raises(UsageError, match="--resume: this run has num_areas 2, not 3; leave it so"):
+        run("3DBall", num_areas=3, run=resume)
+    with pytest.raises(UsageError, match="--resume: this run has num_envs 1, not 2; leave it so"):
+        run("3DBall", num_areas=2, num_envs=2, run=resume)
+    assert (tmp_path / "run" / "configuration.yaml").read_text() == before
+    assert [
+        line.rpartition("seed ")[2] for line in run("3DBall", num_areas=2, run=resume)[1] if "seed " in line
+    ] == seed
+    assert f'"seed": {seed[0]}' in (tmp_path / "run" / "run_logs" / "training_status.json").read_text()
