@@ -1,6 +1,9 @@
 """Whole runs: what they leave behind, how they resume, and that they learn."""
 
 import json
+import os
+import signal
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from touchline.envs.slots import Slots
 from touchline.errors import NonFiniteError, UsageError
 from touchline.policies.checkpoints import read_arrays, read_checkpoint
 from touchline.policies.policy import load_policies
+from touchline.training import trainer
 from touchline.training.config import read_config
 from touchline.training.evaluation import evaluate
 from touchline.training.ppo import PPO
@@ -151,6 +155,59 @@ def test_one_run_is_trained_by_one_process_at_a_time(tmp_path):
             with pytest.raises(UsageError, match="another process trains this run just now"):
                 train(_config(tmp_path, "Basic", **change), EnvRecipe("scene", "Basic"))
     assert _files(tmp_path) == before
+
+
+def test_a_run_killed_before_it_had_begun_is_no_run_and_gives_back_what_it_was_to_replace(tmp_path):
+    def killed(**change):
+        folder = RunFolder(_config(tmp_path, "Basic", **change), {"seed": 0, "world": "scene", "target": "Basic"})
+        folder._lock.release()  # as the system does for a dead process
+
+    killed()
+    killed()  # no word about a run that exists
+    train(_config(tmp_path, "Basic", behaviors__Basic__max_steps=300), EnvRecipe("scene", "Basic"))
+    before = _files(tmp_path / "run")
+    killed(checkpoint_settings__force=True)
+    assert not (tmp_path / "run" / "resume.safetensors").exists()
+    with pytest.raises(UsageError, match="this run exists"):
+        RunFolder(_config(tmp_path, "Basic"), {"seed": 0, "world": "scene", "target": "Basic"})
+    assert _files(tmp_path / "run") == before
+    assert not (tmp_path / "run.replaced").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
+def test_sigterm_while_the_world_opens_ends_like_ctrl_c(tmp_path, monkeypatch):
+    def opening(*_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("goes on after SIGTERM")
+
+    monkeypatch.setattr(trainer, "open_slots", opening)
+    with pytest.raises(KeyboardInterrupt):
+        train(_config(tmp_path, "Basic"), EnvRecipe("scene", "Basic"))
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_parameter_that_was_changed_for_a_resumed_run_reaches_the_world(tmp_path):
+    for gravity, steps, resume in ((4.0, 1000, False), (40.0, 2000, True)):
+        config = _config(
+            tmp_path, "3DBall", checkpoint_settings__resume=resume, behaviors__3DBall__max_steps=steps,
+            behaviors__3DBall__hyperparameters__buffer_size=500, environment_parameters__gravity=gravity,
+        )  # fmt: skip
+        folder = train(config, EnvRecipe("scene", "3DBall")).folder
+        saved, _ = read_arrays(folder / "resume.safetensors")
+        assert (saved["world/scene/gravity"] == gravity).all()
+
+
+def test_the_best_checkpoint_is_the_best_of_the_latest_lesson(tmp_path):
+    config = _config(tmp_path, "Basic", behaviors__Basic__max_steps=300)
+    folder = RunFolder(config, {"seed": 0, "world": "scene", "target": "Basic"})
+    learner = PPO("Basic", make("Basic").behaviors["Basic?team=0"], config.behaviors["Basic"], 0)
+    told = []
+    for steps, lesson, score in ((1, 0, 5.0), (2, 0, 4.0), (3, 1, 0.5), (4, 1, 0.7), (5, 1, 0.6)):
+        learner.steps = steps
+        folder.save("Basic", learner, None, 9)
+        folder.note_evaluation("Basic", {"steps": steps, "lessons": {"big": lesson}, "score": score})
+        told.append(read_checkpoint(folder.path / "Basic" / "best.safetensors")[1]["steps"])
+    assert told == [1, 1, 3, 4, 4]
 
 
 def test_only_the_last_few_checkpoints_are_kept(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -42,6 +43,8 @@ class Examiner:
                 figures = evaluate(slots, policies, EPISODES, recipe.seed)
             except RunError:  # no episode ever ends
                 return {}
+            finally:
+                gc.collect()  # closed worlds refer to themselves, and would pile up until Python looks for such
         return dict(figures["behaviors"])
 
 

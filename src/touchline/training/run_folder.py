@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 from numpy.typing import NDArray
 
 import touchline
@@ -41,6 +41,10 @@ from touchline.training.ppo import PPO
 def of_these_lessons(evaluations: Iterable[Mapping[str, Any]], latest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Those that `latest` can be compared with: an easy lesson's returns say nothing about a later one."""
     return [e for e in evaluations if e.get("lessons", {}) == latest.get("lessons", {})]
+
+
+STARTED = ("run_logs", "configuration.yaml")
+"""All that a run's folder holds before its world is open."""
 
 
 class RunFolder:
@@ -59,24 +63,23 @@ class RunFolder:
             **about,
         }
         status = self.path / "run_logs" / "training_status.json"
-        exists = (self.path / "configuration.yaml").exists()
+        replaced = self.path.with_name(f"{self.path.name}.replaced")
+        if replaced.exists() and not self._has_run():  # killed while it replaced another run, before it had begun
+            with self._locked():
+                shutil.rmtree(self.path, ignore_errors=True)
+                replaced.rename(self.path)
+        exists = self._has_run()
         if settings.resume and settings.force:
             raise UsageError("--resume continues a run and --force overwrites it: give one of them")
         if settings.resume and not exists:
             raise UsageError(f"{self.path}: there is no run to resume; leave --resume out to start it")
         if exists and not (settings.resume or settings.force):
             raise UsageError(f"{self.path}: this run exists; --resume continues it, --force overwrites it")
-        if self.path.exists() and not exists and any(p.name != "run_logs" for p in self.path.iterdir()):
+        if self.path.exists() and not exists and any(p.name not in STARTED for p in self.path.iterdir()):
             raise UsageError(f"{self.path}: this folder holds something else than a run; choose another --run-id")
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
-        try:
-            self._lock.acquire(blocking=False)
-        except Timeout:
-            raise UsageError(
-                f"{self.path}: another process trains this run just now; choose another --run-id"
-            ) from None
-        self._aside = self.path.with_name(f"{self.path.name}.replaced") if settings.force and exists else None
+        self._lock = self._locked()
+        self._aside = replaced if settings.force and exists else None
         if self._aside is not None:
             shutil.rmtree(self._aside, ignore_errors=True)
             self.path.rename(self._aside)
@@ -115,6 +118,21 @@ class RunFolder:
             self._write_start()
         if self._aside is not None:
             shutil.rmtree(self._aside)
+
+    def _has_run(self) -> bool:
+        """Whether there is more than the beginnings of a run that was killed before its world had opened."""
+        return (self.path / "configuration.yaml").exists() and any(p.name not in STARTED for p in self.path.iterdir())
+
+    def _locked(self) -> BaseFileLock:
+        """The run's lock, held; a UsageError where another process holds it."""
+        lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            raise UsageError(
+                f"{self.path}: another process trains this run just now; choose another --run-id"
+            ) from None
+        return lock
 
     def _take_up(self, saved: dict[str, Any]) -> None:
         """Go on with the status of the run; nothing is written before it is known to fit."""

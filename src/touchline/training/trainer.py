@@ -154,6 +154,24 @@ class TrainingResult:
     """Behavior -> steps, mean return of the last 100 episodes, model, curve."""
 
 
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """Opening a world may take a minute; who ends it meanwhile leaves no half-begun run and no player behind."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+@_sigterm_as_ctrl_c()
 def train(
     config: RunConfig,
     recipe: EnvRecipe,
@@ -231,7 +249,10 @@ class School:
         """Behaviors of a resumed run that the world has not shown yet: what was told of them, and their arrays."""
         self._curriculum = Curriculum(config)
         self._last_resume_point = -math.inf
-        self._start_trace()
+        self._mark: Arrays | None = None
+        """The world's state where the trace begins."""
+        self._trace: list[Mapping[str, ActionTuple]] | None = None
+        """All actions since, None before the first."""
 
     @property
     def is_done(self) -> bool:
@@ -294,7 +315,7 @@ class School:
             self._absent[name] = of_student, below(f"student/{name}", arrays)
         for full_name, spec in self._slots.behaviors.items():
             self._student(full_name, spec)
-        self._start_trace()
+        self._trace = None
         return rows
 
     def _worlds(self) -> dict[str, int | None]:
@@ -328,8 +349,8 @@ class School:
                     student.rollouts[name].begin(row)
                 rollout = student.rollouts[name]
                 actions[name], rollout.chosen = student.learner.act(row, rollout.memory)
-        if len(self._trace) == MAX_TRACE:  # nobody has learned for long
-            self._start_trace()
+        if self._trace is None or len(self._trace) == MAX_TRACE:  # nobody has learned for long
+            self._mark, self._trace = self._slots.env.state(), []
         self._trace.append(actions)
         return actions
 
@@ -382,7 +403,7 @@ class School:
                 student.rollouts.clear()
                 for meter in student.meters.values():
                     meter.forget_open()
-        self._start_trace()
+        self._trace = None
         return rows
 
     def save(self) -> None:
@@ -444,16 +465,12 @@ class School:
         """The world after the last update and all actions [slots, ...] since: together they lead there again."""
         path = self._folder.path / "replay.npz"
         arrays: dict[str, NDArray[Any]] = {f"state/{name}": array for name, array in (self._mark or {}).items()}
-        for step, actions in enumerate(self._trace):
+        for step, actions in enumerate(self._trace or []):
             for name, told in actions.items():
                 arrays[f"actions/{step}/{name}/continuous"] = told.continuous
                 arrays[f"actions/{step}/{name}/discrete"] = told.discrete
         np.savez_compressed(path, recipe=repr(recipe), seed=self._seed, **arrays)  # type: ignore[arg-type]
         return path
-
-    def _start_trace(self) -> None:
-        self._mark = self._slots.env.state()
-        self._trace: list[Mapping[str, ActionTuple]] = []
 
     def _update(self, student: Student, rows: Mapping[str, SlotRows]) -> None:
         horizon = student.config.time_horizon
@@ -462,7 +479,7 @@ class School:
             student.last_update = student.learner.learn(lived)
         for name, rollout in student.rollouts.items():
             rollout.begin(rows[name])
-        self._start_trace()
+        self._trace = None
         if student.learner.steps >= student.next_summary or student.is_done:
             self._summarise(student)
         if student.learner.steps >= student.next_checkpoint and not student.is_done:
