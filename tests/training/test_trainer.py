@@ -13,7 +13,7 @@ from filelock import FileLock
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import NonFiniteError, UsageError
-from touchline.policies.checkpoints import read_arrays, read_checkpoint
+from touchline.policies.checkpoints import read_arrays, read_checkpoint, write_arrays
 from touchline.policies.policy import load_policies
 from touchline.training import trainer
 from touchline.training.config import read_config
@@ -184,6 +184,18 @@ def test_sigterm_while_the_world_opens_ends_like_ctrl_c(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         train(_config(tmp_path, "Basic"), EnvRecipe("scene", "Basic"))
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_resume_point_of_an_earlier_version_is_refused_and_kept(tmp_path):
+    changes = {"behaviors__Basic__max_steps": 300}
+    folder = train(_config(tmp_path, "Basic", **changes), EnvRecipe("scene", "Basic")).folder
+    arrays, told = read_arrays(folder / "resume.safetensors")
+    del told["worlds"]
+    write_arrays(folder / "resume.safetensors", arrays, told)
+    before = _files(folder)
+    with pytest.raises(UsageError, match="is of an earlier Touchline; start another run with --initialize-from run"):
+        train(_config(tmp_path, "Basic", checkpoint_settings__resume=True, **changes), EnvRecipe("scene", "Basic"))
+    assert _files(folder) == before
 
 
 def test_a_parameter_that_was_changed_for_a_resumed_run_reaches_the_world(tmp_path):

@@ -292,6 +292,11 @@ class School:
         A world that cannot be put back (a Unity process) starts anew instead, and `say` is told.
         """
         arrays, told = self._folder.load_resume_point()
+        if "worlds" not in told:
+            raise UsageError(
+                f"{self._folder.path}: its resume point is of an earlier Touchline; start another run with "
+                f"--initialize-from {self._folder.path.name}"
+            )
         self._seed, self._stopwatch = told["seed"], Stopwatch(told["seconds"])
         torch.set_num_threads(told["threads"])
         self._curriculum.load_state(told["curriculum"])
