@@ -20,6 +20,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
+from matplotlib.ticker import EngFormatter
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -96,6 +97,7 @@ def draw(trial: Trial, seeds: list[int]) -> str:
             axes.plot(step, mean, linewidth=1, label=f"seed {seed}")
         axes.axhline(asked, color="grey", linestyle=":", linewidth=1)
     axes.set(title=f"{trial.name}: {', '.join(trial.asked)}", xlabel="agent steps", ylabel="return in training")
+    axes.xaxis.set_major_formatter(EngFormatter())
     axes.legend(fontsize="small")
     axes.grid(alpha=0.3)
     path = ROOT / "docs" / "images" / f"results-{trial.name}.png"
