@@ -96,6 +96,14 @@ def test_a_scene_that_merges_its_teams_plays_the_same_game():
     merged.close()
 
 
+def test_behaviors_of_one_team_each_stay_what_they_are_when_teams_are_merged():
+    groups = Groups(EnvRecipe("scene", "StrikersVsGoalie", num_areas=2), group_by="base")
+    assert groups.sizes == {"Striker": 4, "Goalie": 2}
+    for _ in range(5):
+        groups.step({g: spec.action_spec.empty_action(groups.sizes[g]) for g, spec in groups.specs.items()})
+    groups.close()
+
+
 def test_teams_of_a_world_that_has_begun_stay_apart():
     world = make(EnvRecipe("scene", "SoccerTwos", num_areas=2))
     world.reset()

@@ -159,8 +159,8 @@ class _Soccer:
             for name, sensors in each.items()
         }
         players = len(self.players)
-        self._shown_as = {name: name for name in behaviors}
-        """Full behavior name -> what it is called outside."""
+        self._names = [p.behavior for p in self.players]
+        """What each player's behavior is called outside."""
         self.academy = self._new_academy(behaviors, num_areas)
         self.streams = Streams(num_areas)
         self._reader = ParameterReader(self.name, self.parameters, self.streams)
@@ -172,7 +172,6 @@ class _Soccer:
             [[p.team, p.start_x_m, p.start_z_m, p.ahead_mps, p.sideways_mps, p.always_kicks] for p in self.players]
         )
         self._rays = {name: functools.reduce(RaySensor.and_also, s.values()) for name, s in each.items()}
-        self._by_team = self._split(np.arange(everyone))
         self._stacks = {name: Stack(everyone, FRAMES, rays.size) for name, rays in self._rays.items()}
         agent_tags = [BLUE_AGENT, PURPLE_AGENT]
         bodies = [ball((0.0, HEIGHT_M, 0.0), PLAYER_RADIUS_M, agent_tags[p.team]) for p in self.players]
@@ -202,24 +201,12 @@ class _Soccer:
         academy.leap = self._leap
         return academy
 
-    def merge_teams(self) -> None:
-        """From the start of a world on, show all teams of a behavior as one, in which all decide team after team.
-
-        For learners that teach both teams one policy: a step costs half the calls.
-        """
-        specs = self.academy.behaviors
-        self._shown_as = {name: base_name(name) for name in specs}
-        merged = {base_name(name): specs[name] for name in reversed(specs)}  # sensors are called as the first team's
-        self.academy = self._new_academy(merged, len(self.rounds))
-        self.academy.order = np.concatenate(list(self._by_team.values()))
-        self.restart()
-
     def _make_sensors(self) -> dict[str, dict[str, RaySensor]]:
         """Full behavior name -> sensor name -> sensor, in Unity's order; each scene tells."""
         raise NotImplementedError("each of the two football scenes has sensors of its own")
 
     def capacity(self, behavior: str) -> int:
-        return len(self.rounds) * sum(self._shown_as[p.behavior] == behavior for p in self.players)
+        return len(self.rounds) * self._names.count(behavior)
 
     def set_parameter(self, name: str, value: ParameterValue) -> None:
         self._reader.set(name, value)
@@ -232,7 +219,7 @@ class _Soccer:
         """Groups are numbered from 1, blue before purple in each field."""
         academy = self.academy
         academy.group_id[:] = 1 + 2 * np.arange(len(self.rounds))[:, None] + self._teams
-        academy.behavior[:] = [academy.names.index(self._shown_as[p.behavior]) for p in self.players]
+        academy.behavior[:] = [academy.names.index(name) for name in self._names]
 
     def begin_episodes(self, agents: Agents) -> None:
         """Unity's reset does not touch the fields; this one starts them anew."""
@@ -260,22 +247,7 @@ class _Soccer:
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         where = (self.rounds, self.yaw, self.field, self._no_boxes, self.rounds)
-        if behavior in self._rays:
-            return self._rays[behavior].look(self._threads, self._stacks[behavior], agents, *where)
-        in_order = agents is self.academy.order
-        places = {} if in_order else self._split(agents)
-        ids = self._by_team if in_order else {name: agents[at] for name, at in places.items()}
-        teams = [rays.look(self._threads, self._stacks[name], ids[name], *where) for name, rays in self._rays.items()]
-        seen = list(map(np.concatenate, zip(*teams, strict=True)))
-        if in_order:
-            return seen
-        back = np.argsort(np.concatenate(list(places.values())))
-        return [o[back] for o in seen]
-
-    def _split(self, agents: Agents) -> dict[str, NDArray[np.intp]]:
-        """Full behavior name -> where its agents are among these."""
-        team = self._teams[agents % len(self.players)]
-        return {name: np.flatnonzero(team == team_of(name)) for name in self._rays}
+        return self._rays[behavior].look(self._threads, self._stacks[behavior], agents, *where)
 
     def action_mask(self, behavior: str, agents: Agents) -> None:
         return None
@@ -403,6 +375,34 @@ class SoccerTwos(_Soccer):
             "SoccerTwos?team=1": _field_player_sensors("Purple", purple),
             "SoccerTwos?team=0": _field_player_sensors("Blue", blue),
         }
+
+    def merge_teams(self) -> None:
+        """From the start of a world on, show both teams as one behavior, in which all decide team after team.
+
+        For learners that teach both teams one policy: a step costs half the calls.
+        """
+        num_areas, (spec, *_) = len(self.rounds), self.academy.behaviors.values()
+        self._names = [base_name(p.behavior) for p in self.players]
+        self.academy = self._new_academy({self._names[0]: spec}, num_areas)
+        self._by_team = self._split(np.arange(num_areas * len(self.players)))
+        self.academy.order = np.concatenate(list(self._by_team.values()))
+        self.restart()
+
+    def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
+        if behavior in self._rays:
+            return super().observe(behavior, agents)
+        if agents is self.academy.order:
+            teams = [super(SoccerTwos, self).observe(name, ids) for name, ids in self._by_team.items()]
+            return list(map(np.concatenate, zip(*teams, strict=True)))
+        places = self._split(agents)
+        teams = [super(SoccerTwos, self).observe(name, agents[at]) for name, at in places.items()]
+        back = np.argsort(np.concatenate(list(places.values())))
+        return [np.concatenate(parts)[back] for parts in zip(*teams, strict=True)]
+
+    def _split(self, agents: Agents) -> dict[str, NDArray[np.intp]]:
+        """Full behavior name -> where its agents are among these."""
+        team = self._teams[agents % len(self.players)]
+        return {name: np.flatnonzero(team == team_of(name)) for name in self._rays}
 
 
 class StrikersVsGoalie(_Soccer):
