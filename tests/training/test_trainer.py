@@ -15,7 +15,7 @@ from touchline.envs.slots import Slots
 from touchline.errors import NonFiniteError, UsageError
 from touchline.policies.checkpoints import read_arrays, read_checkpoint, write_arrays
 from touchline.policies.policy import load_policies
-from touchline.training import trainer
+from touchline.training import inference, trainer
 from touchline.training.config import read_config
 from touchline.training.evaluation import evaluate
 from touchline.training.ppo import PPO
@@ -207,6 +207,31 @@ def test_a_parameter_that_was_changed_for_a_resumed_run_reaches_the_world(tmp_pa
         folder = train(config, EnvRecipe("scene", "3DBall")).folder
         saved, _ = read_arrays(folder / "resume.safetensors")
         assert (saved["world/scene/gravity"] == gravity).all()
+
+
+def test_acting_without_learning_goes_on_in_the_lesson_that_the_run_had_reached(tmp_path, monkeypatch):
+    lesson = {
+        "completion_criteria": {"measure": "progress", "behavior": "3DBall", "threshold": 0.4, "min_lesson_length": 1}
+    }
+    lessons = [{"name": "easy", "value": 4.0, **lesson}, {"name": "hard", "value": 15.0}]
+    changes = {
+        "behaviors__3DBall__max_steps": 2000, "behaviors__3DBall__hyperparameters__buffer_size": 500,
+        "environment_parameters__gravity": {"curriculum": lessons},
+    }  # fmt: skip
+    train(_config(tmp_path, "3DBall", **changes), EnvRecipe("scene", "3DBall"))
+    opened = []
+
+    def opening(recipe, *_):
+        opened.append(recipe.parameters["gravity"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(inference, "open_slots", opening)
+    for resume in (True, False):
+        config = _config(tmp_path, "3DBall", checkpoint_settings__resume=resume, **changes)
+        config.behaviors["3DBall"].__dict__["init_path"] = str(tmp_path / "run")
+        with pytest.raises(KeyboardInterrupt):
+            inference.act_only(config, EnvRecipe("scene", "3DBall"), lambda _: None)
+    assert opened == [15.0, 4.0]
 
 
 def test_the_best_checkpoint_is_the_best_of_the_latest_lesson(tmp_path):

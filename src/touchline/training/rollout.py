@@ -69,7 +69,7 @@ class Rollout:
     """Actions of this rollout whose result is known."""
     memory: SlotMemory | None = None
     """What the slots remember, where the learner has a memory."""
-    _open: Bool[np.ndarray, " N"] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    _open: Bool[np.ndarray, " N"] = field(init=False, repr=False, default_factory=lambda: np.zeros(0, np.bool_))
     """Slots whose last action of this rollout has no result yet."""
 
     def begin(self, rows: SlotRows) -> None:

@@ -65,9 +65,12 @@ class RunFolder:
         status = self.path / "run_logs" / "training_status.json"
         replaced = self.path.with_name(f"{self.path.name}.replaced")
         if replaced.exists() and not self._has_run():  # killed while it replaced another run, before it had begun
-            with self._locked():
+            lock = self._locked()
+            try:
                 shutil.rmtree(self.path, ignore_errors=True)
                 replaced.rename(self.path)
+            finally:
+                lock.release()
         exists = self._has_run()
         if settings.resume and settings.force:
             raise UsageError("--resume continues a run and --force overwrites it: give one of them")
