@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -133,6 +134,31 @@ def test_a_nan_is_not_a_crash_to_be_restarted():
         with pytest.raises(NonFiniteError):
             play(many, rows, 5)
     assert opened == [5, 6]
+
+
+def test_a_world_is_not_closed_while_another_fails_and_it_still_steps():
+    told = []
+
+    class Slow(Failing):
+        def step(self):
+            time.sleep(0.3)
+            super().step()
+            told.append("stepped")
+
+        def close(self):
+            told.append("closed")
+            self._env.close()
+
+    def open_world(recipe):
+        env = make(recipe)
+        return Failing(env, 1, NonFiniteError("NaN")) if recipe.seed == RECIPE.seed else Slow(env, 0, None)
+
+    with ManySlots(RECIPE, 2, open_world=open_world) as many:
+        rows = many.reset(5)
+        with pytest.raises(NonFiniteError):
+            play(many, rows, 1)
+        many.close()
+    assert told[:2] == ["stepped", "closed"]
 
 
 def test_worlds_that_cannot_be_opened_close_the_others():
