@@ -467,9 +467,12 @@ class _Table:
             second_mask=None if self._second_mask is None else self._second_mask.copy(),
         )
 
-    def _present(self) -> NDArray[np.int32]:
-        """Agent, group and world of every slot, [N, 3], whether a life runs there or not."""
-        return np.stack([self._id, self._group, np.full(len(self._id), self._env_index, np.int32)], axis=1)
+    def _present(self, slots: Any = slice(None)) -> NDArray[np.int32]:
+        """Agent, group and world of slots, [K, 3], whether a life runs there or not."""
+        ids = self._id[slots]
+        who = np.empty((len(ids), len(WHO)), np.int32)
+        who[:, 0], who[:, 1], who[:, 2] = ids, self._group[slots], self._env_index
+        return who
 
     def _changed(self) -> None:
         """A life began, ended or got another slot: what was known of those who decide holds no longer."""
@@ -491,7 +494,7 @@ class _Table:
         self._row.final_obs.append(final_obs)
         if self._row.ended is None:
             self._row.ended = np.full((len(self._id), len(WHO)), -1, np.int32)
-        self._row.ended[slots] = self._present()[slots]
+        self._row.ended[slots] = self._present(slots)
         self._living[slots] = False
         self._blank(slots)
         self._changed()

@@ -17,11 +17,11 @@ from typing import Any, ClassVar
 import mujoco
 import mujoco.batch
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from touchline.parameters import Parameter, ParameterValue
 from touchline.scenes.academy import Academy, Agents
+from touchline.scenes.compiled import compiled, makes_arrays
 from touchline.scenes.drawing import Drawing
 from touchline.scenes.frames import swap_axes, to_mujoco_quaternion, turned
 from touchline.scenes.random import Streams
@@ -243,7 +243,7 @@ class Ball3DHard(Ball3D):
         return super()._kept() | {"position": self._position.frames, "rotation": self._rotation.frames}
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@compiled
 def _tilt(quaternion: NDArray[np.float64], action: NDArray[np.float32]) -> None:
     """Turn every cube [A, 4] by its action [A, 1, 2], first about z, then about x, not past the limit."""
     for area in range(len(quaternion)):
@@ -257,20 +257,25 @@ def _tilt(quaternion: NDArray[np.float64], action: NDArray[np.float32]) -> None:
                 q[j], q[k] = q[j] * c + q[k] * s, q[k] * c - q[j] * s
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@makes_arrays
 def _fallen(qpos: NDArray[np.float64]) -> NDArray[np.intp]:
     """The areas whose ball [A, (x, depth, height, ...)] is off its cube."""
     areas = np.empty(len(qpos), np.intp)
     count = 0
     for area in range(len(qpos)):
-        aside = max(abs(qpos[area, 0]), abs(qpos[area, 1]))
-        if qpos[area, 2] < FALLEN_BELOW_M or aside > FALLEN_ASIDE_M:
+        if _is_off(qpos, area):
             areas[count] = area
             count += 1
     return areas[:count]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@compiled
+def _is_off(qpos: NDArray[np.float64], area: int) -> bool:
+    aside = max(abs(qpos[area, 0]), abs(qpos[area, 1]))
+    return bool(qpos[area, 2] < FALLEN_BELOW_M or aside > FALLEN_ASIDE_M)
+
+
+@compiled
 def _tilt_unless_fallen(
     quaternion: NDArray[np.float64],
     action: NDArray[np.float32],
@@ -279,8 +284,9 @@ def _tilt_unless_fallen(
     mocap: NDArray[np.float64],
 ) -> bool:
     """A whole act, up to MuJoCo's quaternions [A, 1, 4], if every ball is on its cube; else nothing is done."""
-    if len(_fallen(qpos)):
-        return False
+    for area in range(len(qpos)):
+        if _is_off(qpos, area):
+            return False
     _tilt(quaternion, action)
     for area in range(len(quaternion)):
         x, y, z, w = quaternion[area]

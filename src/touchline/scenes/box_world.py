@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from touchline.scenes.compiled import Threads, compiled
+from touchline.scenes.compiled import Threads, compiled, makes_arrays
 from touchline.scenes.shapes import HALF_X, HALF_Z, Floats
 from touchline.scenes.upright import MU, contact_room, step_boxes
 
@@ -26,13 +25,31 @@ class Body(NamedTuple):
     """Whether its height is free."""
 
 
-class BoxWorld:
-    """A areas of B boxes each, the first of which are bodies; the others are put where the scene wants them.
+class Boxes(NamedTuple):
+    """What the time step of A areas of B boxes reads and writes, for kernels."""
 
-    `boxes` [A, B, 9] · `yaw` [A, bodies] rad · `velocity` [A, bodies + 1, 6] (the last row stays 0) ·
-    `drag` [A, bodies] 1/s · `gravity` [A] m/s² · `friction` [A, bodies, fixed + B, 2] static and dynamic,
-    negative between shapes that never touch · `gaps` [A, bodies, fixed + B] m, before the last step.
-    """
+    fixed: Floats
+    """[fixed, 9] boxes that every area has."""
+    boxes: Floats
+    """[A, B, 9], the first of which are bodies; the others are put where the scene wants them."""
+    yaw: Floats
+    """[A, bodies] rad."""
+    velocity: Floats
+    """[A, bodies + 1, 6]; the last row stays 0."""
+    inverse: Floats
+    """[bodies + 1, 6] inverse masses."""
+    drag: Floats
+    """[A, bodies] 1/s."""
+    gravity: Floats
+    """[A] m/s²."""
+    friction: Floats
+    """[A, bodies, fixed + B, 2] static and dynamic, negative between shapes that never touch."""
+    gaps: Floats
+    """[A, bodies, fixed + B] m, before the last step."""
+
+
+class BoxWorld:
+    """The arrays of `Boxes`, made from descriptions of an area's shapes."""
 
     def __init__(
         self, num_areas: int, fixed: Floats, bodies: Sequence[Body], placed: Sequence[list[float]], gravity: float
@@ -46,30 +63,18 @@ class BoxWorld:
         self.gravity: Floats = np.full(num_areas, gravity)
         self.friction: Floats = np.full((num_areas, count, len(fixed) + total, 2), MU)
         self.gaps: Floats = np.full((num_areas, count, len(fixed) + total), np.inf)
-        self._inverse: Floats = np.zeros((count + 1, 6))
+        self.inverse: Floats = np.zeros((count + 1, 6))
         for i, body in enumerate(bodies):
-            self._inverse[i, [0, 2]] = 1.0 / body.mass_kg
-            self._inverse[i, 1] = 1.0 / body.mass_kg if body.falls else 0.0
+            self.inverse[i, [0, 2]] = 1.0 / body.mass_kg
+            self.inverse[i, 1] = 1.0 / body.mass_kg if body.falls else 0.0
             lever = (body.row[HALF_X] ** 2 + body.row[HALF_Z] ** 2) / 3.0
-            self._inverse[i, 4] = 1.0 / (body.mass_kg * lever) if body.turns else 0.0
+            self.inverse[i, 4] = 1.0 / (body.mass_kg * lever) if body.turns else 0.0
+        self.arrays = Boxes(**{name: getattr(self, name) for name in Boxes._fields})
+        """All of these, for `step_areas`."""
 
     def step(self, threads: Threads) -> None:
         """One time step of every area."""
-        threads.run(step_areas, len(self.boxes), *self.physics())
-
-    def physics(self) -> tuple[NDArray[Any], ...]:
-        """What `step_areas` needs."""
-        return (
-            self.fixed,
-            self.boxes,
-            self.yaw,
-            self.velocity,
-            self._inverse,
-            self.drag,
-            self.gravity,
-            self.friction,
-            self.gaps,
-        )
+        threads.run(step_areas, len(self.boxes), self.arrays)
 
     def kept(self) -> dict[str, Floats]:
         """All that the next step depends on."""
@@ -77,34 +82,25 @@ class BoxWorld:
         return {name: getattr(self, name) for name in names}
 
 
-@compiled
-def step_areas(
-    first: int,
-    last: int,
-    fixed: Floats,
-    boxes: Floats,
-    yaw: Floats,
-    velocity: Floats,
-    inverse: Floats,
-    drag: Floats,
-    gravity: Floats,
-    friction: Floats,
-    gaps: Floats,
-) -> None:
+@makes_arrays
+def step_areas(first: int, last: int, world: Boxes) -> None:
     """One time step of these areas, for kernels that go on from there."""
-    room = contact_room()
-    moving = np.zeros_like(inverse)
+    _step(first, last, world, contact_room(), np.zeros_like(world.inverse))
+
+
+@compiled
+def _step(first: int, last: int, world: Boxes, room: Floats, moving: Floats) -> None:
     for area in range(first, last):
         step_boxes(
             room,
-            fixed,
-            boxes[area],
-            yaw[area],
-            velocity[area],
-            inverse,
-            drag[area],
-            gravity[area],
-            friction[area],
+            world.fixed,
+            world.boxes[area],
+            world.yaw[area],
+            world.velocity[area],
+            world.inverse,
+            world.drag[area],
+            world.gravity[area],
+            world.friction[area],
             moving,
-            gaps[area],
+            world.gaps[area],
         )

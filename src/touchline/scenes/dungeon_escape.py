@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 from touchline.parameters import Parameter, ParameterValue
 from touchline.scenes.academy import Academy, Agents
 from touchline.scenes.box_world import Body, BoxWorld
-from touchline.scenes.compiled import Threads, compiled
+from touchline.scenes.compiled import Threads, compiled, makes_arrays
 from touchline.scenes.cube_agents import CHOICES, move_cube, turn_to
 from touchline.scenes.random import StreamArrays, Streams, draw
-from touchline.scenes.rays import RaySensor
+from touchline.scenes.rays import RaySensor, View
 from touchline.scenes.scene import ParameterReader
 from touchline.scenes.shape_drawing import BLUE, DARK, GLASS, ORANGE, PURPLE, RED, WHITE, YELLOW, ShapeDrawing
 from touchline.scenes.shape_drawing import FLOOR as FLOOR_COLOUR
@@ -155,7 +155,8 @@ class DungeonEscape:
         self.timer = np.zeros(num_areas, np.int64)
         self._at_key = np.zeros((num_areas, AGENTS), np.bool_)
         self._escaped = np.zeros(num_areas, np.bool_)
-        self._rounds = np.tile(PILLARS, (num_areas, 1, 1))
+        pillars = np.tile(PILLARS, (num_areas, 1, 1))
+        self._view = View(self.world.boxes, self.world.yaw, FIXED, self.world.boxes, pillars)
         self._drawing: ShapeDrawing | None = None
         self.restart()
 
@@ -208,8 +209,7 @@ class DungeonEscape:
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         world = self.world
-        where = (world.boxes, world.yaw, FIXED, world.boxes, self._rounds)
-        (seen,) = self._sensor.look(self._threads, self._stack, agents, *where)
+        (seen,) = self._sensor.look(self._threads, self._stack, agents, self._view)
         area, who = agents // AGENTS, agents % AGENTS
         velocity, row = world.velocity[area, who], world.boxes[area, who]
         body = np.zeros((len(agents), 10), np.float32)
@@ -373,7 +373,7 @@ def _walk(shapes: Floats, speed_mps: Floats) -> None:
         key[Z] = dragon[Z] + KEY_AHEAD_M * cos + KEY_LEFT_M * sin
 
 
-@compiled
+@makes_arrays
 def _place(
     areas: NDArray[np.intp],
     streams: StreamArrays,
@@ -417,7 +417,7 @@ def _place(
     _walk_all(areas, shapes)
 
 
-@compiled
+@makes_arrays
 def _walk_all(areas: NDArray[np.intp], shapes: Floats) -> None:
     """Let the dragons of these areas face the portal, key in hand, without a step."""
     for area in areas:

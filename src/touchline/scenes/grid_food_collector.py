@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from touchline.parameters import Parameter, ParameterValue
 from touchline.scenes.academy import Academy, Agents
-from touchline.scenes.compiled import Threads, compiled
+from touchline.scenes.compiled import Threads, compiled, makes_arrays
 from touchline.scenes.grids import GridSensor, bounds_of
 from touchline.scenes.random import StreamArrays, Streams, draw
 from touchline.scenes.rays import sweep_box, sweep_round
@@ -210,9 +210,7 @@ food, frozen agent; row 0 far right, column 39 far ahead |
 
     def step_physics(self) -> None:
         """Move everything; food that an agent touches pays at once and goes elsewhere."""
-        self._threads.run(
-            _step,
-            len(self._agent),
+        courts = _Courts(
             self._walls,
             self._agent,
             self._food,
@@ -222,6 +220,7 @@ food, frozen agent; row 0 far right, column 39 far ahead |
             self.academy.reward,
             self.streams.arrays(),
         )
+        self._threads.run(_step, len(self._agent), courts)
 
     def state(self) -> dict[str, NDArray[Any]]:
         return {name: array.copy() for name, array in self._kept().items()}
@@ -369,23 +368,41 @@ def _shoot(agent: Floats, food: Floats, g: int, frozen: NDArray[np.int64]) -> No
     frozen[hit] = FROZEN_STEPS
 
 
+class _Courts(NamedTuple):
+    """What the time step of A courts reads and writes."""
+
+    walls: Floats
+    agent: Floats
+    """[A, agents, 9]"""
+    food: Floats
+    """[A, food, 6]"""
+    velocity: Floats
+    push: Floats
+    inverse: Floats
+    reward: NDArray[np.float32]
+    streams: StreamArrays
+
+
+@makes_arrays
+def _step(first: int, last: int, courts: _Courts) -> None:
+    """One time step of these areas."""
+    room, moving = contact_room(_MAX_CONTACTS), np.zeros((_STATIC + 1, 6))
+    touches, eaten = np.zeros(_STATIC, np.bool_), np.zeros((_MAX_CONTACTS, 2), np.int64)
+    _step_each(first, last, courts, room, moving, touches, eaten)
+
+
 @compiled
-def _step(
+def _step_each(
     first: int,
     last: int,
-    walls: Floats,
-    agent: Floats,
-    food: Floats,
-    velocity: Floats,
-    push: Floats,
-    inverse: Floats,
-    reward: NDArray[np.float32],
-    streams: StreamArrays,
+    courts: _Courts,
+    room: Floats,
+    moving: Floats,
+    touches: NDArray[np.bool_],
+    eaten: NDArray[np.int64],
 ) -> None:
-    room = contact_room(_MAX_CONTACTS)
-    moving = np.zeros((_STATIC + 1, 6))
-    touches = np.zeros(_STATIC, np.bool_)  # something other than the floor
-    eaten = np.zeros((_MAX_CONTACTS, 2), np.int64)
+    """`touches`: who touches something other than the floor; `eaten`: which agent touches which food."""
+    walls, agent, food, velocity, push, inverse, reward, streams = courts
     for a in range(first, last):
         v = velocity[a]
         _accelerate(v, push[a])

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from touchline.errors import UsageError
 from touchline.parameters import Gaussian, Parameter, ParameterValue, Sampler
 from touchline.scenes.academy import Academy, Agents
+from touchline.scenes.compiled import compiled
 from touchline.scenes.random import Streams
 from touchline.scenes.scene import ParameterReader
 from touchline.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
@@ -199,7 +199,7 @@ def _lit_colors() -> NDArray[np.float32]:
     return np.asarray(np.rint(np.clip(albedo * LIGHT + gloss, 0.0, 1.0) * 255.0) / 255.0, np.float32)
 
 
-@numba.njit(cache=True)
+@compiled
 def _draw(picture, agents, size, symbol, agent_x, agent_z, colors):  # type: ignore[no-untyped-def]
     """Fill picture [K, 3, H, W]: one sample in the middle of each pixel, as a camera without anti-aliasing."""
     height, width = picture.shape[2], picture.shape[3]
@@ -220,7 +220,7 @@ def _draw(picture, agents, size, symbol, agent_x, agent_z, colors):  # type: ign
         _draw_symbol(picture[k], 3, agent_x[a], agent_z[a], g, pixel, colors)
 
 
-@numba.njit(cache=True)
+@compiled
 def _draw_symbol(picture, kind, x, z, size, pixel, colors):  # type: ignore[no-untyped-def]
     """Draw one plus (1), ex (2) or the agent's hollow square (3) into its cell of picture [3, H, W]."""
     height, width = picture.shape[1], picture.shape[2]

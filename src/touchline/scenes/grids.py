@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.scenes.compiled import Threads, compiled
+from touchline.scenes.compiled import Threads, compiled, makes_arrays
 from touchline.scenes.shapes import (
     BOX_TAG,
     COS,
@@ -246,7 +246,7 @@ def _draw_round(
         _claim(i, (z - dz) / size, (z + dz) / size, channel, bounds, eye, cos, sin, nearest, winner)
 
 
-@compiled
+@makes_arrays
 def _read(
     first: int,
     last: int,
@@ -262,34 +262,64 @@ def _read(
     channel: NDArray[np.int64],
     grid: NDArray[np.float32],
 ) -> None:
-    count_x, count_z = grid.shape[2], grid.shape[3]
-    nearest = np.empty((count_x, count_z))
-    winner = np.empty((count_x, count_z), np.int8)
-    bounds = np.empty(_BOUNDS)
+    cells = grid.shape[2], grid.shape[3]
+    nearest, winner, bounds = np.empty(cells), np.empty(cells, np.int8), np.empty(_BOUNDS)
     for row in range(first, last):
         agent = agents[row]
-        area, eye = areas[agent], eyes[agent]
-        cos, sin = math.cos(eye[3]), math.sin(eye[3])
-        nearest[:] = np.inf
-        winner[:] = -1
-        # What stands still is found first, and keeps a cell when something else is just as near.
-        for k in range(len(fixed)):
-            c = _channel_of(fixed[k, BOX_TAG], channel)
-            if c >= 0:
-                _draw_box(fixed[k], fixed_bounds[k], c, eye, cos, sin, half, nearest, winner)
-        for k in range(boxes.shape[1]):
-            c = _channel_of(boxes[area, k, BOX_TAG], channel)
-            if c >= 0 and k != own_box[agent]:
-                _bound_box(boxes[area, k], bounds)
-                _draw_box(boxes[area, k], bounds, c, eye, cos, sin, half, nearest, winner)
-        for k in range(rounds.shape[1]):
-            c = _channel_of(rounds[area, k, ROUND_TAG], channel)
-            if c >= 0:
-                _bound_round(rounds[area, k], bounds)
-                _draw_round(rounds[area, k], bounds, c, eye, cos, sin, half, nearest, winner)
-        seen = grid[row]
-        seen[:] = 0.0
-        for i in range(count_x):
-            for j in range(count_z):
-                if winner[i, j] >= 0:
-                    seen[winner[i, j], count_x - 1 - i, j] = 1.0
+        area = areas[agent]
+        _see(
+            eyes[agent],
+            own_box[agent],
+            fixed,
+            fixed_bounds,
+            boxes[area],
+            rounds[area],
+            half,
+            channel,
+            nearest,
+            winner,
+            bounds,
+            grid[row],
+        )
+
+
+@compiled
+def _see(
+    eye: Floats,
+    own_box: int,
+    fixed: Floats,
+    fixed_bounds: Floats,
+    boxes: Floats,
+    rounds: Floats,
+    half: Floats,
+    channel: NDArray[np.int64],
+    nearest: Floats,
+    winner: NDArray[np.int8],
+    bounds: Floats,
+    seen: NDArray[np.float32],
+) -> None:
+    """What one agent sees, [channels, x, z]; room is needed for what is nearest to each cell, and for bounds."""
+    cos, sin = math.cos(eye[3]), math.sin(eye[3])
+    nearest[:] = np.inf
+    winner[:] = -1
+    # What stands still is found first, and keeps a cell when something else is just as near.
+    for k in range(len(fixed)):
+        c = _channel_of(fixed[k, BOX_TAG], channel)
+        if c >= 0:
+            _draw_box(fixed[k], fixed_bounds[k], c, eye, cos, sin, half, nearest, winner)
+    for k in range(len(boxes)):
+        c = _channel_of(boxes[k, BOX_TAG], channel)
+        if c >= 0 and k != own_box:
+            _bound_box(boxes[k], bounds)
+            _draw_box(boxes[k], bounds, c, eye, cos, sin, half, nearest, winner)
+    for k in range(len(rounds)):
+        c = _channel_of(rounds[k, ROUND_TAG], channel)
+        if c >= 0:
+            _bound_round(rounds[k], bounds)
+            _draw_round(rounds[k], bounds, c, eye, cos, sin, half, nearest, winner)
+    seen[:] = 0.0
+    count_x = len(nearest)
+    for i in range(count_x):
+        for j in range(nearest.shape[1]):
+            if winner[i, j] >= 0:
+                seen[winner[i, j], count_x - 1 - i, j] = 1.0

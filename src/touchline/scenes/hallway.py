@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from touchline.parameters import Parameter, ParameterValue
 from touchline.scenes.academy import Academy, Agents
-from touchline.scenes.box_world import Body, BoxWorld, step_areas
+from touchline.scenes.box_world import Body, Boxes, BoxWorld, step_areas
 from touchline.scenes.compiled import Threads, compiled
 from touchline.scenes.cube_agents import move_cube
 from touchline.scenes.random import Streams
-from touchline.scenes.rays import RaySensor
+from touchline.scenes.rays import RaySensor, View
 from touchline.scenes.scene import ParameterReader
 from touchline.scenes.shape_drawing import BLUE, FLOOR, GLASS, ORANGE, YELLOW, ShapeDrawing
 from touchline.scenes.shapes import COS, SIN, Floats, X, Y, Z, box, boxes, rounds
@@ -106,7 +106,8 @@ class Hallway:
             GRAVITY * GRAVITY_MULTIPLIER,
         )
         self.shows_x = np.zeros(num_areas, np.bool_)
-        self._no_rounds = np.tile(rounds(), (num_areas, 1, 1))
+        nothing_round = np.tile(rounds(), (num_areas, 1, 1))
+        self._view = View(self.world.boxes, self.world.yaw, FIXED, self.world.boxes, nothing_round)
         self._drawing: ShapeDrawing | None = None
 
     def capacity(self, behavior: str) -> int:
@@ -152,9 +153,7 @@ class Hallway:
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        world = self.world
-        where = (world.boxes, world.yaw, FIXED, world.boxes, self._no_rounds)
-        seen = self._sensor.look(self._threads, self._rays, agents, *where)
+        seen = self._sensor.look(self._threads, self._rays, agents, self._view)
         gone = self.academy.step_count.reshape(-1)[agents, None] / MAX_STEP
         return [*seen, self._time.push(agents, gone)]
 
@@ -176,7 +175,7 @@ class Hallway:
     def _leap(self, most: int) -> bool:
         if self._threads.parts(len(self._areas)) > 1:
             return False
-        made = _leap(most, self.academy.discrete, self.academy.reward, *self.world.physics())
+        made = _leap(most, self.academy.discrete, self.academy.reward, self.world.arrays)
         self.academy.let_pass(made - 1)
         self._arrive()
         return True
@@ -245,24 +244,13 @@ def _move(
 
 
 @compiled
-def _leap(
-    most: int,
-    discrete: NDArray[np.int32],
-    reward: NDArray[np.float32],
-    fixed: Floats,
-    boxes: Floats,
-    yaw: Floats,
-    velocity: Floats,
-    inverse: Floats,
-    drag: Floats,
-    gravity: Floats,
-    friction: Floats,
-    gaps: Floats,
-) -> int:
+def _leap(most: int, discrete: NDArray[np.int32], reward: NDArray[np.float32], world: Boxes) -> int:
     """Rounds of act and physics until somebody touches a goal; how many were made."""
     for made in range(1, most + 1):
-        _move(discrete, reward, boxes, yaw, velocity)
-        step_areas(0, len(boxes), fixed, boxes, yaw, velocity, inverse, drag, gravity, friction, gaps)
-        if (gaps[:, AGENT, len(fixed) + PLATE_O :] < TOUCH_M).any():
-            return made
+        _move(discrete, reward, world.boxes, world.yaw, world.velocity)
+        step_areas(0, len(world.boxes), world)
+        for area in range(len(world.gaps)):
+            for goal in range(PLATE_O, BOARD_X + 1):
+                if world.gaps[area, AGENT, len(world.fixed) + goal] < TOUCH_M:
+                    return made
     return most

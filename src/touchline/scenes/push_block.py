@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from touchline.parameters import Parameter, ParameterValue
 from touchline.scenes.academy import Academy, Agents
-from touchline.scenes.box_world import Body, BoxWorld, step_areas
-from touchline.scenes.compiled import Threads, compiled
+from touchline.scenes.box_world import Body, Boxes, BoxWorld, step_areas
+from touchline.scenes.compiled import Threads, compiled, makes_arrays
 from touchline.scenes.cube_agents import CHOICES, move_cube, turn_to
 from touchline.scenes.random import StreamArrays, Streams, draw
-from touchline.scenes.rays import RaySensor
+from touchline.scenes.rays import RaySensor, View
 from touchline.scenes.scene import ParameterReader
 from touchline.scenes.shape_drawing import BLUE, GLASS, GREEN, ORANGE, ShapeDrawing
 from touchline.scenes.shape_drawing import FLOOR as FLOOR_COLOUR
@@ -116,7 +116,8 @@ class PushBlock:
             [],
             GRAVITY * GRAVITY_MULTIPLIER,
         )
-        self._no_rounds = np.tile(rounds(), (num_areas, 1, 1))
+        nothing_round = np.tile(rounds(), (num_areas, 1, 1))
+        self._view = View(self.world.boxes, self.world.yaw[:, : AGENT + 1], FIXED, self.world.boxes, nothing_round)
         self._drawing: ShapeDrawing | None = None
         self.restart()
 
@@ -152,9 +153,7 @@ class PushBlock:
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        world = self.world
-        where = (world.boxes, world.yaw[:, : AGENT + 1], FIXED, world.boxes, self._no_rounds)
-        return self._rays.look(self._threads, self._stack, agents, *where)
+        return self._rays.look(self._threads, self._stack, agents, self._view)
 
     def action_mask(self, behavior: str, agents: Agents) -> None:
         return None
@@ -174,7 +173,7 @@ class PushBlock:
     def _leap(self, most: int) -> bool:
         if self._threads.parts(len(self._areas)) > 1:
             return False
-        made = _leap(most, self.academy.discrete, self.academy.reward, *self.world.physics())
+        made = _leap(most, self.academy.discrete, self.academy.reward, self.world.arrays)
         self.academy.let_pass(made - 1)
         self._score()
         return True
@@ -229,26 +228,19 @@ def _leap(
     most: int,
     discrete: NDArray[np.int32],
     reward: NDArray[np.float32],
-    fixed: Floats,
-    boxes: Floats,
-    yaw: Floats,
-    velocity: Floats,
-    inverse: Floats,
-    drag: Floats,
-    gravity: Floats,
-    friction: Floats,
-    gaps: Floats,
+    world: Boxes,
 ) -> int:
     """Rounds of act and physics until a block touches the goal; how many were made."""
     for made in range(1, most + 1):
-        _move(discrete, reward, boxes, yaw, velocity)
-        step_areas(0, len(boxes), fixed, boxes, yaw, velocity, inverse, drag, gravity, friction, gaps)
-        if (gaps[:, BLOCK, GOAL] < TOUCH_M).any():
-            return made
+        _move(discrete, reward, world.boxes, world.yaw, world.velocity)
+        step_areas(0, len(world.boxes), world)
+        for area in range(len(world.gaps)):
+            if world.gaps[area, BLOCK, GOAL] < TOUCH_M:
+                return made
     return most
 
 
-@compiled
+@makes_arrays
 def _place(areas: Agents, streams: StreamArrays, fixed: Floats, shapes: Floats, yaw: Floats, velocity: Floats) -> None:
     """The block, then the agent, each where a box around it is free of everything else, at rest 1 m up."""
     slab = np.zeros(9)

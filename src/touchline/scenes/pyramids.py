@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from touchline.parameters import Parameter, ParameterValue
 from touchline.scenes.academy import Academy, Agents
-from touchline.scenes.compiled import Threads, compiled
+from touchline.scenes.compiled import Threads, compiled, makes_arrays
 from touchline.scenes.drawing import Drawing
 from touchline.scenes.random import Streams
 from touchline.scenes.rays import RaySensor, sweep_box
@@ -339,7 +339,7 @@ def _move(discrete: NDArray[np.int32], shapes: Floats, yaw: Floats, velocity: Fl
             me[COS], me[SIN] = math.cos(yaw[a, AGENT]), math.sin(yaw[a, AGENT])
 
 
-@compiled
+@makes_arrays
 def _step(
     first: int,
     last: int,
@@ -464,7 +464,7 @@ def _frame_of(quaternion: Floats, frame: Floats) -> None:
     frame[2, 0], frame[2, 1], frame[2, 2] = 2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)
 
 
-@compiled
+@makes_arrays
 def _gap_to_gold(agent: Floats, gold: Floats) -> float:
     """How far agent and gold are apart along the axis that parts them most (negative: they overlap)."""
     offset = np.array([gold[0] - agent[X], gold[1] - agent[Z], gold[2] - agent[Y]])
@@ -496,7 +496,7 @@ def _gap_to_gold(agent: Floats, gold: Floats) -> float:
     return widest
 
 
-@compiled
+@makes_arrays
 def _see_bricks(
     first: int,
     last: int,

@@ -10,14 +10,15 @@ its Random123 library.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from touchline.scenes.compiled import compiled
 
 _ROUNDS = 10
 _UINT32 = 0xFFFFFFFF
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@compiled
 def philox(c0: int, c1: int, c2: int, c3: int, k0: int, k1: int) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
     """Four random 32-bit words for a counter of four words, under a key of two. Also for compiled callers."""
     a, b, c, d = np.uint64(c0), np.uint64(c1), np.uint64(c2), np.uint64(c3)
@@ -31,7 +32,7 @@ def philox(c0: int, c1: int, c2: int, c3: int, k0: int, k1: int) -> tuple[np.uin
     return a, b, c, d
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@compiled
 def _fill_uniform(
     out: NDArray[np.float64],
     areas: NDArray[np.intp],
@@ -56,7 +57,7 @@ StreamArrays = tuple[np.uint64, NDArray[np.uint32], NDArray[np.uint32]]
 """A seed, and the two counters of every area: a `Streams` for compiled callers."""
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@compiled
 def draw(streams: StreamArrays, area: int) -> tuple[float, float, float, float]:
     """The next four numbers in [0, 1) of an area, in a kernel: what `Streams.uniform(areas, 4)` gives.
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.scenes.compiled import Threads, compiled, inlined
+from touchline.scenes.compiled import Threads, compiled, inlined, makes_arrays
 from touchline.scenes.shapes import (
     ABSENT,
     BOX_TAG,
@@ -91,8 +90,9 @@ class RaySensor:
             self.channel[known_tags.index(tag)] = index
         self.num_tags = len(tags)
         self.size = len(angles) * (len(tags) + 2)
-        self.sizes: NDArray[np.int64] = np.array([self.size])
+        self._sizes = [self.size]
         """Of each sensor, when several are read as one."""
+        self._prepare()
 
     def and_also(self, other: RaySensor) -> RaySensor:
         """Both sensors' rays in one frame, this one's first. They must have the same tags."""
@@ -104,8 +104,13 @@ class RaySensor:
             both._fans[last + 1, _RAYS] += both._fans[last, _RAYS]
             both._fans = np.delete(both._fans, last, axis=0)
         both.size = self.size + other.size
-        both.sizes = np.concatenate([self.sizes, other.sizes])
+        both._sizes = self._sizes + other._sizes
+        both._prepare()
         return both
+
+    def _prepare(self) -> None:
+        """What kernels need."""
+        self._geometry = _Geometry(self.directions, self._fans, self.channel, self.num_tags, np.array(self._sizes))
 
     def read(
         self,
@@ -123,7 +128,7 @@ class RaySensor:
         are the boxes that every area has, `boxes` [A, B, 9] and `rounds` [A, S, 6] those of each area.
         """
         frame = np.empty((len(agents), self.size), np.float32)
-        threads.run(_read, len(agents), frame, agents, areas, eyes, fixed, boxes, rounds, *self._geometry())
+        threads.run(_read, len(agents), frame, agents, areas, eyes, _Shapes(fixed, boxes, rounds), self._geometry)
         return frame
 
     def look(
@@ -131,25 +136,50 @@ class RaySensor:
         threads: Threads,
         stack: Stack,
         agents: NDArray[np.intp],
-        bodies: Floats,
-        yaw: Floats,
-        fixed: Floats,
-        boxes: Floats,
-        rounds: Floats,
+        view: View,
     ) -> list[NDArray[Any]]:
-        """Read a frame for K agents and add it to their stack: what they now see, [K, depth * size] per sensor.
+        """Read a frame for K agents and add it to their stack: what they now see, [K, depth * size] per sensor."""
+        each = len(agents) * stack.frames.shape[1]
+        flat = np.empty(each * self.size, np.float32)
+        threads.run(_look, len(agents), flat, stack.frames, agents, view, self._geometry)
+        seen, begin = [], 0
+        for size in self._sizes:
+            seen.append(flat[begin : begin + each * size].reshape(len(agents), -1))
+            begin += each * size
+        return seen
 
-        Agents look from the first `bodies` [A, S, x y z and more] of their area, as many as have a `yaw` [A, G].
-        """
-        depth, count = stack.frames.shape[1], len(agents)
-        flat = np.empty(count * depth * self.size, np.float32)
-        where = agents, bodies, yaw, fixed, boxes, rounds
-        threads.run(_look, count, flat, stack.frames, self.sizes, *where, *self._geometry())
-        ends = accumulate((count * depth * size for size in self.sizes.tolist()), initial=0)
-        return [flat[a:b].reshape(count, -1) for a, b in pairwise(ends)]
 
-    def _geometry(self) -> tuple[Any, ...]:
-        return self.directions, self._fans, self.channel, self.num_tags
+class View(NamedTuple):
+    """From where the agents of A areas look, and what they may see: a scene's own arrays."""
+
+    bodies: Floats
+    """[A, S, x y z and more], of which the first G have eyes."""
+    yaw: Floats
+    """[A, G] rad"""
+    fixed: Floats
+    """[B, 9] boxes that every area has."""
+    boxes: Floats
+    """[A, B, 9]"""
+    rounds: Floats
+    """[A, S, 6]"""
+
+
+class _Shapes(NamedTuple):
+    """What rays may hit, for kernels: as in `View`."""
+
+    fixed: Floats
+    boxes: Floats
+    rounds: Floats
+
+
+class _Geometry(NamedTuple):
+    """A sensor, for kernels."""
+
+    directions: Floats
+    fans: Floats
+    channel: NDArray[np.int64]
+    num_tags: int
+    sizes: NDArray[np.int64]
 
 
 @compiled
@@ -251,6 +281,7 @@ def _cross(p: float, d: float, h: float) -> tuple[float, float, bool]:
 _PX, _PY, _PZ, _HX, _HY, _HZ, _COS, _SIN, _TAG, _AT_LEAST, _WX, _WZ, _BOUND, _LEVEL_R = range(14)
 """What `_read` notes of a shape near an agent: the eye in the shape's frame, the shape, how far it is at least, its
 centre from the eye, a circle around it, and the sphere's radius where a level ray passes it."""
+_NOTES = 14
 _LANES = 8
 """Rays are handled in multiples of this: as many as the widest vector instructions take at once."""
 
@@ -358,7 +389,7 @@ def _meet_box(box: Floats, dx: Floats, dy: float, dz: Floats, radius: float, bes
                 best[ray], tag[ray] = t, box[_TAG]
 
 
-@compiled
+@makes_arrays
 def _read(
     first: int,
     last: int,
@@ -366,87 +397,114 @@ def _read(
     agents: NDArray[np.intp],
     areas: NDArray[np.intp],
     eyes: Floats,
-    fixed: Floats,
-    boxes: Floats,
-    rounds: Floats,
-    directions: Floats,
-    fans: Floats,
-    channel: NDArray[np.int64],
-    num_tags: int,
+    shapes: _Shapes,
+    geometry: _Geometry,
 ) -> None:
-    frame[first:last] = 0.0
-    near = np.empty((len(fixed) + boxes.shape[1], 14))
-    near_round = np.empty((rounds.shape[1], 14))
+    near = np.empty((len(shapes.fixed) + shapes.boxes.shape[1], _NOTES))
+    near_round = np.empty((shapes.rounds.shape[1], _NOTES))
     begin = 0
-    for fan in range(len(fans)):
-        count, start, dy = int(fans[fan, _RAYS]), fans[fan, _START], fans[fan, _RISE]
-        reach, radius, tie = fans[fan, _REACH], fans[fan, _RADIUS], fans[fan, _TIE]
+    for fan in range(len(geometry.fans)):
+        count = int(geometry.fans[fan, _RAYS])
         lanes = -(-count // _LANES) * _LANES
-        dx, dz, best, tag = np.ones(lanes), np.zeros(lanes), np.zeros(lanes), np.empty(lanes)
-        for row in range(first, last):
-            agent = agents[row]
-            area = areas[agent]
-            x, y, z = eyes[agent, 0], eyes[agent, 1] + start, eyes[agent, 2]
-            cos, sin = math.cos(eyes[agent, 3]), math.sin(eyes[agent, 3])
-            n = _note_boxes(fixed, x, y, z, radius, tie, dy * reach, reach, near, 0)
-            n = _note_boxes(boxes[area], x, y, z, radius, tie, dy * reach, reach, near, n)
-            m = _note_rounds(rounds[area], x, y, z, radius, tie, reach, near_round)
-            for ray in range(count):
-                lx, lz = directions[begin + ray, 0], directions[begin + ray, 2]
-                dx[ray], dz[ray] = lx * cos + lz * sin, -lx * sin + lz * cos
-            best[:count], tag[:count] = reach, ABSENT
-            for k in range(m):
-                if dy == 0.0 or near_round[k, _HY] == 0.0:
-                    _meet_ball(near_round[k], dx, dy, dz, best, tag)
-                else:
-                    _meet_round(near_round[k], dx, dy, dz, best, tag)
-            for k in range(n):
-                if dy == 0.0:
-                    _meet_level(near[k], dx, dz, best, tag)
-                else:
-                    _meet_box(near[k], dx, dy, dz, radius, best, tag)
-            for ray in range(count):
-                at, met = (begin + ray) * (num_tags + 2), int(tag[ray])
-                if met == ABSENT:
-                    frame[row, at + num_tags] = 1.0
-                    frame[row, at + num_tags + 1] = 1.0
-                else:
-                    if met >= 0 and channel[met] >= 0:
-                        frame[row, at + channel[met]] = 1.0
-                    frame[row, at + num_tags + 1] = best[ray] / reach
+        rays = np.ones(lanes), np.zeros(lanes), np.zeros(lanes), np.empty(lanes)
+        _read_fan(first, last, frame, agents, areas, eyes, shapes, geometry, fan, begin, near, near_round, rays)
         begin += count
 
 
 @compiled
+def _read_fan(
+    first: int,
+    last: int,
+    frame: NDArray[np.float32],
+    agents: NDArray[np.intp],
+    areas: NDArray[np.intp],
+    eyes: Floats,
+    shapes: _Shapes,
+    geometry: _Geometry,
+    fan: int,
+    begin: int,
+    near: Floats,
+    near_round: Floats,
+    rays: tuple[Floats, Floats, Floats, Floats],
+) -> None:
+    """Read the rays from `begin` on. Room is needed for notes of shapes and for rays: ways, bests and tags."""
+    channel, num_tags = geometry.channel, geometry.num_tags
+    count, start, dy = int(geometry.fans[fan, _RAYS]), geometry.fans[fan, _START], geometry.fans[fan, _RISE]
+    reach, radius, tie = geometry.fans[fan, _REACH], geometry.fans[fan, _RADIUS], geometry.fans[fan, _TIE]
+    dx, dz, best, tag = rays
+    for row in range(first, last):
+        agent = agents[row]
+        area = areas[agent]
+        x, y, z = eyes[agent, 0], eyes[agent, 1] + start, eyes[agent, 2]
+        cos, sin = math.cos(eyes[agent, 3]), math.sin(eyes[agent, 3])
+        n = _note_boxes(shapes.fixed, x, y, z, radius, tie, dy * reach, reach, near, 0)
+        n = _note_boxes(shapes.boxes[area], x, y, z, radius, tie, dy * reach, reach, near, n)
+        m = _note_rounds(shapes.rounds[area], x, y, z, radius, tie, reach, near_round)
+        for ray in range(count):
+            lx, lz = geometry.directions[begin + ray, 0], geometry.directions[begin + ray, 2]
+            dx[ray], dz[ray] = lx * cos + lz * sin, -lx * sin + lz * cos
+            best[ray], tag[ray] = reach, ABSENT
+        for k in range(m):
+            if dy == 0.0 or near_round[k, _HY] == 0.0:
+                _meet_ball(near_round[k], dx, dy, dz, best, tag)
+            else:
+                _meet_round(near_round[k], dx, dy, dz, best, tag)
+        for k in range(n):
+            if dy == 0.0:
+                _meet_level(near[k], dx, dz, best, tag)
+            else:
+                _meet_box(near[k], dx, dy, dz, radius, best, tag)
+        for ray in range(count):
+            at, met = (begin + ray) * (num_tags + 2), int(tag[ray])
+            for k in range(num_tags + 1):
+                frame[row, at + k] = 0.0
+            frame[row, at + num_tags + 1] = 1.0 if met == ABSENT else best[ray] / reach
+            if met == ABSENT:
+                frame[row, at + num_tags] = 1.0
+            elif met >= 0 and channel[met] >= 0:
+                frame[row, at + channel[met]] = 1.0
+
+
+@makes_arrays
 def _look(
     first: int,
     last: int,
     seen: NDArray[np.float32],
     frames: NDArray[np.float32],
-    sizes: NDArray[np.int64],
     agents: NDArray[np.intp],
-    bodies: Floats,
-    yaw: Floats,
-    fixed: Floats,
-    boxes: Floats,
-    rounds: Floats,
-    directions: Floats,
-    fans: Floats,
-    channel: NDArray[np.int64],
-    num_tags: int,
+    view: View,
+    geometry: _Geometry,
 ) -> None:
-    count, depth, size = last - first, frames.shape[1], frames.shape[2]
-    frame = np.empty((count, size), np.float32)
+    count = last - first
+    frame, rows = np.empty((count, frames.shape[2]), np.float32), np.arange(count)
     areas, eyes = np.empty(count, np.intp), np.empty((count, 4))
-    for row in range(count):
-        area, who = divmod(agents[first + row], yaw.shape[1])
+    _open_eyes(first, agents, view, areas, eyes)
+    _read(0, count, frame, rows, areas, eyes, _Shapes(view.fixed, view.boxes, view.rounds), geometry)
+    _remember(first, frame, seen, frames, geometry.sizes, agents)
+
+
+@compiled
+def _open_eyes(first: int, agents: NDArray[np.intp], view: View, areas: NDArray[np.intp], eyes: Floats) -> None:
+    for row in range(len(areas)):
+        area, who = divmod(agents[first + row], view.yaw.shape[1])
         areas[row] = area
         for k in range(3):
-            eyes[row, k] = bodies[area, who, k]
-        eyes[row, 3] = yaw[area, who]
-    where = areas, eyes, fixed, boxes, rounds
-    _read(0, count, frame, np.arange(count), *where, directions, fans, channel, num_tags)
-    for row in range(count):
+            eyes[row, k] = view.bodies[area, who, k]
+        eyes[row, 3] = view.yaw[area, who]
+
+
+@compiled
+def _remember(
+    first: int,
+    frame: NDArray[np.float32],
+    seen: NDArray[np.float32],
+    frames: NDArray[np.float32],
+    sizes: NDArray[np.int64],
+    agents: NDArray[np.intp],
+) -> None:
+    """Add a frame to what each agent remembers, and write all of that into `seen`, sensor after sensor."""
+    depth = frames.shape[1]
+    for row in range(len(frame)):
         remembered = frames[agents[first + row]]
         for d in range(depth - 1):
             _copy(remembered[d + 1], remembered[d])

@@ -66,6 +66,8 @@ class ParameterReader:
         self._known = known
         self._streams = streams
         self._set: dict[str, ParameterValue] = {}
+        self._constant: dict[str, NDArray[np.float64]] = {}
+        """Those without a sampler, once they have been read: a value for every area."""
 
     def set(self, name: str, value: ParameterValue) -> None:
         if name not in self._known:
@@ -73,12 +75,16 @@ class ParameterReader:
             raise UsageError(f"{self._scene}: unknown parameter {name!r}; it knows: {listed}")
         self._known[name].check(self._scene, name, value)
         self._set[name] = value
+        self._constant.pop(name, None)
 
     def read(self, name: str, areas: NDArray[np.intp]) -> NDArray[np.float64]:
-        """One value for each of K areas: [K]. A sampler draws from each area's own stream."""
+        """One value for each of K areas: [K], not to be written to. A sampler draws from each area's own stream."""
         known = self._known[name]
         value = self._set.get(name, known.default)
         if isinstance(value, Sampler):
             u = self._streams.uniform(areas, 2)
             return np.clip(value.quantile(u[:, 0], u[:, 1]), known.low, known.high)
-        return np.full(len(areas), float(value))
+        if name not in self._constant:
+            self._constant[name] = np.full(len(self._streams.episode), float(value))
+            self._constant[name].setflags(write=False)
+        return self._constant[name][: len(areas)]

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from touchline.parameters import Parameter, ParameterValue
 from touchline.scenes.academy import Academy, Agents
-from touchline.scenes.compiled import Threads, compiled
+from touchline.scenes.compiled import Threads, compiled, makes_arrays
 from touchline.scenes.random import StreamArrays, Streams, draw
-from touchline.scenes.rays import RaySensor, sweep_box
+from touchline.scenes.rays import RaySensor, View, sweep_box
 from touchline.scenes.scene import ParameterReader
 from touchline.scenes.shape_drawing import BLUE as BLUE_COLOUR
 from touchline.scenes.shape_drawing import FLOOR as FLOOR_COLOUR
@@ -192,7 +192,8 @@ class _Soccer:
         self.gravity = np.zeros(num_areas)
         self.touch_reward = np.zeros(num_areas)
         self._goal = np.zeros(num_areas, np.int8)
-        self._no_boxes = np.tile(NO_BOXES, (num_areas, 1, 1))
+        no_boxes = np.tile(NO_BOXES, (num_areas, 1, 1))
+        self._view = View(self.rounds, self.yaw, self.field, no_boxes, self.rounds)
         self._drawing: ShapeDrawing | None = None
         self.restart()
 
@@ -220,6 +221,20 @@ class _Soccer:
         academy = self.academy
         academy.group_id[:] = 1 + 2 * np.arange(len(self.rounds))[:, None] + self._teams
         academy.behavior[:] = [academy.names.index(name) for name in self._names]
+        self._fields = _Fields(
+            academy.discrete,
+            academy.reward,
+            self._player_numbers,
+            self.field,
+            self.gravity,
+            self.touch_reward,
+            self._inverse,
+            self.rounds,
+            self.velocity,
+            self.kick,
+            self.touching,
+            self._goal,
+        )
 
     def begin_episodes(self, agents: Agents) -> None:
         """Unity's reset does not touch the fields; this one starts them anew."""
@@ -246,8 +261,7 @@ class _Soccer:
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        where = (self.rounds, self.yaw, self.field, self._no_boxes, self.rounds)
-        return self._rays[behavior].look(self._threads, self._stacks[behavior], agents, *where)
+        return self._rays[behavior].look(self._threads, self._stacks[behavior], agents, self._view)
 
     def action_mask(self, behavior: str, agents: Agents) -> None:
         return None
@@ -277,34 +291,18 @@ class _Soccer:
         )
 
     def step_physics(self) -> None:
-        self._threads.run(_step, len(self.rounds), *self._physics())
+        self._threads.run(_step, len(self.rounds), self._fields)
         self._score()
 
     def _leap(self, most: int) -> bool:
         if self._threads.parts(len(self.rounds)) > 1:
             return False
         most = max(1, min(most, self._steps_to_spare))
-        made = _leap(most, self.yaw, self._step_rewards, self.timer, *self._physics())
+        made = _leap(most, self.yaw, self._step_rewards, self.timer, self._fields)
         self._steps_to_spare -= made - 1
         self.academy.let_pass(made - 1)
         self._score()
         return True
-
-    def _physics(self) -> tuple[NDArray[Any], ...]:
-        return (
-            self.academy.discrete,
-            self.academy.reward,
-            self._player_numbers,
-            self.field,
-            self.gravity,
-            self.touch_reward,
-            self._inverse,
-            self.rounds,
-            self.velocity,
-            self.kick,
-            self.touching,
-            self._goal,
-        )
 
     # reward and end
 
@@ -453,6 +451,29 @@ def _ray_sensor(tags: list[str], rays_per_direction: int, max_degrees: float, tu
     )
 
 
+class _Fields(NamedTuple):
+    """What the time step of A fields with P players and a ball each reads and writes."""
+
+    discrete: NDArray[np.int32]
+    reward: NDArray[np.float32]
+    players: Floats
+    """[P, 6], columns from `_TEAM` on."""
+    field: Floats
+    """[walls, 9] what stands around every field."""
+    gravity: Floats
+    touch_reward: Floats
+    inverse: Floats
+    rounds: Floats
+    """[A, P + 1, 6] the players, then the ball."""
+    velocity: Floats
+    kick: Floats
+    """[A, 2] what the ball gets in the next step, x and z."""
+    touching: NDArray[np.bool_]
+    """[A, P] whether a player touched the ball in the last step."""
+    goal: NDArray[np.int8]
+    """[A] the tag of the goal that the ball touches, or 0."""
+
+
 _TEAM, _START_X, _START_Z, _AHEAD, _SIDEWAYS, _ALWAYS_KICKS = range(6)
 
 
@@ -504,95 +525,55 @@ def _move(
                 yaw[area, i] += -TURN_RAD if turn == 1 else TURN_RAD
 
 
+@makes_arrays
+def _step(first: int, last: int, world: _Fields) -> None:
+    """One time step of these areas."""
+    count = len(world.players)
+    _step_each(first, last, world, contact_room(), np.zeros_like(world.inverse), np.zeros(count), np.zeros((count, 2)))
+
+
 @compiled
-def _step(
-    first: int,
-    last: int,
-    discrete: NDArray[np.int32],
-    reward: NDArray[np.float32],
-    players: Floats,
-    field: Floats,
-    gravity: Floats,
-    touch_reward: Floats,
-    inverse: Floats,
-    shapes: Floats,
-    velocity: Floats,
-    kick: Floats,
-    touching: NDArray[np.bool_],
-    goal: NDArray[np.int8],
+def _step_each(
+    first: int, last: int, world: _Fields, room: Floats, moving: Floats, gaps: Floats, points: Floats
 ) -> None:
-    room = contact_room()
-    moving = np.zeros_like(inverse)
-    gaps = np.zeros(len(players))
-    points = np.zeros((len(players), 2))
-    the_ball = len(players)
+    the_ball = len(world.players)
     for area in range(first, last):
-        body, speed = shapes[area], velocity[area]
-        _drag(speed, kick[area])
-        goal[area], n = _touch(room, field, gravity[area], body, speed, inverse, gaps, points)
-        solve(room, n, speed, inverse, moving)
+        body, speed, kick = world.rounds[area], world.velocity[area], world.kick[area]
+        _drag(speed, kick)
+        world.goal[area], n = _touch(room, world.field, world.gravity[area], body, speed, world.inverse, gaps, points)
+        solve(room, n, speed, world.inverse, moving)
         for i in range(the_ball + 1):
             radius = BALL_RADIUS_M if i == the_ball else PLAYER_RADIUS_M
             bounce = BOUNCE if i == the_ball else 0.0
-            _travel(field, body[i], speed[i], moving[i], radius, bounce)
-        kick[area] = 0.0
+            _travel(world.field, body[i], speed[i], moving[i], radius, bounce)
+        kick[:] = 0.0
         for i in range(the_ball):
             touches = gaps[i] < TOUCH_M
-            begins = touches and not touching[area, i]
-            touching[area, i] = touches
+            begins = touches and not world.touching[area, i]
+            world.touching[area, i] = touches
             if begins:
-                reward[area, i] += touch_reward[area]
-            if begins and (players[i, _ALWAYS_KICKS] > 0.0 or discrete[area, i, 0] == 1):
+                world.reward[area, i] += world.touch_reward[area]
+            if begins and (world.players[i, _ALWAYS_KICKS] > 0.0 or world.discrete[area, i, 0] == 1):
                 # From where the player is now to where they met: at speed, well off the line of centres.
                 dx, dz = points[i, 0] - body[i, X], points[i, 1] - body[i, Z]
                 length = math.sqrt(dx * dx + dz * dz)
                 if length > 0.0:
-                    kick[area, 0] += KICK_MPS * dx / length
-                    kick[area, 1] += KICK_MPS * dz / length
+                    kick[0] += KICK_MPS * dx / length
+                    kick[1] += KICK_MPS * dz / length
 
 
 @compiled
-def _leap(
-    most: int,
-    yaw: Floats,
-    step_rewards: NDArray[np.float32],
-    timer: NDArray[np.int32],
-    discrete: NDArray[np.int32],
-    reward: NDArray[np.float32],
-    players: Floats,
-    field: Floats,
-    gravity: Floats,
-    touch_reward: Floats,
-    inverse: Floats,
-    shapes: Floats,
-    velocity: Floats,
-    kick: Floats,
-    touching: NDArray[np.bool_],
-    goal: NDArray[np.int8],
-) -> int:
+def _leap(most: int, yaw: Floats, step_rewards: NDArray[np.float32], timer: NDArray[np.int32], world: _Fields) -> int:
     """Rounds of act, physics and clocks, until a goal falls; how many were made, the last without its clocks."""
     for made in range(1, most + 1):
-        _move(discrete, players, yaw, velocity, reward, step_rewards)
-        _step(
-            0,
-            len(shapes),
-            discrete,
-            reward,
-            players,
-            field,
-            gravity,
-            touch_reward,
-            inverse,
-            shapes,
-            velocity,
-            kick,
-            touching,
-            goal,
-        )
-        if goal.any():
-            return made
+        _move(world.discrete, world.players, yaw, world.velocity, world.reward, step_rewards)
+        _step(0, len(world.rounds), world)
+        for area in range(len(world.goal)):
+            if world.goal[area] != 0:
+                return made
         if made < most:
-            timer += 1
+            for area in range(len(timer)):
+                timer[area] += 1
     return most
 
 
@@ -612,7 +593,8 @@ def _drag(speed: Floats, kick: Floats) -> None:
         speed[the_ball, k] *= 1.0 - BALL_SPIN_DRAG * DT_S
         spin += speed[the_ball, k] ** 2
     if spin > MAX_SPIN**2:
-        speed[the_ball, 3:] *= MAX_SPIN / math.sqrt(spin)
+        for k in range(3, 6):
+            speed[the_ball, k] *= MAX_SPIN / math.sqrt(spin)
 
 
 @compiled

@@ -19,7 +19,7 @@ import math
 
 import numpy as np
 
-from touchline.scenes.compiled import compiled
+from touchline.scenes.compiled import compiled, makes_arrays
 from touchline.scenes.shapes import ABSENT, BOX_TAG, COS, HALF_X, HALF_Y, HALF_Z, SIN, Floats, X, Y, Z
 
 DT_S = 0.02
@@ -64,7 +64,7 @@ _COLUMNS = 88
 Floats3 = tuple[float, float, float]
 
 
-@compiled
+@makes_arrays
 def contact_room(contacts: int = _MAX_CONTACTS) -> Floats:
     """Room for the contacts of one area, in one array: calls are cheap that way. A kernel needs one."""
     return np.empty((contacts, _COLUMNS))
@@ -362,14 +362,21 @@ def solve(room: Floats, n: int, velocity: Floats, inverse: Floats, moving: Float
     """Solve n contacts: `velocity` becomes the one that is kept, `moving` the one that poses move with."""
     if _is_loose(room, n, len(velocity) - 1):
         _sweep(room, n, _MOVING, 1, True, velocity, inverse)
-        moving[:] = velocity
+        _copy(velocity, moving)
         if _differs(room, n):
             _sweep(room, n, _KEPT, 1, True, velocity, inverse)
         return
     _sweep(room, n, _MOVING, _SWEEPS_MOVING - _SWEEPS_RUBBING, False, velocity, inverse)
     _sweep(room, n, _MOVING, _SWEEPS_RUBBING, True, velocity, inverse)
-    moving[:] = velocity
+    _copy(velocity, moving)
     _sweep(room, n, _KEPT, _SWEEPS_KEPT, True, velocity, inverse)
+
+
+@compiled
+def _copy(source: Floats, target: Floats) -> None:
+    for i in range(len(source)):
+        for k in range(source.shape[1]):
+            target[i, k] = source[i, k]
 
 
 @compiled

@@ -26,15 +26,14 @@ from numpy.typing import NDArray
 
 from touchline.parameters import Parameter, ParameterValue
 from touchline.scenes.academy import Academy, Agents
-from touchline.scenes.box_world import Body, BoxWorld, step_areas
+from touchline.scenes.box_world import Body, Boxes, BoxWorld, step_areas
 from touchline.scenes.compiled import Threads, compiled
 from touchline.scenes.cube_agents import turn_to
 from touchline.scenes.random import StreamArrays, Streams, draw
-from touchline.scenes.rays import RaySensor
+from touchline.scenes.rays import RaySensor, View
 from touchline.scenes.scene import ParameterReader
 from touchline.scenes.shape_drawing import BLUE, CLEAR_GREEN, FLOOR, ORANGE, WALL, ShapeDrawing
 from touchline.scenes.shapes import (
-    BOX_COLUMNS,
     COS,
     HALF_X,
     HALF_Y,
@@ -148,7 +147,8 @@ class WallJump:
         self._fallen = np.zeros(num_areas, np.bool_)
         self._inside = np.zeros(num_areas, np.bool_)
         self._starting = False
-        self._no_rounds = np.tile(rounds(), (num_areas, 1, 1))
+        nothing_round = np.tile(rounds(), (num_areas, 1, 1))
+        self._view = View(self.world.boxes, self.world.yaw[:, : AGENT + 1], FIXED, self.world.boxes, nothing_round)
         self._drawing: ShapeDrawing | None = None
 
     def capacity(self, behavior: str) -> int:
@@ -212,12 +212,10 @@ class WallJump:
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        shapes = self.world.boxes
-        where = (shapes, self.world.yaw[:, : AGENT + 1], FIXED, shapes, self._no_rounds)
         rays, self_sense = self._stacks
         place = np.empty((len(agents), 4), np.float32)
-        _stand(agents, FIXED, shapes, place)
-        return [*self._rays.look(self._threads, rays, agents, *where), self_sense.push(agents, place)]
+        _stand(agents, FIXED, self.world.boxes, place)
+        return [*self._rays.look(self._threads, rays, agents, self._view), self_sense.push(agents, place)]
 
     def action_mask(self, behavior: str, agents: Agents) -> None:
         return None
@@ -247,7 +245,7 @@ class WallJump:
     def _leap(self, most: int) -> bool:
         if self._threads.parts(len(self._areas)) > 1 or np.count_nonzero(self.configuration >= 0):
             return False
-        made = int(_leap(most, self._inside, *self._moves(), *self.world.physics()))
+        made = int(_leap(most, self._inside, *self._moves(), self.world.arrays))
         if made:
             self.academy.let_pass(made - 1)
             self._arrive()
@@ -341,8 +339,9 @@ def _stand(agents: Agents, fixed: Floats, shapes: Floats, place: NDArray[np.floa
 
 
 @compiled
-def _reach(fixed: Floats, shapes: Floats, inside: NDArray[np.bool_]) -> None:
-    """Who touches the goal's trigger and stands on something."""
+def _reach(fixed: Floats, shapes: Floats, inside: NDArray[np.bool_]) -> bool:
+    """Who touches the goal's trigger and stands on something; returns whether anybody does."""
+    anybody = False
     for area in range(len(shapes)):
         agent = shapes[area, AGENT]
         inside[area] = (
@@ -350,6 +349,24 @@ def _reach(fixed: Floats, shapes: Floats, inside: NDArray[np.bool_]) -> None:
             and box_gap(agent, fixed[GOAL])[0] < 0.0
             and _stands(fixed, shapes[area])
         )
+        anybody = anybody or inside[area]
+    return anybody
+
+
+@compiled
+def _has_ground(fixed: Floats, shapes: Floats) -> bool:
+    """Whether the agent of one area touches something with its foot: its own box, a little lower and narrower."""
+    agent = shapes[AGENT]
+    y, half_x, half_z = agent[Y], agent[HALF_X], agent[HALF_Z]
+    agent[Y] -= 0.05
+    agent[HALF_X] = agent[HALF_Z] = 0.475
+    touches = (
+        box_gap(agent, fixed[GROUND])[0] < 0.0
+        or box_gap(agent, shapes[BLOCK])[0] < 0.0
+        or box_gap(agent, shapes[WALL_BOX])[0] < 0.0
+    )
+    agent[Y], agent[HALF_X], agent[HALF_Z] = y, half_x, half_z
+    return touches
 
 
 @compiled
@@ -364,19 +381,11 @@ def _move(
     jump_from_m: Floats,
 ) -> None:
     """Every agent's action: ground checks, jump, turn, push, and the jump's hold on the velocity."""
-    foot = np.empty(BOX_COLUMNS)
     for area in range(len(shapes)):
         reward[area, 0] += np.float32(STEP_REWARD)
         body, speed = shapes[area, AGENT], velocity[area, AGENT]
         stands = _stands(fixed, shapes[area])
-        foot[:] = body
-        foot[Y] -= 0.05
-        foot[HALF_X] = foot[HALF_Z] = 0.475
-        on_something = (
-            box_gap(foot, fixed[GROUND])[0] < 0.0
-            or box_gap(foot, shapes[area, BLOCK])[0] < 0.0
-            or box_gap(foot, shapes[area, WALL_BOX])[0] < 0.0
-        )
+        on_something = _has_ground(fixed, shapes[area])
         ahead, turn, side, jump = (
             discrete[area, 0, 0],
             discrete[area, 0, 1],
@@ -439,25 +448,17 @@ def _leap(
     reward: NDArray[np.float32],
     jump_steps: NDArray[np.int64],
     jump_from_m: Floats,
-    fixed: Floats,
-    boxes: Floats,
-    yaw: Floats,
-    velocity: Floats,
-    inverse: Floats,
-    drag: Floats,
-    gravity: Floats,
-    friction: Floats,
-    gaps: Floats,
+    world: Boxes,
 ) -> int:
     """Rounds of act and physics until somebody reaches the goal, or before somebody may have fallen; how many."""
+    fixed, boxes = world.fixed, world.boxes
     for made in range(most):
         for area in range(len(boxes)):
             # Acting moves nobody, but turns the agent, on which a block may stand.
             if not (_above(fixed, boxes[area], AGENT, AGENT) and _above(fixed, boxes[area], BLOCK, AGENT)):
                 return made
-        _move(fixed, boxes, yaw, velocity, discrete, reward, jump_steps, jump_from_m)
-        step_areas(0, len(boxes), fixed, boxes, yaw, velocity, inverse, drag, gravity, friction, gaps)
-        _reach(fixed, boxes, inside)
-        if inside.any():
+        _move(fixed, boxes, world.yaw, world.velocity, discrete, reward, jump_steps, jump_from_m)
+        step_areas(0, len(world.boxes), world)
+        if _reach(fixed, boxes, inside):
             return made + 1
     return most
