@@ -195,7 +195,7 @@ def press_floor(
     The normal impulses are given, in N s, while poses move and afterwards. Returns the number of contacts.
     """
     _open(room, n, a, still, _ROUND, friction, friction, 0.0)
-    room[n, _NORMAL + _MASS] = 0.0  # `_sweep` reads: the impulse is what is wanted
+    room[n, _NORMAL:_TANGENT] = 0.0  # without a mass, `_pressed` takes for the impulse what is wanted
     room[n, _NORMAL + _MOVING], room[n, _NORMAL + _KEPT] = moving, kept
     _rub(room, n, 0.0, 1.0, 0.0, (0.0, -arm_m, 0.0), (0.0, 0.0, 0.0), velocity, inverse)
     return n + 1
@@ -405,51 +405,106 @@ def _differs(room: Floats, n: int) -> bool:
 
 
 @compiled
-def _push(room: Floats, c: int, d: int, impulse: float, velocity: Floats, inverse: Floats) -> float:
-    """Give a direction another impulse; returns by how much its speed changes."""
-    change: float = impulse - room[c, d + _IMPULSE]
-    if change == 0.0:
-        return 0.0
-    room[c, d + _IMPULSE] = impulse
-    a, b = int(room[c, _A]), int(room[c, _B])
-    last = 3 if room[c, _KIND] == _STRAIGHT else 6
-    for k in range(last):
-        velocity[a, k] += inverse[a, k] * room[c, d + k] * change
-    if b < len(velocity) - 1:
-        for k in range(last):
-            velocity[b, k] += inverse[b, k] * room[c, d + 6 + k] * change
-    return abs(change) / float(room[c, d + _MASS])
-
-
-@compiled
 def _sweep(room: Floats, n: int, wanted: int, sweeps: int, rubbing: bool, velocity: Floats, inverse: Floats) -> None:
     for _ in range(sweeps):
         change = 0.0
         for c in range(n):
-            normal = 0.0
-            for k in range(int(room[c, _NUM_NORMALS])):
-                d = _NORMAL + k * _NEXT
-                mass = room[c, d + _MASS]
-                if mass == 0.0:
-                    room[c, d + _IMPULSE] = room[c, d + wanted]
-                else:
-                    lack = room[c, d + wanted] - _speed(room, c, d, velocity)
-                    impulse = max(room[c, d + _IMPULSE] + mass * lack, 0.0)
-                    change = max(change, _push(room, c, d, impulse, velocity, inverse))
-                normal += room[c, d + _IMPULSE]
-            if not rubbing:
-                continue
-            for k in range(int(room[c, _NUM_TANGENTS])):
-                d = _TANGENT + k * _NEXT
-                mass = room[c, d + _MASS]
-                if mass > 0.0:
-                    force = normal * room[c, _LEVER] if d == _SPIN else normal
-                    impulse = room[c, d + _IMPULSE] - mass * _speed(room, c, d, velocity)
-                    if abs(impulse) > room[c, _STATIC] * force:
-                        impulse = math.copysign(room[c, _DYNAMIC] * force, impulse)
-                    change = max(change, _push(room, c, d, impulse, velocity, inverse))
+            if room[c, _KIND] == _LEVERED:
+                change = max(change, _relax_in_turn(room, c, wanted, rubbing, velocity, inverse))
+            else:
+                change = max(change, _relax_at_once(room, c, wanted, rubbing, velocity, inverse))
         if change < _STILL_MPS:
             return
+
+
+@compiled
+def _pressed(room: Floats, c: int, d: int, wanted: int, speed: float) -> float:
+    """The impulse that turns a normal direction's speed into what is wanted; it can only push."""
+    mass = room[c, d + _MASS]
+    if mass == 0.0:
+        return float(room[c, d + wanted])
+    return max(float(room[c, d + _IMPULSE] + mass * (room[c, d + wanted] - speed)), 0.0)
+
+
+@compiled
+def _rubbed(room: Floats, c: int, d: int, normal: float, speed: float) -> float:
+    """The impulse that brings a direction of friction to rest, or the most that friction can give."""
+    impulse = float(room[c, d + _IMPULSE] - room[c, d + _MASS] * speed)
+    force = normal * room[c, _LEVER] if d == _SPIN else normal
+    if abs(impulse) > room[c, _STATIC] * force:
+        return math.copysign(room[c, _DYNAMIC] * force, impulse)
+    return impulse
+
+
+@compiled
+def _give(room: Floats, c: int, d: int, impulse: float) -> tuple[float, float]:
+    """Let a direction have this impulse: by how much that is more, and by how much its speed will change."""
+    mass = room[c, d + _MASS]
+    more = float(impulse - room[c, d + _IMPULSE])
+    room[c, d + _IMPULSE] = impulse
+    return (more, abs(more) / mass) if mass > 0.0 else (0.0, 0.0)
+
+
+@compiled
+def _relax_in_turn(room: Floats, c: int, wanted: int, rubbing: bool, velocity: Floats, inverse: Floats) -> float:
+    """Solve a contact one direction after the other; returns the greatest change of a speed."""
+    change, normal = 0.0, 0.0
+    for k in range(int(room[c, _NUM_NORMALS])):
+        d = _NORMAL + k * _NEXT
+        impulse = _pressed(room, c, d, wanted, _speed(room, c, d, velocity))
+        normal += impulse
+        change = max(change, _push(room, c, d, impulse, velocity, inverse))
+    if rubbing:
+        for k in range(int(room[c, _NUM_TANGENTS])):
+            d = _TANGENT + k * _NEXT
+            impulse = _rubbed(room, c, d, normal, _speed(room, c, d, velocity))
+            change = max(change, _push(room, c, d, impulse, velocity, inverse))
+    return change
+
+
+@compiled
+def _push(room: Floats, c: int, d: int, impulse: float, velocity: Floats, inverse: Floats) -> float:
+    more, change = _give(room, c, d, impulse)
+    a, b = int(room[c, _A]), int(room[c, _B])
+    for k in range(6):
+        velocity[a, k] += inverse[a, k] * room[c, d + k] * more
+        velocity[b, k] += inverse[b, k] * room[c, d + 6 + k] * more
+    return change
+
+
+@compiled
+def _relax_at_once(room: Floats, c: int, wanted: int, rubbing: bool, velocity: Floats, inverse: Floats) -> float:
+    """As `_relax_in_turn` where directions do not disturb each other, so that none waits for another."""
+    n, t, u = _NORMAL, _TANGENT, _TANGENT + _NEXT
+    speed_n = _speed(room, c, n, velocity)
+    speed_t = _speed(room, c, t, velocity)
+    speed_u = _speed(room, c, u, velocity)
+    normal = _pressed(room, c, n, wanted, speed_n)
+    by_n, change = _give(room, c, n, normal)
+    by_t, by_u, by_s = 0.0, 0.0, 0.0
+    turns = room[c, _KIND] != _STRAIGHT
+    a, b = int(room[c, _A]), int(room[c, _B])
+    if rubbing:
+        by_t, change_t = _give(room, c, t, _rubbed(room, c, t, normal, speed_t))
+        by_u, change_u = _give(room, c, u, _rubbed(room, c, u, normal, speed_u))
+        change = max(change, change_t, change_u)
+        if room[c, _NUM_TANGENTS] == 3:
+            spin = velocity[a, 4] - velocity[b, 4]
+            by_s, change_s = _give(room, c, _SPIN, _rubbed(room, c, _SPIN, normal, spin))
+            change = max(change, change_s)
+    for k in range(3):
+        push = room[c, n + k] * by_n + room[c, t + k] * by_t + room[c, u + k] * by_u
+        velocity[a, k] += inverse[a, k] * push
+        velocity[b, k] -= inverse[b, k] * push
+    if turns:
+        for k in range(3, 6):
+            push = room[c, n + k] * by_n + room[c, t + k] * by_t + room[c, u + k] * by_u
+            velocity[a, k] += inverse[a, k] * push
+            push = room[c, n + 6 + k] * by_n + room[c, t + 6 + k] * by_t + room[c, u + 6 + k] * by_u
+            velocity[b, k] += inverse[b, k] * push
+        velocity[a, 4] += inverse[a, 4] * by_s
+        velocity[b, 4] -= inverse[b, 4] * by_s
+    return change
 
 
 @compiled
