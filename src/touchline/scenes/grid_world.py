@@ -200,7 +200,15 @@ def _lit_colors() -> NDArray[np.float32]:
 
 
 @compiled
-def _draw(picture, agents, size, symbol, agent_x, agent_z, colors):  # type: ignore[no-untyped-def]
+def _draw(
+    picture: NDArray[np.float32],
+    agents: NDArray[np.intp],
+    size: NDArray[np.int64],
+    symbol: NDArray[np.int8],
+    agent_x: NDArray[np.int64],
+    agent_z: NDArray[np.int64],
+    colors: NDArray[np.float32],
+) -> None:
     """Fill picture [K, 3, H, W]: one sample in the middle of each pixel, as a camera without anti-aliasing."""
     height, width = picture.shape[2], picture.shape[3]
     for k in range(len(agents)):
@@ -221,7 +229,9 @@ def _draw(picture, agents, size, symbol, agent_x, agent_z, colors):  # type: ign
 
 
 @compiled
-def _draw_symbol(picture, kind, x, z, size, pixel, colors):  # type: ignore[no-untyped-def]
+def _draw_symbol(
+    picture: NDArray[np.float32], kind: int, x: int, z: int, size: int, pixel: float, colors: NDArray[np.float32]
+) -> None:
     """Draw one plus (1), ex (2) or the agent's hollow square (3) into its cell of picture [3, H, W]."""
     height, width = picture.shape[1], picture.shape[2]
     half, bar, diagonal = 0.5, BAR_CELLS / 2, np.sqrt(0.5)

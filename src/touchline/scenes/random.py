@@ -19,7 +19,9 @@ _UINT32 = 0xFFFFFFFF
 
 
 @compiled
-def philox(c0: int, c1: int, c2: int, c3: int, k0: int, k1: int) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+def philox(
+    c0: int, c1: int, c2: int, c3: int, k0: int | np.uint64, k1: int | np.uint64
+) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
     """Four random 32-bit words for a counter of four words, under a key of two. Also for compiled callers."""
     a, b, c, d = np.uint64(c0), np.uint64(c1), np.uint64(c2), np.uint64(c3)
     key_0, key_1 = np.uint64(k0), np.uint64(k1)

@@ -245,13 +245,13 @@ class WallJump:
     def _leap(self, most: int) -> bool:
         if self._threads.parts(len(self._areas)) > 1 or np.count_nonzero(self.configuration >= 0):
             return False
-        made = int(_leap(most, self._inside, *self._moves(), self.world.arrays))
+        made = _leap(most, self._inside, *self._moves(), self.world.arrays)
         if made:
             self.academy.let_pass(made - 1)
             self._arrive()
         return made > 0
 
-    def _moves(self) -> tuple[NDArray[Any], ...]:
+    def _moves(self) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int64], Floats]:
         return self.academy.discrete, self.academy.reward, self.jump_steps, self.jump_from_m
 
     # reward and end
