@@ -286,7 +286,7 @@ _LANES = 8
 """Rays are handled in multiples of this: as many as the widest vector instructions take at once."""
 
 
-@compiled
+@inlined
 def _note_boxes(
     shapes: Floats, x: float, y: float, z: float, r: float, tie: float, rise: float, reach: float, near: Floats, n: int
 ) -> int:
@@ -315,7 +315,7 @@ def _note_boxes(
     return n
 
 
-@compiled
+@inlined
 def _note_rounds(
     shapes: Floats, x: float, y: float, z: float, r: float, tie: float, reach: float, near: Floats
 ) -> int:
@@ -336,7 +336,7 @@ def _note_rounds(
     return n
 
 
-@compiled
+@inlined
 def _meet_ball(ball: Floats, dx: Floats, dy: float, dz: Floats, best: Floats, tag: Floats) -> None:
     """Let those rays end at a noted sphere that meet it before all else; so does a level ray with any round shape.
 
@@ -364,7 +364,7 @@ def _meet_round(shape: Floats, dx: Floats, dy: float, dz: Floats, best: Floats, 
                 best[ray], tag[ray] = t, shape[_TAG]
 
 
-@compiled
+@inlined
 def _meet_level(box: Floats, dx: Floats, dz: Floats, best: Floats, tag: Floats) -> None:
     """As `_meet_ball` for a box and level rays."""
     px, pz, hx, hz, radius = box[_PX], box[_PZ], box[_HX], box[_HZ], box[_LEVEL_R]
@@ -377,7 +377,7 @@ def _meet_level(box: Floats, dx: Floats, dz: Floats, best: Floats, tag: Floats) 
         tag[ray] = own if ends else tag[ray]
 
 
-@compiled
+@inlined
 def _meet_box(box: Floats, dx: Floats, dy: float, dz: Floats, radius: float, best: Floats, tag: Floats) -> None:
     """As `_meet_ball` for a box and any ray."""
     for ray in range(len(best)):

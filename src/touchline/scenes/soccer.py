@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from touchline.parameters import Parameter, ParameterValue
 from touchline.scenes.academy import Academy, Agents
-from touchline.scenes.compiled import Threads, compiled, makes_arrays
+from touchline.scenes.compiled import Threads, compiled, inlined, makes_arrays
 from touchline.scenes.random import StreamArrays, Streams, draw
 from touchline.scenes.rays import RaySensor, View, sweep_box
 from touchline.scenes.scene import ParameterReader
@@ -597,7 +597,7 @@ def _drag(speed: Floats, kick: Floats) -> None:
             speed[the_ball, k] *= MAX_SPIN / math.sqrt(spin)
 
 
-@compiled
+@inlined
 def _touch(
     room: Floats,
     field: Floats,
@@ -646,7 +646,7 @@ def _floor_mu(x: float) -> float:
     return MU if abs(x) > GOAL_FLOOR_X_M else FLOOR_MU
 
 
-@compiled
+@inlined
 def _touch_walls(
     room: Floats, n: int, field: Floats, i: int, body: Floats, speed: Floats, inverse: Floats
 ) -> tuple[int, int]:
@@ -674,7 +674,7 @@ def _touch_walls(
     return goal, n
 
 
-@compiled
+@inlined
 def _touch_bodies(
     room: Floats, n: int, body: Floats, speed: Floats, inverse: Floats, gaps: Floats, points: Floats
 ) -> int:
@@ -699,7 +699,7 @@ def _touch_bodies(
     return n
 
 
-@compiled
+@inlined
 def _travel(field: Floats, body: Floats, speed: Floats, moving: Floats, radius: float, bounce: float) -> None:
     """Move one body. One that would go further than its radius into a wall stops at the wall and rebounds there.
 

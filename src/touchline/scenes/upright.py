@@ -19,7 +19,7 @@ import math
 
 import numpy as np
 
-from touchline.scenes.compiled import compiled, makes_arrays
+from touchline.scenes.compiled import compiled, inlined, makes_arrays
 from touchline.scenes.shapes import ABSENT, BOX_TAG, COS, HALF_X, HALF_Y, HALF_Z, SIN, Floats, X, Y, Z
 
 DT_S = 0.02
@@ -70,13 +70,13 @@ def contact_room(contacts: int = _MAX_CONTACTS) -> Floats:
     return np.empty((contacts, _COLUMNS))
 
 
-@compiled
+@inlined
 def _open(room: Floats, c: int, a: int, b: int, kind: int, static: float, dynamic: float, lever: float) -> None:
     room[c, _A], room[c, _B], room[c, _NUM_NORMALS], room[c, _NUM_TANGENTS] = a, b, 1, 2
     room[c, _KIND], room[c, _STATIC], room[c, _DYNAMIC], room[c, _LEVER] = kind, static, dynamic, lever
 
 
-@compiled
+@inlined
 def _direct(
     room: Floats, c: int, d: int, nx: float, ny: float, nz: float, arm_a: Floats3, arm_b: Floats3, inverse: Floats
 ) -> None:
@@ -99,7 +99,7 @@ def _direct(
     room[c, d + _IMPULSE] = 0.0
 
 
-@compiled
+@inlined
 def _speed(room: Floats, c: int, d: int, velocity: Floats) -> float:
     a, b = int(room[c, _A]), int(room[c, _B])
     speed: float = room[c, d] * (velocity[a, 0] - velocity[b, 0])
@@ -111,7 +111,7 @@ def _speed(room: Floats, c: int, d: int, velocity: Floats) -> float:
     return speed
 
 
-@compiled
+@inlined
 def _want(room: Floats, c: int, d: int, gap: float, bounce: float, velocity: Floats) -> None:
     """The normal speeds that the contact rule asks for at this gap."""
     approach = -_speed(room, c, d, velocity)
@@ -123,7 +123,7 @@ def _want(room: Floats, c: int, d: int, gap: float, bounce: float, velocity: Flo
     room[c, d + _MOVING], room[c, d + _KEPT] = moving, kept
 
 
-@compiled
+@inlined
 def _rub(
     room: Floats,
     c: int,
@@ -472,7 +472,7 @@ def _push(room: Floats, c: int, d: int, impulse: float, velocity: Floats, invers
     return change
 
 
-@compiled
+@inlined
 def _relax_at_once(room: Floats, c: int, wanted: int, rubbing: bool, velocity: Floats, inverse: Floats) -> float:
     """As `_relax_in_turn` where directions do not disturb each other, so that none waits for another."""
     n, t, u = _NORMAL, _TANGENT, _TANGENT + _NEXT
@@ -507,7 +507,7 @@ def _relax_at_once(room: Floats, c: int, wanted: int, rubbing: bool, velocity: F
     return change
 
 
-@compiled
+@inlined
 def _is_near(a: Floats, i: int, b: Floats, j: int) -> bool:
     """Whether box a[i] might touch box b[j], told from a circle around the one and the other's own frame."""
     if b[j, BOX_TAG] == ABSENT or abs(a[i, Y] - b[j, Y]) >= a[i, HALF_Y] + b[j, HALF_Y] + TOUCH_M:
@@ -535,7 +535,7 @@ def _drag_boxes(boxes: Floats, velocity: Floats, inverse: Floats, drag: Floats, 
         velocity[i, 4] = min(max(spin, -MAX_SPIN), MAX_SPIN)
 
 
-@compiled
+@inlined
 def _touch_each(
     room: Floats,
     n: int,
