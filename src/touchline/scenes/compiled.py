@@ -42,8 +42,10 @@ def compiled(function: Function, *, inline: bool = False, arrays: bool = False) 
 
 
 def inlined(function: Function) -> Function:
-    """As `compiled`, but always made part of its callers: for inner loops, because every array that a call hands
-    over is seven numbers, and because the callers' loops can then become vector instructions."""
+    """As `compiled`, but always made part of its callers: for inner loops.
+
+    Every array that a call hands over is seven numbers; and the callers' loops can become vector instructions.
+    """
     return compiled(function, inline=True)
 
 
