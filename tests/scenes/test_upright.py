@@ -175,13 +175,13 @@ def test_contacts_depend_on_nothing_that_was_in_their_room_before(turns):
 
 
 def test_logged_steps_of_push_block_are_met(push_block_log):
-    """Median 0, 95 % below 0.02 m/s; the issue asks for a median of 0.02 m/s."""
+    """Median 0, 95 % below 0.01 m/s, where the issue asks for a median of 0.02 m/s; and nobody leaves the floor."""
     log = push_block_log
     whole = push_block.PushBlock(1, 1)
     whole.begin_episodes(np.array([0]))
     scene = whole.world
     room, moving, gaps = contact_room(), np.zeros((3, 6)), np.zeros_like(scene.gaps[0])
-    errors, pushing = [], []
+    errors, pushing, upward = [], [], []
     for t in np.flatnonzero(log.replayable):
         shapes, yaw, velocity = scene.boxes[0].copy(), log.yaw[t].copy(), np.zeros((3, 6))
         shapes[:, :3], velocity[:2, :3] = log.position[t], log.velocity[t]
@@ -202,10 +202,12 @@ def test_logged_steps_of_push_block_are_met(push_block_log):
         )
         errors.append(np.linalg.norm(velocity[:2, :3] - log.velocity[t + 1], axis=1).max())
         pushing.append(gaps[0, -1] < TOUCH_M)
+        upward.append(np.abs(velocity[:2, 1] - log.velocity[t + 1, :, 1]).max())
     errors, pushing = np.array(errors), np.array(pushing)
     assert len(errors) > 10_000
     assert np.median(errors[pushing]) < 0.002
-    assert np.percentile(errors, 95) < 0.02
+    assert np.percentile(errors, 95) < 0.01
+    assert np.percentile(upward, 99.5) < 0.001
 
 
 def test_logged_steps_of_soccer_are_met(shared):

@@ -550,9 +550,9 @@ def _touch_each(
     friction: Floats,
     gaps: Floats,
 ) -> int:
-    """Add the contacts of body i with others[start:], whose pairs begin at column `first`."""
+    """Add the contacts of body i with others[start:], whose pairs begin at column `first`: the last of them first."""
     still = len(velocity) - 1
-    for k in range(start, len(others)):
+    for k in range(len(others) - 1, start - 1, -1):
         j = first + k
         if friction[i, j, 1] >= 0.0 and _is_near(boxes, i, others, k):
             mate = k if mates else still
@@ -578,6 +578,8 @@ def step_boxes(
 ) -> None:
     """One time step of an area's boxes; the first, one per `yaw`, are bodies, the rest are where the scene put them.
 
+    The first of `fixed` is the floor.
+
     `friction` [bodies, fixed + boxes, 2] holds the combined coefficients (static, dynamic), negative between
     shapes that never touch (triggers). `gaps`, of the same two axes, gets each pair's distance at the poses
     before the step, as the collision messages see it; inf between shapes that are nowhere near.
@@ -586,15 +588,15 @@ def step_boxes(
     _drag_boxes(boxes, velocity, inverse, drag, gravity)
     gaps[:] = np.inf
     n = 0
-    for i in range(bodies):
-        if boxes[i, BOX_TAG] != ABSENT:
-            n = _touch_each(room, n, i, boxes, fixed, 0, 0, False, velocity, inverse, friction, gaps)
-            n = _touch_each(room, n, i, boxes, boxes, bodies, len(fixed), False, velocity, inverse, friction, gaps)
-    # The floor comes first: a body that rests on it has no weight left to hang on its neighbour.
+    # What is solved last has the last word: bodies among themselves, then walls, then the floor.
     for i in range(bodies):
         if boxes[i, BOX_TAG] != ABSENT:
             mates = boxes[:bodies]
             n = _touch_each(room, n, i, boxes, mates, i + 1, len(fixed), True, velocity, inverse, friction, gaps)
+    for i in range(bodies):
+        if boxes[i, BOX_TAG] != ABSENT:
+            n = _touch_each(room, n, i, boxes, boxes, bodies, len(fixed), False, velocity, inverse, friction, gaps)
+            n = _touch_each(room, n, i, boxes, fixed, 0, 0, False, velocity, inverse, friction, gaps)
     solve(room, n, velocity, inverse, moving)
     for i in range(bodies):
         boxes[i, X] += moving[i, 0] * DT_S
