@@ -69,6 +69,13 @@ def test_agents_begin_clear_of_each_other_and_the_dragon_on_one_of_four_sides():
     assert 6.7 < scene.dragon_speed_mps.max() <= 7.0
 
 
+def test_the_old_place_of_an_agent_that_lives_is_in_its_way():
+    _, scene = opened(400)
+    scene.world.boxes[:, :AGENTS, :3] = [(0, 0.5, 0), (-20, 0.5, 0), (-20, 0.5, 10)]
+    scene._end(np.arange(400))
+    assert np.abs(scene.world.boxes[:, 0, [0, 2]]).max(axis=1).min() >= 2.85
+
+
 def test_who_touches_the_dragon_dies_with_it_and_leaves_a_tomb_and_the_key():
     env, scene = calm()
     decisions, ends = sacrifice(env, scene)

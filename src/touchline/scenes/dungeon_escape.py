@@ -383,7 +383,7 @@ def _place(
     velocity: Floats,
     dragon_speed_mps: Floats,
 ) -> None:
-    """Each agent where a box around it is free of whatever stands there now; then the dragon at its start."""
+    """Each agent where a box around it is free of whatever stands there now, its old self too; then the dragon."""
     slab = np.zeros(BOX_COLUMNS)
     slab[HALF_X], slab[HALF_Y], slab[HALF_Z] = CLEAR_M
     slab[Y], slab[COS] = SPAWN_HEIGHT_M, 1.0
@@ -395,7 +395,7 @@ def _place(
             while True:
                 u, v, turn, _ = draw(streams, area)
                 slab[X], slab[Z] = SPAWN_M * (2.0 * u - 1.0), SPAWN_M * (2.0 * v - 1.0)
-                if _is_free(slab, i, fixed, shapes[area]):
+                if _is_free(slab, fixed, shapes[area]):
                     break
             agent = shapes[area, i]
             agent[X], agent[Y], agent[Z] = slab[X], SPAWN_HEIGHT_M, slab[Z]
@@ -425,12 +425,12 @@ def _walk_all(areas: NDArray[np.intp], shapes: Floats) -> None:
 
 
 @compiled
-def _is_free(slab: Floats, own: int, fixed: Floats, shapes: Floats) -> bool:
+def _is_free(slab: Floats, fixed: Floats, shapes: Floats) -> bool:
     for k in range(len(fixed)):
         if box_gap(slab, fixed[k])[0] <= 0.0:
             return False
     for k in range(len(shapes)):
-        if k != own and shapes[k, BOX_TAG] != ABSENT and box_gap(slab, shapes[k])[0] <= 0.0:
+        if shapes[k, BOX_TAG] != ABSENT and box_gap(slab, shapes[k])[0] <= 0.0:
             return False
     for x, z in COLUMNS_M:
         dx, dz = max(abs(slab[X] - x) - slab[HALF_X], 0.0), max(abs(slab[Z] - z) - slab[HALF_Z], 0.0)

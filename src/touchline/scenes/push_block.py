@@ -242,7 +242,10 @@ def _leap(
 
 @makes_arrays
 def _place(areas: Agents, streams: StreamArrays, fixed: Floats, shapes: Floats, yaw: Floats, velocity: Floats) -> None:
-    """The block, then the agent, each where a box around it is free of everything else, at rest 1 m up."""
+    """The block, then the agent, each where a box around it is free, at rest 1 m up.
+
+    A body's own old place is in its way, if it reaches as high as that flat box: the agent's does, the block's not.
+    """
     slab = np.zeros(9)
     slab[HALF_X], slab[HALF_Y], slab[HALF_Z] = CLEAR_M
     slab[Y], slab[COS] = SPAWN_HEIGHT_M, 1.0
@@ -251,7 +254,7 @@ def _place(areas: Agents, streams: StreamArrays, fixed: Floats, shapes: Floats, 
             while True:
                 u, v, _, _ = draw(streams, area)
                 slab[X], slab[Z] = SPAWN_M * (2.0 * u - 1.0), SPAWN_M * (2.0 * v - 1.0)
-                free = box_gap(slab, shapes[area, AGENT if body == BLOCK else BLOCK])[0] > 0.0
+                free = box_gap(slab, shapes[area, AGENT])[0] > 0.0 and box_gap(slab, shapes[area, BLOCK])[0] > 0.0
                 for k in range(len(fixed)):
                     free = free and box_gap(slab, fixed[k])[0] > 0.0
                 if free:
