@@ -610,24 +610,25 @@ def _touch(
 ) -> tuple[int, int]:
     """All contacts of one field. Returns the tag of the goal that the ball touches (0: none), and their number.
 
+    What is solved last has the last word: bodies among themselves, then walls, then the floor.
     `gaps` and `points` (x, z) are those between each player and the ball.
     """
     the_ball = len(body) - 1
     weight = BALL_KG * gravity * DT_S * (1.0 - BALL_DRAG * DT_S)
     sunk = BALL_KG * APPROACH * SUNK_M / DT_S
     mu = _floor_mu(body[the_ball, X])
-    n = press_floor(room, 0, the_ball, the_ball + 1, HEIGHT_M, weight + sunk, weight, mu, speed, inverse)
+    n = _touch_bodies(room, 0, body, speed, inverse, gaps, points)
     goal = 0
     for i in range(the_ball + 1):
         if abs(body[i, X]) > OPEN_X_M or abs(body[i, Z]) > OPEN_Z_M:
             tag, n = _touch_walls(room, n, field, i, body, speed, inverse)
             goal = max(goal, tag)
-    n = _touch_bodies(room, n, body, speed, inverse, gaps, points)
-    press = PLAYER_KG * gravity * DT_S * (1.0 - PLAYER_DRAG * DT_S)
     others = n
+    n = press_floor(room, n, the_ball, the_ball + 1, HEIGHT_M, weight + sunk, weight, mu, speed, inverse)
+    press = PLAYER_KG * gravity * DT_S * (1.0 - PLAYER_DRAG * DT_S)
     for i in range(the_ball):
         alone = True
-        for c in range(1, others):
+        for c in range(others):
             alone = alone and room[c, 0] != i and room[c, 1] != i
         mu = _floor_mu(body[i, X])
         if alone:  # solved by hand: the floor brakes it along its way
