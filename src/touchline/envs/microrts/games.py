@@ -149,9 +149,9 @@ class Games:
             self._vector.getMasks(0)  # of all games in one call, as if we were player 0 in each
             for row in self._second:
                 self.ask(row)
-            earned = self._earned(np.array(responses.reward))
-            over = np.array(responses.done)[:, _OVER]
-            return self._all_mended(earned, over), over
+            paid = np.array(responses.reward)
+            over = paid[:, _OVER] != 0.0  # 1 or -1 when a game ends, before that nothing
+            return self._all_mended(self._earned(paid), over), over
         earned, over = np.zeros((self.num_rows, len(REWARDS))), np.zeros(self.num_games, np.bool_)
         for game in range(self.num_games) if games is None else games:
             over[game] = self._tick_one(game, earned)

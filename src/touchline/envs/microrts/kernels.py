@@ -69,6 +69,17 @@ def forbid_in_stages(allowed: NDArray[Any], waiting: NDArray[Any], table: NDArra
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def are_choices(actions: NDArray[np.int32], branches: NDArray[np.int32]) -> bool:
+    """Whether every one of the actions [R, branches] is a choice that its branch has."""
+    outside = 0
+    for row in range(actions.shape[0]):
+        for branch in range(actions.shape[1]):  # to the end: so it becomes vector instructions
+            choice = actions[row, branch]
+            outside += (choice < 0) | (choice >= branches[branch])
+    return outside == 0
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
 def count_orders(allowed: NDArray[Any], orders: NDArray[Any], counts: NDArray[Any]) -> None:
     """Into `counts` [2, R]: orders given to idle units, and those of them that the rules refuse."""
     for row in range(allowed.shape[0]):

@@ -22,6 +22,7 @@ from touchline.envs.microrts.engine import Engine, GameMap, find_engine
 from touchline.envs.microrts.forms import AskerForm, Form, GridForm, Turned, UnitForm, board_planes, visible_cells
 from touchline.envs.microrts.games import Games, bot_named, seed_engine
 from touchline.envs.microrts.java import refuse_forked
+from touchline.envs.microrts.kernels import are_choices
 from touchline.envs.microrts.render import draw_board
 from touchline.envs.microrts.rules import PLANES, REWARDS, SELF, SHAPED, TASKS, Task, choose, parse_weights
 from touchline.errors import UsageError
@@ -183,7 +184,11 @@ class MicrortsEnv:
         self._teams = [f"{BEHAVIOR}?team={team}" for team in range(self.games.sides)]
         self._spec = BehaviorSpec(self._observation_specs(), self.form.action_spec)
         self._nobody = TerminalSteps.empty(self._spec)
-        self._branches = np.array(self.form.action_spec.discrete_branches, np.uint32)
+        self._ids = np.arange(self.games.num_rows, dtype=np.int32).reshape(-1, num_areas)
+        self._no_groups, self._no_rewards = np.zeros(num_areas, np.int32), np.zeros(num_areas, np.float32)
+        for told_again in (self._ids, self._no_groups, self._no_rewards):
+            told_again.setflags(write=False)
+        self._branches = np.array(self.form.action_spec.discrete_branches, np.int32)
         self._ends = np.cumsum(self._branches).tolist()
         self._seed: int | None = seed
         self._streams = Streams(num_areas)
@@ -231,7 +236,7 @@ class MicrortsEnv:
                 f"{self.name}: {behavior}: expected discrete actions {(len(decisions), spec.discrete_size)} "
                 f"[agents, branches], got {actions.discrete.shape}"
             )
-        if (np.ascontiguousarray(actions.discrete).view(np.uint32) >= self._branches).any():  # below 0 is huge
+        if not are_choices(actions.discrete, self._branches):
             check_ranges(self.name, behavior, spec, actions, decisions)
         self._actions[self._rows(behavior)] = actions.discrete
         if self.options.strict:
@@ -243,11 +248,11 @@ class MicrortsEnv:
         played = self.form.play(self._actions)
         self._actions = np.zeros_like(self._actions)
         self._steps += 1
-        played.earned[:, _CLOSER] = played.earned[:, _CLOSER].clip(-1.0, 1.0)  # as the wrapper of 0.3.2
+        if self.weights[_CLOSER]:
+            played.earned[:, _CLOSER] = played.earned[:, _CLOSER].clip(-1.0, 1.0)  # as the wrapper of 0.3.2
         self._raw += played.earned
-        self._given += played.given, played.invalid
-        over = played.over.copy()
-        over[list(games.faults)] = False
+        self._given[0] += played.given
+        self._given[1] += played.invalid
         ended = played.over | (self._steps >= self._max_steps) | (games.clock >= self._max_ticks)
         reward = (played.earned @ self.weights).astype(np.float32)
         planes = self._observe()
@@ -255,9 +260,11 @@ class MicrortsEnv:
         if self._watcher is not None and self._exchanges % self._watcher[1] == 0:
             self._watcher[0]()
         rows = np.repeat(ended, games.sides)
-        if not ended.any():
+        if not np.count_nonzero(ended):
             self._receive(planes, reward, rows, None)
             return
+        over = played.over.copy()
+        over[list(games.faults)] = False
         last = [part[rows] for part in planes]
         for game in np.flatnonzero(ended).tolist():
             self._record(game, over=bool(over[game]))
@@ -374,28 +381,28 @@ class MicrortsEnv:
         ends: tuple[list[NDArray[np.float32]], NDArray[np.bool_]] | None,
     ) -> None:
         masks, second = self.form.masks()
+        going_on = reward * ~ended
         exchange = {}
         for team, name in enumerate(self._teams):
             mine = self._rows(name)
-            count = self.num_areas
             decisions = DecisionSteps(
                 obs=[part[mine] for part in obs],
-                reward=np.where(ended, 0.0, reward)[mine].astype(np.float32),
-                agent_id=np.arange(team * count, (team + 1) * count, dtype=np.int32),
+                reward=going_on[mine],
+                agent_id=self._ids[team],
                 action_mask=BranchMasks(masks[mine], self._ends),
-                group_id=np.zeros(count, np.int32),
-                group_reward=np.zeros(count, np.float32),
+                group_id=self._no_groups,
+                group_reward=self._no_rewards,
                 second_mask=None if second is None else second[mine],
             )
             terminals = self._nobody
             if ends is not None:
                 of_team = np.flatnonzero(ended) % self.games.sides == team
-                areas = np.flatnonzero(ended[mine]).astype(np.int32)
+                areas = np.flatnonzero(ended[mine])
                 terminals = TerminalSteps(
                     obs=[part[of_team] for part in ends[0]],
                     reward=reward[mine][areas],
                     interrupted=ends[1][of_team],
-                    agent_id=areas + team * count,
+                    agent_id=self._ids[team][areas],
                     group_id=np.zeros(len(areas), np.int32),
                     group_reward=np.zeros(len(areas), np.float32),
                 )
