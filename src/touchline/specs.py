@@ -222,7 +222,8 @@ class ActionTuple:
         return value.astype(dtype, copy=False)
 
     def __len__(self) -> int:
-        return max(len(self.continuous), len(self.discrete))
+        part = self._discrete if self._continuous is None else self._continuous
+        return 0 if part is None else len(part)
 
     def __repr__(self) -> str:
         return f"ActionTuple(continuous={self.continuous.shape}, discrete={self.discrete.shape})"

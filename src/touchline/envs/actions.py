@@ -19,16 +19,17 @@ def check_actions(
 ) -> None:
     """Raise unless `actions` fit the agents of `decisions`: shapes, finite numbers, branch ranges, masks."""
     expected = (len(decisions), spec.continuous_size), (len(decisions), spec.discrete_size)
-    if (actions.continuous.shape, actions.discrete.shape) != expected:
+    continuous, discrete = actions.continuous, actions.discrete
+    if (continuous.shape, discrete.shape) != expected:
         raise ActionError(
             f"{world}: {behavior}: expected continuous {expected[0]} and discrete {expected[1]} actions "
-            f"[agents, actions], got {actions.continuous.shape} and {actions.discrete.shape}"
+            f"[agents, actions], got {continuous.shape} and {discrete.shape}"
         )
-    if spec.continuous_size and not np.isfinite(actions.continuous).all():
-        row = int(np.flatnonzero(~np.isfinite(actions.continuous).all(axis=1))[0])
+    if spec.continuous_size and not np.isfinite(continuous).all():
+        row = int(np.flatnonzero(~np.isfinite(continuous).all(axis=1))[0])
         raise NonFiniteError(
             f"{world}: {behavior}: agent {decisions.agent_id[row]} got the action "
-            f"{actions.continuous[row].tolist()} at exchange {exchange}; continuous actions must be finite numbers"
+            f"{continuous[row].tolist()} at exchange {exchange}; continuous actions must be finite numbers"
         )
     if spec.discrete_size:
         _check_branches(world, behavior, spec, actions, decisions)
