@@ -219,7 +219,7 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         self._ready, self._all_ended = True, False
         row = self._groups.rows[self._group]
         self._refuse_idle(row)
-        return self._observation(row.obs), self._info(row)
+        return self._observation(row, again=True), self._info(row)
 
     def step(
         self, actions: Any
@@ -233,7 +233,7 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
             self._add_ends(info, row)
         self._all_ended = len(row.final_slot) == self.num_envs
         reward = row.reward.astype(np.float64) + row.group_reward
-        return self._observation(row.obs), reward, row.terminated, row.truncated, info
+        return self._observation(row, again=self._all_ended), reward, row.terminated, row.truncated, info
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
         """One picture: the first area."""
@@ -242,8 +242,11 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
         self._groups.close()
 
-    def _observation(self, obs: tuple[NDArray[Any], ...]) -> Any:
-        views = [view.copy() for view in self._layout.observe(obs)]  # users may write into theirs
+    def _observation(self, row: SlotRows, *, again: bool) -> Any:
+        """Arrays into which users may write: copies where these rows, or some of them, will be shown again."""
+        views = self._layout.observe(row.obs)
+        if again or self._allow_idle:
+            views = [view.copy() for view in views]
         if len(views) == 1:
             return views[0]
         return {v.name: seen for v, seen in zip(self._layout.views, views, strict=True)}
@@ -277,7 +280,7 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         info["_final_info"] = ended
 
     def _refuse_idle(self, row: SlotRows) -> None:
-        if not self._allow_idle and not row.deciding.all():
+        if not self._allow_idle and np.count_nonzero(row.deciding) < len(row):
             raise RunError(
                 f"{int((~row.deciding).sum())} of {len(row)} rows have nobody who acts now; a VectorEnv expects "
                 "everybody at every step: pass allow_idle=True and heed info['mask'], or take make_torchrl"

@@ -90,7 +90,7 @@ class RaySensor:
             self.channel[known_tags.index(tag)] = index
         self.num_tags = len(tags)
         self.size = len(angles) * (len(tags) + 2)
-        self._sizes = [self.size]
+        self.sizes = [self.size]
         """Of each sensor, when several are read as one."""
         self._prepare()
 
@@ -104,13 +104,13 @@ class RaySensor:
             both._fans[last + 1, _RAYS] += both._fans[last, _RAYS]
             both._fans = np.delete(both._fans, last, axis=0)
         both.size = self.size + other.size
-        both._sizes = self._sizes + other._sizes
+        both.sizes = self.sizes + other.sizes
         both._prepare()
         return both
 
     def _prepare(self) -> None:
         """What kernels need."""
-        self._geometry = _Geometry(self.directions, self._fans, self.channel, self.num_tags, np.array(self._sizes))
+        self.geometry = _Geometry(self.directions, self._fans, self.channel, self.num_tags, np.array(self.sizes))
 
     def read(
         self,
@@ -128,7 +128,7 @@ class RaySensor:
         are the boxes that every area has, `boxes` [A, B, 9] and `rounds` [A, S, 6] those of each area.
         """
         frame = np.empty((len(agents), self.size), np.float32)
-        threads.run(_read, len(agents), frame, agents, areas, eyes, _Shapes(fixed, boxes, rounds), self._geometry)
+        threads.run(_read, len(agents), frame, agents, areas, eyes, _Shapes(fixed, boxes, rounds), self.geometry)
         return frame
 
     def look(
@@ -139,14 +139,26 @@ class RaySensor:
         view: View,
     ) -> list[NDArray[Any]]:
         """Read a frame for K agents and add it to their stack: what they now see, [K, depth * size] per sensor."""
-        each = len(agents) * stack.frames.shape[1]
-        flat = np.empty(each * self.size, np.float32)
-        threads.run(_look, len(agents), flat, stack.frames, agents, view, self._geometry)
-        seen, begin = [], 0
-        for size in self._sizes:
-            seen.append(flat[begin : begin + each * size].reshape(len(agents), -1))
-            begin += each * size
-        return seen
+        return look_together(threads, view, [(self, stack, agents)])
+
+
+def look_together(
+    threads: Threads, view: View, lookers: Sequence[tuple[RaySensor, Stack, NDArray[np.intp]]]
+) -> list[NDArray[Any]]:
+    """As `RaySensor.look` for agents whose sensors have the same sizes but other tags: [K, ...] for all, in order."""
+    sizes, depth = lookers[0][0].sizes, lookers[0][1].frames.shape[1]
+    count = sum(len(agents) for _, _, agents in lookers)
+    flat = np.empty(count * depth * sum(sizes), np.float32)
+    row = 0
+    for sensor, stack, agents in lookers:
+        threads.run(_look, len(agents), row, count, flat, stack.frames, agents, view, sensor.geometry)
+        row += len(agents)
+    seen, begin = [], 0
+    for size in sizes:
+        end = begin + count * depth * size
+        seen.append(flat[begin:end].reshape(count, -1))
+        begin = end
+    return seen
 
 
 class View(NamedTuple):
@@ -469,18 +481,21 @@ def _read_fan(
 def _look(
     first: int,
     last: int,
+    start: int,
+    total: int,
     seen: NDArray[np.float32],
     frames: NDArray[np.float32],
     agents: NDArray[np.intp],
     view: View,
     geometry: _Geometry,
 ) -> None:
+    """These agents are rows from `start` on of `total` in `seen`."""
     count = last - first
     frame, rows = np.empty((count, frames.shape[2]), np.float32), np.arange(count)
     areas, eyes = np.empty(count, np.intp), np.empty((count, 4))
     _open_eyes(first, agents, view, areas, eyes)
     _read(0, count, frame, rows, areas, eyes, _Shapes(view.fixed, view.boxes, view.rounds), geometry)
-    _remember(first, frame, seen, frames, geometry.sizes, agents)
+    _remember(frame, start + first, total, seen, frames, geometry.sizes, agents[first:last])
 
 
 @compiled
@@ -495,8 +510,9 @@ def _open_eyes(first: int, agents: NDArray[np.intp], view: View, areas: NDArray[
 
 @compiled
 def _remember(
-    first: int,
     frame: NDArray[np.float32],
+    start: int,
+    total: int,
     seen: NDArray[np.float32],
     frames: NDArray[np.float32],
     sizes: NDArray[np.int64],
@@ -505,16 +521,16 @@ def _remember(
     """Add a frame to what each agent remembers, and write all of that into `seen`, sensor after sensor."""
     depth = frames.shape[1]
     for row in range(len(frame)):
-        remembered = frames[agents[first + row]]
+        remembered = frames[agents[row]]
         for d in range(depth - 1):
             _copy(remembered[d + 1], remembered[d])
         _copy(frame[row], remembered[depth - 1])
         at, column = 0, 0
         for part in sizes:
             for d in range(depth):
-                begin = at + ((first + row) * depth + d) * part
+                begin = at + ((start + row) * depth + d) * part
                 _copy(remembered[d, column : column + part], seen[begin : begin + part])
-            at += len(agents) * depth * part
+            at += total * depth * part
             column += part
 
 

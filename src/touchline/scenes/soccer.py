@@ -22,7 +22,7 @@ from touchline.parameters import Parameter, ParameterValue
 from touchline.scenes.academy import Academy, Agents
 from touchline.scenes.compiled import Threads, compiled, inlined, makes_arrays
 from touchline.scenes.random import StreamArrays, Streams, draw
-from touchline.scenes.rays import RaySensor, View, sweep_box
+from touchline.scenes.rays import RaySensor, View, look_together, sweep_box
 from touchline.scenes.scene import ParameterReader
 from touchline.scenes.shape_drawing import BLUE as BLUE_COLOUR
 from touchline.scenes.shape_drawing import FLOOR as FLOOR_COLOUR
@@ -390,8 +390,8 @@ class SoccerTwos(_Soccer):
         if behavior in self._rays:
             return super().observe(behavior, agents)
         if agents is self.academy.order:
-            teams = [super(SoccerTwos, self).observe(name, ids) for name, ids in self._by_team.items()]
-            return list(map(np.concatenate, zip(*teams, strict=True)))
+            lookers = [(self._rays[name], self._stacks[name], ids) for name, ids in self._by_team.items()]
+            return look_together(self._threads, self._view, lookers)
         places = self._split(agents)
         teams = [super(SoccerTwos, self).observe(name, agents[at]) for name, at in places.items()]
         back = np.argsort(np.concatenate(list(places.values())))
