@@ -324,3 +324,12 @@ def test_whoever_writes_into_observations_changes_nothing_that_is_shown_later(nu
         return np.stack(told)
 
     np.testing.assert_array_equal(steps(np.nan), steps(0.0))
+
+
+def test_whoever_writes_into_observations_of_a_world_of_their_own_leaves_it_as_it_was():
+    with make(EnvRecipe("scene", "3DBall", num_areas=2)) as world:
+        env = touchline.make_gymnasium(world, vector=True)
+        env.reset(seed=0)
+        seen, *_ = env.step(env.action_space.sample())
+        seen[:] = np.nan
+        assert np.isfinite(world.state()["exchange/3DBall?team=0/decision/obs/0"]).all()

@@ -10,10 +10,12 @@ from touchline.scenes.dungeon_escape import (
     CARRIED_KEY,
     DRAGON,
     KEY,
+    PATIENCE,
     TOMB_STONE,
     DungeonEscape,
 )
 from touchline.scenes.shapes import ABSENT, BOX_TAG
+from touchline.specs import ActionTuple
 
 
 def opened(num_areas=1):
@@ -73,7 +75,22 @@ def test_the_old_place_of_an_agent_that_lives_is_in_its_way():
     _, scene = opened(400)
     scene.world.boxes[:, :AGENTS, :3] = [(0, 0.5, 0), (-20, 0.5, 0), (-20, 0.5, 10)]
     scene._end(np.arange(400))
+    # 3.0 beside a face; 2.86 past the corner of an agent that is turned by 45 degrees
     assert np.abs(scene.world.boxes[:, 0, [0, 2]]).max(axis=1).min() >= 2.85
+
+
+def test_where_old_places_leave_no_room_they_no_longer_count():
+    env, scene = opened(200)
+    rng = np.random.default_rng(0)
+    tries = 0
+    for _ in range(150):
+        for _ in range(rng.integers(1, 25)):
+            count = len(env.steps(BEHAVIOR)[0])
+            env.execute(BEHAVIOR, ActionTuple(discrete=rng.integers(0, 7, (count, 1))))
+            env.step()
+        env.reset()
+        tries = max(tries, int(scene.streams.drawn.max()))
+    assert PATIENCE < tries < 8 * PATIENCE, "one of these 30,000 begins has no room, and ends all the same"
 
 
 def test_who_touches_the_dragon_dies_with_it_and_leaves_a_tomb_and_the_key():

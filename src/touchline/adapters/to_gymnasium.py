@@ -187,6 +187,7 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
             )
         self.render_mode = _checked_render_mode(render_mode)
         self._allow_idle = allow_idle
+        self._is_own_scene = isinstance(env, str | EnvRecipe) and EnvRecipe.parse(env, **recipe).world == "scene"
         self._groups = _of_size(env, num_envs, spare_slots, recipe)
         try:
             self._group = _only_group(self._groups, "a VectorEnv")
@@ -243,9 +244,9 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         self._groups.close()
 
     def _observation(self, row: SlotRows, *, again: bool) -> Any:
-        """Arrays into which users may write: copies where these rows, or some of them, will be shown again."""
+        """Arrays into which users may write: copies where somebody may look at these rows again."""
         views = self._layout.observe(row.obs)
-        if again or self._allow_idle:
+        if again or self._allow_idle or not self._is_own_scene:
             views = [view.copy() for view in views]
         if len(views) == 1:
             return views[0]

@@ -26,8 +26,9 @@ _LEAST_SHARE = 64
 def compiled(function: Function, *, inline: bool = False, arrays: bool = False) -> Function:
     """`function` as machine code, kept on disk between runs. IEEE arithmetic: the same result everywhere.
 
-    It may read and write the arrays it is given and take views of them, but make or return none (numba then says
-    that it needs its runtime): so no reference is counted, which took a third of the time. See `makes_arrays`.
+    It may read and write the arrays it is given and take views of them, but make none (numba then says that it needs
+    its runtime) and return none (of that it may say nothing, and give back a whole array for a view): so no reference
+    is counted, which took a third of the time. See `makes_arrays`.
 
     numba notices a change of the file that holds a kernel, not of the files that the kernel calls into, so
     the folder of kept code is named after all of them.

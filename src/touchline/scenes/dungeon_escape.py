@@ -72,6 +72,8 @@ AGENT_KG, AGENT_DRAG = 10.0, 4.0
 GRAVITY_MULTIPLIER = 1.5
 SPAWN_M, SPAWN_HEIGHT_M = 6.25, 1.0
 CLEAR_M = (2.5, 0.01, 2.5)
+PATIENCE = 1000
+"""After so many tries old places no longer count, after twice as many nothing does."""
 NOWHERE_M = -100.0
 
 TAGS = ["wall", "agent", "dragon", "key", "lock", "portal"]
@@ -383,7 +385,11 @@ def _place(
     velocity: Floats,
     dragon_speed_mps: Floats,
 ) -> None:
-    """Each agent where a box around it is free of whatever stands there now, its old self too; then the dragon."""
+    """Each agent where a box around it is free of whatever stands there now, its old self too; then the dragon.
+
+    Little of the hall is free between its columns, and old places may cover all of it: there Unity would search for
+    ever; here they no longer count after many tries.
+    """
     slab = np.zeros(BOX_COLUMNS)
     slab[HALF_X], slab[HALF_Y], slab[HALF_Z] = CLEAR_M
     slab[Y], slab[COS] = SPAWN_HEIGHT_M, 1.0
@@ -392,10 +398,10 @@ def _place(
         velocity[area] = 0.0
         for i in range(AGENTS):
             turn = 0.0
-            while True:
+            for tries in range(2 * PATIENCE):
                 u, v, turn, _ = draw(streams, area)
                 slab[X], slab[Z] = SPAWN_M * (2.0 * u - 1.0), SPAWN_M * (2.0 * v - 1.0)
-                if _is_free(slab, fixed, shapes[area]):
+                if _is_free(slab, fixed, shapes[area], AGENTS if tries < PATIENCE else i):
                     break
             agent = shapes[area, i]
             agent[X], agent[Y], agent[Z] = slab[X], SPAWN_HEIGHT_M, slab[Z]
@@ -425,12 +431,14 @@ def _walk_all(areas: NDArray[np.intp], shapes: Floats) -> None:
 
 
 @compiled
-def _is_free(slab: Floats, fixed: Floats, shapes: Floats) -> bool:
+def _is_free(slab: Floats, fixed: Floats, shapes: Floats, agents: int) -> bool:
+    """Whether a box touches nothing; of the agents only so many count."""
     for k in range(len(fixed)):
         if box_gap(slab, fixed[k])[0] <= 0.0:
             return False
     for k in range(len(shapes)):
-        if shapes[k, BOX_TAG] != ABSENT and box_gap(slab, shapes[k])[0] <= 0.0:
+        counts = (k < agents or k >= AGENTS) and shapes[k, BOX_TAG] != ABSENT
+        if counts and box_gap(slab, shapes[k])[0] <= 0.0:
             return False
     for x, z in COLUMNS_M:
         dx, dz = max(abs(slab[X] - x) - slab[HALF_X], 0.0), max(abs(slab[Z] - z) - slab[HALF_Z], 0.0)

@@ -109,8 +109,8 @@ class RaySensor:
         return both
 
     def _prepare(self) -> None:
-        """What kernels need."""
-        self.geometry = _Geometry(self.directions, self._fans, self.channel, self.num_tags, np.array(self.sizes))
+        """All of it in the form that kernels take."""
+        self._geometry = _Geometry(self.directions, self._fans, self.channel, self.num_tags, np.array(self.sizes))
 
     def read(
         self,
@@ -128,7 +128,7 @@ class RaySensor:
         are the boxes that every area has, `boxes` [A, B, 9] and `rounds` [A, S, 6] those of each area.
         """
         frame = np.empty((len(agents), self.size), np.float32)
-        threads.run(_read, len(agents), frame, agents, areas, eyes, _Shapes(fixed, boxes, rounds), self.geometry)
+        threads.run(_read, len(agents), frame, agents, areas, eyes, _Shapes(fixed, boxes, rounds), self._geometry)
         return frame
 
     def look(
@@ -151,7 +151,7 @@ def look_together(
     flat = np.empty(count * depth * sum(sizes), np.float32)
     row = 0
     for sensor, stack, agents in lookers:
-        threads.run(_look, len(agents), row, count, flat, stack.frames, agents, view, sensor.geometry)
+        threads.run(_look, len(agents), row, count, flat, stack.frames, agents, view, sensor._geometry)
         row += len(agents)
     seen, begin = [], 0
     for size in sizes:
