@@ -8,12 +8,12 @@ import torch
 
 from touchline.envs.actions import random_allowed
 from touchline.envs.microrts.forms import are_valid
-from touchline.envs.microrts.rules import CHOICES, FIRST_CHOICE, PARTS, READ_PARTS
+from touchline.envs.microrts.rules import CHOICES, FIRST_CHOICE, PARTS, PLANE_GROUPS, READ_PARTS
 from touchline.envs.slots import SlotRows
 from touchline.errors import UsageError
 from touchline.policies.checkpoints import spec_from_json, spec_to_json
 from touchline.policies.networks import ActorCritic, Architecture
-from touchline.policies.structured import BoardActorCritic, is_board, make_network
+from touchline.policies.structured import BoardActorCritic, Cells, is_board, make_network
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training.rollout import ChosenActions, Rollout
 
@@ -56,13 +56,19 @@ def some_masks(count: int = 4, units: int = 3) -> tuple[torch.Tensor, torch.Tens
     return torch.from_numpy(cells), torch.from_numpy(table), cells
 
 
-def boards(count: int = 4) -> torch.Tensor:
-    return torch.rand((count, PLANES, HEIGHT, WIDTH), generator=torch.Generator().manual_seed(1))
+def boards(count: int = 4, planes: int = PLANES, height: int = HEIGHT, width: int = WIDTH) -> torch.Tensor:
+    """One-hot in every group, as worlds send them; two cells of three hold nothing."""
+    rng = np.random.default_rng(1)
+    groups = [*PLANE_GROUPS.values(), *[2] * ((planes - PLANES) // 2)]
+    shown = [np.eye(n)[rng.integers(n, size=(count, height, width))] for n in groups]
+    board, empty = np.concatenate(shown, axis=-1), np.concatenate([np.eye(n)[0] for n in groups])
+    board = np.where(rng.random((count, height, width, 1)) < 1 / 3, board, empty)
+    return torch.from_numpy(np.moveaxis(board, -1, 1).astype(np.float32).copy())
 
 
 def seen(board: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a network takes: no vectors, and the board."""
-    return board.new_zeros((len(board), 0)), board
+    """What a network takes: no vectors, and the codes of the board."""
+    return board.new_zeros((len(board), 0)), Cells(board.shape[1]).codes(board)
 
 
 def flat_of_chosen(cells: torch.Tensor, table: torch.Tensor, discrete: torch.Tensor) -> torch.Tensor:
@@ -204,9 +210,117 @@ def test_a_staged_spec_survives_a_checkpoint():
     assert spec_from_json(spec_to_json(UNIT)) == UNIT
 
 
-def test_boards_lie_planes_last_in_memory_and_stay_so_when_rows_are_chosen(network):
-    boards = torch.rand(3, 4, PLANES, HEIGHT, WIDTH)  # steps, slots
-    vectors, seen = network(UNIT).normalized((torch.zeros(3, 4, 0), boards))
-    assert vectors.shape == (3, 4, 0)
-    assert torch.equal(seen, boards)
-    assert seen.flatten(0, 1)[torch.tensor([5, 0])].is_contiguous(memory_format=torch.channels_last)
+@pytest.mark.parametrize("planes", [PLANES, PLANES + 2, PLANES + 4])
+def test_the_codes_of_cells_tell_all_that_their_planes_do(planes):
+    """With planes for what is seen and for walls, too."""
+    cells, board = Cells(planes), boards(3, planes)
+    told = cells.planes(cells.codes(board))
+    assert torch.equal(told, board)
+    assert told.is_contiguous(memory_format=torch.channels_last)
+    empty = board[:1, :, :1, :1] * 0
+    empty[:, cells.nothing.unique()] = 1
+    assert cells.codes(empty) == 0
+
+
+def test_a_network_takes_codes_of_any_rows(network):
+    steps = boards(6).view(3, 2, PLANES, HEIGHT, WIDTH)
+    vectors, codes = network(UNIT).normalized((torch.zeros(3, 2, 0), steps))
+    assert vectors.shape == (3, 2, 0)
+    assert codes.dtype == torch.int16
+    assert torch.equal(codes.flatten(0, 1), seen(boards(6))[1])
+
+
+def a_choice(planes: int, height: int, width: int, count: int = 5, most: int = 4) -> tuple:
+    """A network of the unit form, what it sees, the masks of orders, chosen actions, and the mask they lead to."""
+    rng, num_cells = np.random.default_rng(2), height * width
+    board = ObservationSpec((planes, height, width))
+    made = BoardActorCritic(BehaviorSpec((board,), ActionSpec(0, (num_cells, *PARTS), staged=True)), hidden_units=136)
+    torch.manual_seed(0)
+    for parameter in made.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    cells = np.zeros((count, num_cells), bool)
+    for row in range(count):
+        cells[row, rng.choice(num_cells, 1 + row % most, replace=False)] = True
+    table = rng.random((count, num_cells, CHOICES)) < 0.4
+    table[:, :, FIRST_CHOICE[:, None] + [0, 2]] = True  # two of each part at least
+    table, cells = torch.from_numpy(table), torch.from_numpy(cells)
+    obs = made.normalized((torch.zeros(count, 0), boards(count, planes, height, width)))
+    _, discrete = made.distribution(obs, cells, table).sample(torch.Generator().manual_seed(3))
+    return made, obs, table, discrete, flat_of_chosen(cells, table, discrete)
+
+
+SIZES = [(PLANES, 5, 6), (PLANES, 8, 8), (PLANES + 2, 9, 1), (PLANES, 3, 11)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_way_without_autograd_says_the_same(size):
+    made, obs, _, discrete, flat = a_choice(*size)
+    nothing = torch.zeros(len(discrete), 0)
+    told = []
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad):
+            distribution, value = made(obs, flat)
+            told.append(
+                (distribution.log_prob(nothing, discrete), distribution.entropy(discrete), value, made.value(obs))
+            )
+    assert all(tensor.requires_grad for tensor in told[0])
+    for slow, fast in zip(*told, strict=True):
+        assert torch.allclose(slow, fast, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_way_without_autograd_draws_the_same(size):
+    made, obs, table, _, flat = a_choice(*size)
+    for seed in range(20):
+        drawn = []
+        for grad in (True, False):
+            with torch.set_grad_enabled(grad):
+                distribution = made.distribution(obs, flat, table)
+                drawn.append((distribution.sample(torch.Generator().manual_seed(seed))[1], distribution.mode()[1]))
+        assert all(torch.equal(*each) for each in zip(*drawn, strict=True))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("part", ["log_prob", "value", "entropy", "all"])
+def test_the_written_out_gradient_is_that_of_autograd(size, part):
+    made, obs, _, discrete, flat = a_choice(*size)
+    actions, weight = (torch.zeros(len(discrete), 0), discrete), torch.linspace(-1.0, 1.5, len(discrete))
+    to_log_prob, to_value = weight * (part in ("log_prob", "all")), weight.flip(0) * (part in ("value", "all"))
+    to_entropy = -0.7 * (part in ("entropy", "all"))
+    distribution, value = made(obs, flat)
+    outcome = distribution.log_prob(*actions), value, distribution.entropy(discrete)
+    asked = list(made.parameters())
+    expected = torch.autograd.grad(outcome, asked, [to_log_prob, to_value, torch.tensor(to_entropy)])
+    written = [torch.full_like(parameter, 7.0) for parameter in asked]  # whatever was there is written over
+    with torch.inference_mode():
+        made.gradient(obs, flat, actions, lambda log_prob, value: (to_log_prob, to_value), to_entropy, written)
+    largest = max(float(gradient.abs().max()) for gradient in expected)
+    for (name, _), ours, theirs in zip(made.named_parameters(), written, expected, strict=True):
+        error = float((ours - theirs).abs().max())
+        assert error <= 1e-5 * float(theirs.abs().max()) + 1e-6 * largest, name
+
+
+def test_no_rows_at_all_are_no_trouble():
+    made, obs, table, discrete, flat = a_choice(*SIZES[0])
+    obs, table, discrete, flat = (obs[0][:0], obs[1][:0]), table[:0], discrete[:0], flat[:0]
+    written = [torch.full_like(parameter, 7.0) for parameter in made.parameters()]
+    with torch.inference_mode():
+        assert made.value(obs).shape == (0,)
+        assert made(obs, flat)[0].log_prob(discrete[:, :0], discrete).shape == (0,)
+        assert made.distribution(obs, flat, table).sample(torch.Generator())[1].shape == discrete.shape
+        made.gradient(obs, flat, (discrete[:, :0], discrete), lambda *asked: asked, 1.0, written)
+    assert not any(gradient.any() for gradient in written)
+
+
+def test_rows_without_any_unit_are_numbers_and_leave_the_others_alone():
+    """Slots that never held an agent have no masks."""
+    made, obs, table, discrete, flat = a_choice(*SIZES[0])
+    with torch.inference_mode():
+        before = made(obs, flat)[0].log_prob(discrete[:, :0], discrete)
+        flat[1] = False
+        after = made(obs, flat)[0].log_prob(discrete[:, :0], discrete)
+        nobody = made.distribution(obs, flat.logical_and(torch.tensor(False)), table).sample(torch.Generator())[1]
+        assert not nobody[:, 0].any()
+    others = torch.tensor([0, 2, 3, 4])
+    assert torch.isfinite(after).all()
+    assert torch.equal(before[others], after[others])

@@ -8,8 +8,10 @@ import torch
 from tests.training.tiny_tasks import Heed, Remember, solve
 
 from touchline.envs.env import make
+from touchline.envs.microrts.rules import CHOICES, FIRST_CHOICE, PARTS, PLANE_GROUPS, PLANES
 from touchline.envs.slots import SlotRows, Slots
 from touchline.errors import NonFiniteError
+from touchline.policies.structured import BoardActorCritic, make_network
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.testing import ScriptedWorld, random_slot_actions
 from touchline.training.config import BehaviorConfig, read_config
@@ -247,6 +249,75 @@ def test_weights_that_are_no_numbers_are_told_at_once():
     learner = PPO("A", spec, config, 0)
     with pytest.raises(NonFiniteError, match=r"A: the update that ended at step \d+ made weights NaN or infinite"):
         learner.learn([_any_experience(learner, steps=64)])
+
+
+def test_a_learner_of_boards_acts_with_the_weights_it_has():
+    """However they came: by learning, or from a checkpoint."""
+    one, other = _board_learner(0), _board_learner(1)
+    rows = _board_rows(np.random.default_rng(0), True)
+
+    def acts_as_its_weights_tell():
+        actions, _ = one.act(rows, generator=torch.Generator().manual_seed(5))
+        network = make_network(one.network.spec, one.architecture)
+        network.load_state_dict(one.network.state_dict())
+        obs = network.normalized((torch.zeros(len(rows), 0), torch.from_numpy(rows.obs[0])))
+        masks = torch.from_numpy(rows.action_mask), torch.from_numpy(rows.second_mask)
+        fresh = network.distribution(obs, *masks).sample(torch.Generator().manual_seed(5))[1]
+        assert np.array_equal(actions.discrete, fresh)
+        return actions.discrete
+
+    first = acts_as_its_weights_tell()
+    one.learn([_board_experience(one)])
+    learned = acts_as_its_weights_tell()
+    one.load_state(other.state())
+    loaded = acts_as_its_weights_tell()
+    assert not np.array_equal(first, learned)
+    assert not np.array_equal(learned, loaded)
+
+
+def test_a_learner_of_boards_learns_what_autograd_would_teach_it(monkeypatch):
+    told = []
+    for has_gradient in (True, False):
+        learner = _board_learner(0)
+        assert learner.network.has_gradient
+        experience = _board_experience(learner)
+        monkeypatch.setattr(BoardActorCritic, "has_gradient", has_gradient)
+        told.append(vars(learner.learn([experience])))
+        monkeypatch.undo()
+    assert told[0]["kl"] > 1e-3
+    assert told[0] == pytest.approx(told[1], rel=1e-3, abs=1e-6)
+
+
+def _board_learner(seed):
+    config = BehaviorConfig.model_validate(
+        {
+            "trainer_type": "ppo",
+            "hyperparameters": {"learning_rate": 0.001, "batch_size": 16, "buffer_size": 64},
+            "network_settings": {"hidden_units": 32, "normalize": False},
+        }
+    )
+    board = ObservationSpec((PLANES, 4, 5), name="board")
+    return PPO("A", BehaviorSpec((board,), ActionSpec(0, (20, *PARTS), staged=True)), config, seed)
+
+
+def _board_experience(learner):
+    rng, rollout = np.random.default_rng(3), Rollout()
+    rollout.begin(_board_rows(rng, True))
+    for _ in range(16):
+        _, rollout.chosen = learner.act(rollout.rows[-1])
+        rollout.add(_board_rows(rng, False))
+    return rollout.experience(64)
+
+
+def _board_rows(rng, begins):
+    rows = _any_rows(rng, begins)
+    groups = [np.eye(n, dtype=np.float32)[rng.integers(n, size=(4, 4, 5))] for n in PLANE_GROUPS.values()]
+    planes = np.ascontiguousarray(np.moveaxis(np.concatenate(groups, axis=-1), -1, 1))
+    flat, second = rng.random((4, 20 + CHOICES)) < 0.3, rng.random((4, 20, CHOICES)) < 0.5
+    flat[:, 0], second[:, :, FIRST_CHOICE] = True, True
+    rewards = rng.normal(size=(4, 2)).astype(np.float32)
+    none = (np.zeros((0, *planes.shape[1:]), np.float32),)
+    return replace(rows, obs=(planes,), action_mask=flat, second_mask=second, rewards=rewards, final_obs=none)
 
 
 def _any_experience(learner, steps):

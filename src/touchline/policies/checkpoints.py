@@ -27,7 +27,7 @@ from touchline.policies.distributions import to_environment
 from touchline.policies.encoders import side_by_side
 from touchline.policies.memory import SlotMemory
 from touchline.policies.networks import Architecture
-from touchline.policies.structured import make_network
+from touchline.policies.structured import Actor, make_network
 from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 FORMAT = "touchline-1"
@@ -121,6 +121,7 @@ class CheckpointPolicy:
         self.network = make_network(self.spec, Architecture(**about["network"]))
         weights = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
         self.network.load_state_dict(weights)
+        self._actor: Actor | None = None
         self._deterministic = deterministic
         self._generator = torch.Generator().manual_seed(seed)
         shape = self.network.memory_shape
@@ -141,7 +142,8 @@ class CheckpointPolicy:
         allowed = None if rows.action_mask is None else torch.from_numpy(rows.action_mask)
         second = () if rows.second_mask is None else (torch.from_numpy(rows.second_mask),)
         if self._memory is None:
-            distribution = self.network.distribution(obs, allowed, *second)
+            self._actor = self._actor or self.network.actor()
+            distribution = self._actor(obs, allowed, *second)
         else:
             before = self._memory.recall(rows)
             distribution, _, after = self.network.step(obs, allowed, torch.from_numpy(before))

@@ -76,7 +76,7 @@ class ActorCritic(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(actions.continuous_size)) if actions.continuous_size else None
 
     @property
-    def is_plain(self) -> bool:
+    def has_gradient(self) -> bool:
         """Whether `gradient` is there: two stacks of dense layers over one vector."""
         return isinstance(self.trunk, TwinMLP)
 
@@ -134,6 +134,10 @@ class ActorCritic(nn.Module):
     def distribution(self, obs: Obs, allowed: Bool[Tensor, "B M"] | None) -> ActionDistribution:
         """The actor alone, without gradients; not for agents that remember."""
         return self._distribution(self._network(obs, ACTOR), allowed)
+
+    def actor(self) -> Callable[..., ActionDistribution]:
+        """`distribution` for many calls, until the weights change."""
+        return self.distribution
 
     def value(self, obs: Obs) -> Float[Tensor, " B"]:
         """The critic alone, without gradients; not for agents that remember."""

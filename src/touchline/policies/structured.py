@@ -6,25 +6,29 @@ hold an idle unit. Everything else is noise that the engine ignores.
 
 The network sees the whole board through a bottleneck, and every idle unit's surroundings at full resolution.
 An encoder-decoder (Huang et al. 2021, "Gym-µRTS", arXiv:2105.13807) computes the same for all cells; hardly any
-cell has a unit to order, so asking only those costs a quarter and trains on processor cores.
+cell has a unit to order, so asking only those costs a quarter and trains on processor cores. What is here runs on
+any device; where no gradient is recorded on a processor core, the unit form takes the faster way of `unit_pass`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Protocol
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from touchline.envs.microrts.rules import CHOICES, FIRST_CHOICE, PARTS, READ_PARTS
+from touchline.envs.microrts.rules import CHOICES, FIRST_CHOICE, PARTS, PLANE_GROUPS, PLANES, READ_PARTS
 from touchline.errors import UsageError
 from touchline.policies.distributions import FORBIDDEN, masked_log_probs
 from touchline.policies.encoders import Obs
 from touchline.policies.memory import Sequences
-from touchline.policies.networks import ActorCritic, Architecture, RunningNormalizer
+from touchline.policies.networks import ActorCritic, Architecture, RunningNormalizer, Slopes
+from touchline.policies.unit_pass import Overview, UnitPass, UnitWeights
 from touchline.specs import ActionSpec, BehaviorSpec
 
 _READS = torch.from_numpy(READ_PARTS).float()
@@ -48,6 +52,10 @@ class Distribution(Protocol):
     def entropy(self, discrete: Int[Tensor, "B D"] | None = None) -> Float[Tensor, ""]: ...
 
 
+Actor = Callable[..., Distribution]
+"""From observations, masks and, where actions are staged, second-stage masks."""
+
+
 class Network(Protocol):
     """What a learner asks of a network; `step` only where `memory_shape` says that there is a memory."""
 
@@ -66,6 +74,8 @@ class Network(Protocol):
     def step(self, obs: Obs, allowed: Tensor | None, memory: Tensor) -> tuple[Distribution, Tensor, Tensor]: ...
 
     def distribution(self, obs: Obs, allowed: Tensor | None) -> Distribution: ...
+
+    def actor(self) -> Actor: ...
 
     def value(self, obs: Obs) -> Tensor: ...
 
@@ -90,11 +100,51 @@ def make_network(spec: BehaviorSpec, architecture: Architecture) -> ActorCritic 
     return ActorCritic(spec, architecture)
 
 
+class Cells(nn.Module):
+    """What a cell shows as one number: a digit for each group of planes, 0 for its first, "nothing"."""
+
+    nothing: Int[Tensor, " P"]
+    """The first plane of each plane's group."""
+    shows: Int[Tensor, "codes groups"]
+    """The planes of each code but for "nothing", -1 after the last."""
+    _worth: Float[Tensor, " P"]
+    _shown: Float[Tensor, "codes P"]
+
+    def __init__(self, num_planes: int) -> None:
+        super().__init__()
+        groups = [*PLANE_GROUPS.values(), *[2] * ((num_planes - PLANES) // 2)]  # what is seen and walls come in twos
+        first = np.repeat(np.cumsum([0, *groups])[:-1], groups)
+        worth = (np.arange(num_planes) - first) * np.repeat(np.cumprod([1, *groups])[:-1], groups)
+        digits = np.stack(np.unravel_index(np.arange(np.prod(groups)), groups, order="F"), axis=1)
+        shown = ((np.unique(first) + digits)[:, :, None] == np.arange(num_planes)).any(axis=1)
+        told = np.sort(np.where(digits > 0, np.unique(first) + digits, num_planes), axis=1)
+        tables = {
+            "nothing": first,
+            "shows": np.where(told < num_planes, told, -1).astype(np.int8),
+            "_worth": worth.astype(np.float32),
+            "_shown": shown.astype(np.float32),
+        }
+        for name, table in tables.items():
+            self.register_buffer(name, torch.from_numpy(table), persistent=False)
+
+    def codes(self, planes: Float[Tensor, "*B P H W"]) -> Int[Tensor, "*B H W"]:
+        codes = self._worth @ planes.flatten(-2)
+        return codes.view(*planes.shape[:-3], *planes.shape[-2:]).to(torch.int16)
+
+    def planes(self, codes: Int[Tensor, "B H W"]) -> Float[Tensor, "B P H W"]:
+        """Planes last in memory: twice as fast to convolve and to look up."""
+        return functional.embedding(codes.int(), self._shown).movedim(-1, 1)
+
+
 class BoardActorCritic(nn.Module):
     """A policy and its value function that share what they see of the board."""
 
     normalizer: None = None
     memory_shape: None = None
+    seen_inside: Float[Tensor, "seen 9"]
+    """Which places of the windows of `see` are on the board."""
+    around_inside: Float[Tensor, "cells places"]
+    """Likewise of the surroundings of each cell."""
 
     def __init__(self, spec: BehaviorSpec, *, hidden_units: int) -> None:
         super().__init__()
@@ -112,11 +162,20 @@ class BoardActorCritic(nn.Module):
         )
         self.point = _layer(nn.Linear(features, 1), gain=0.01) if spec.action_spec.staged else None
         self.critic = _layer(nn.Linear(hidden_units, 1), gain=1.0)
+        self.cells = Cells(planes)
+        self.seen_height = -(-height // 2)
+        self.register_buffer("seen_inside", _inside(height, width, reach=1, stride=2), persistent=False)
+        self.register_buffer("around_inside", _inside(height, width, reach=_REACH, stride=1), persistent=False)
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether `gradient` is there: for the unit form on a processor core."""
+        return self.point is not None and self.place.is_cpu
 
     def normalized(self, obs: Obs) -> Obs:
-        """A board is one-hot already. Its planes come last in memory: twice as fast to convolve and to look up."""
+        """A board is one-hot already: it becomes one number for each cell, [..., H, W], a 54th of the memory."""
         vectors, board = obs
-        return vectors, board.movedim(-3, -1).contiguous().movedim(-1, -3)
+        return vectors, self.cells.codes(board)
 
     def forward(
         self,
@@ -125,8 +184,24 @@ class BoardActorCritic(nn.Module):
         sequences: Sequences | None = None,  # noqa: ARG002
     ) -> tuple[Distribution, Float[Tensor, " B"]]:
         """Distribution and value. Where actions are staged, `allowed` holds for the later branches after the first."""
-        overview = self._look(obs[1])
-        return self._distribution(obs[1], overview, allowed, None), self.critic(overview)[:, 0]
+        if self._is_quick:
+            passed = UnitPass(UnitWeights(self), obs[1], _given(allowed))
+            return passed, passed.value
+        board = self.cells.planes(obs[1])
+        overview = self._look(board)
+        return self._distribution(board, overview, _given(allowed), None), self.critic(overview)[:, 0]
+
+    def gradient(
+        self,
+        obs: Obs,
+        allowed: Bool[Tensor, "B M"] | None,
+        actions: tuple[Tensor, Tensor],
+        slopes: Slopes,
+        to_entropy: float,
+        into: Sequence[Tensor],
+    ) -> None:
+        """As `ActorCritic.gradient`; without recording of gradients, and only where `has_gradient`."""
+        UnitPass(UnitWeights(self), obs[1], _given(allowed)).gradient(actions[1], slopes, to_entropy, into)
 
     def step(self, obs: Obs, allowed: Tensor | None, memory: Tensor) -> tuple[Distribution, Tensor, Tensor]:
         """Part of `Network`, never called: boards are seen whole, and `memory_shape` None tells learners so."""
@@ -136,12 +211,28 @@ class BoardActorCritic(nn.Module):
         self, obs: Obs, allowed: Bool[Tensor, "B M"] | None, second: Bool[Tensor, "B F R"] | None = None
     ) -> Distribution:
         """The actor alone. To act, staged actions need the second-stage mask."""
-        return self._distribution(obs[1], self._look(obs[1]), allowed, second)
+        if self._is_quick:
+            return self.actor()(obs, allowed, second)
+        board = self.cells.planes(obs[1])
+        return self._distribution(board, self._look(board), _given(allowed), second)
+
+    def actor(self) -> Actor:
+        """`distribution` for many calls, until the weights change."""
+        if not self._is_quick:
+            return self.distribution
+        weights = UnitWeights(self)
+        return lambda obs, allowed, second=None: UnitPass(weights, obs[1], _given(allowed), second)
 
     def value(self, obs: Obs) -> Float[Tensor, " B"]:
         """The critic alone."""
-        value: Tensor = self.critic(self._look(obs[1]))[:, 0]
+        if self._is_quick:
+            return Overview(UnitWeights(self), obs[1]).value
+        value: Tensor = self.critic(self._look(self.cells.planes(obs[1])))[:, 0]
         return value
+
+    @property
+    def _is_quick(self) -> bool:
+        return self.has_gradient and not torch.is_grad_enabled()
 
     def _look(self, board: Float[Tensor, "B P H W"]) -> Float[Tensor, "B G"]:
         relu = functional.relu
@@ -161,10 +252,8 @@ class BoardActorCritic(nn.Module):
         return functional.relu(self.around(near.flatten(1)) + self.place[cell] + self.everywhere(overview)[row])
 
     def _distribution(
-        self, board: Tensor, overview: Tensor, allowed: Bool[Tensor, "B M"] | None, second: Tensor | None
+        self, board: Tensor, overview: Tensor, allowed: Bool[Tensor, "B M"], second: Tensor | None
     ) -> Distribution:
-        if allowed is None:
-            raise UsageError("orders to units cannot be drawn without masks")
         num_cells = len(self.place)
         if self.point is None:
             orders = allowed.view(-1, num_cells, CHOICES)
@@ -267,6 +356,18 @@ class EveryUnit:
 
     def _summed(self, each: Float[Tensor, " K"]) -> Float[Tensor, " B"]:
         return each.new_zeros(self._shape[0]).index_add(0, self._at[0], each)
+
+
+def _given(allowed: Bool[Tensor, "B M"] | None) -> Bool[Tensor, "B M"]:
+    if allowed is None:
+        raise UsageError("orders to units cannot be drawn without masks")
+    return allowed
+
+
+def _inside(height: int, width: int, reach: int, stride: int) -> Float[Tensor, "windows places"]:
+    """Which places of windows are on the board."""
+    board = torch.ones(1, 1, height, width)
+    return functional.unfold(board, 2 * reach + 1, padding=reach, stride=stride)[0].t().contiguous()
 
 
 def _log_probs(logits: Float[Tensor, "K choices"], mask: Bool[Tensor, "K choices"]) -> list[Tensor]:

@@ -19,8 +19,8 @@ from touchline.errors import NonFiniteError
 from touchline.policies.distributions import to_environment
 from touchline.policies.encoders import Obs, side_by_side
 from touchline.policies.memory import Sequences, SlotMemory, cut_into_sequences
-from touchline.policies.networks import ActorCritic, Architecture
-from touchline.policies.structured import Distribution, make_network
+from touchline.policies.networks import Architecture
+from touchline.policies.structured import Actor, Distribution, make_network
 from touchline.specs import ActionTuple, BehaviorSpec
 from touchline.training.adam import Adam
 from touchline.training.config import BehaviorConfig
@@ -173,11 +173,12 @@ class PPO:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.network = make_network(spec, self.architecture).to(self.device)
-        self._is_plain = isinstance(self.network, ActorCritic) and self.network.is_plain
         self._parameters = list(self.network.parameters())
         self._gradient = torch.zeros(sum(p.numel() for p in self._parameters), device=self.device)
         self._gradients = _pieces(self._gradient, self._parameters)
         self._adam = Adam(_flattened(self._parameters))
+        self._actor: Actor | None = None
+        """The network's, made when first asked after the weights changed."""
 
     @property
     def progress(self) -> float:
@@ -199,7 +200,8 @@ class PPO:
         second = () if rows.second_mask is None else (self._tensor(rows.second_mask),)
         before = None
         if memory is None:
-            distribution = self.network.distribution(obs, allowed, *second)
+            self._actor = self._actor or self.network.actor()
+            distribution = self._actor(obs, allowed, *second)
         else:
             before = memory.recall(rows)
             distribution, _, after = self.network.step(obs, allowed, self._tensor(before))
@@ -220,7 +222,7 @@ class PPO:
         rates = self._rates()
         batch = self._batch(experiences)
         for _ in range(hyper.num_epoch):
-            with torch.inference_mode(self._is_plain):  # which costs less than recording what nobody will ask for
+            with torch.inference_mode(self.network.has_gradient):  # recording what nobody will ask for would cost more
                 for part in _minibatches(batch, hyper.batch_size, self.generator):
                     if hyper.advantage_normalization == "minibatch":
                         part = _with_normalized_advantage(part)
@@ -252,6 +254,7 @@ class PPO:
             return {k.removeprefix(name): v.clone() for k, v in state.items() if k.startswith(name)}
 
         self.network.load_state_dict(part("network."))
+        self._actor = None
         self._adam.load_state(part("optimizer."))
         self.generator.set_state(state["generator"])
 
@@ -268,8 +271,7 @@ class PPO:
             return to_log_prob, error * (2.0 * VALUE_LOSS_WEIGHT / len(part))
 
         actions, to_entropy = (part.continuous, part.discrete), -rates["beta"]
-        if self._is_plain:
-            assert isinstance(self.network, ActorCritic)
+        if self.network.has_gradient:
             self.network.gradient(part.obs, part.allowed, actions, slopes, to_entropy, self._gradients)
         else:
             distribution, value = self.network(part.obs, part.allowed, part.sequences)
@@ -279,6 +281,7 @@ class PPO:
             gradients = torch.autograd.grad(outcome, self._parameters, links)
             torch.cat([g.reshape(-1) for g in gradients], out=self._gradient)
         self._adam.step(self._gradient, rates["learning_rate"], hyper.max_grad_norm)
+        self._actor = None
 
     @torch.inference_mode()
     def _batch(self, experiences: Sequence[Experience]) -> _Batch:
