@@ -30,7 +30,6 @@ from touchline.envs.slots import Slots
 from touchline.specs import ActionTuple
 from touchline.training.config import read_config
 from touchline.training.ppo import PPO
-from touchline.training.rollout import Rollout
 
 GAMES, LENGTH = 8, 128
 RECIPE = EnvRecipe("microrts", "MicrortsMining-v4", GAMES, options={"weights": "gather:1"})
@@ -153,10 +152,11 @@ def our_loop() -> Iterator[None]:
         slots = Slots(env)
         rows = slots.reset(0)
         (name,) = rows
-        learner, rollout = PPO("MicroRTS", slots.behaviors[name], config, 0), Rollout()
+        learner = PPO("MicroRTS", slots.behaviors[name], config, 0)
+        rollout = learner.new_rollout()
         rollout.begin(rows[name])
         while True:
-            actions, rollout.chosen = learner.act(rows[name])
+            actions, rollout.chosen = learner.act(rollout.rows[-1])
             rows = slots.step({name: actions})
             rollout.add(rows[name])
             if rollout.num_results >= GAMES * LENGTH:

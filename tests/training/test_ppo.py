@@ -288,20 +288,54 @@ def test_a_learner_of_boards_learns_what_autograd_would_teach_it(monkeypatch):
     assert told[0] == pytest.approx(told[1], rel=1e-3, abs=1e-6)
 
 
-def _board_learner(seed):
-    config = BehaviorConfig.model_validate(
+def test_a_rollout_of_boards_is_kept_as_codes_and_goes_on_from_a_resume_point(tmp_path):
+    student, again = (Student("A", _board_config(), _board_learner(0), Metrics(tmp_path / name)) for name in "ab")
+    rng = np.random.default_rng(3)
+    rows = [_board_rows(rng, t == 0) for t in range(7)]
+    rollout = student.rollouts["A"] = student.learner.new_rollout()
+    rollout.begin(rows[0])
+    for t in range(3):
+        _, rollout.chosen = student.learner.act(rows[t])
+        rollout.add(rows[t + 1])
+    assert all(r.obs[0].dtype == np.int16 for r in rollout.rows)
+    again.load(student.arrays(with_experience=True))
+    for one in (student, again):
+        for t in range(3, 6):
+            _, one.rollouts["A"].chosen = one.learner.act(rows[t])
+            one.rollouts["A"].add(rows[t + 1])
+    a, b = (one.rollouts["A"].experience(64) for one in (student, again))
+    for name, array in vars(a).items():
+        np.testing.assert_equal(array, getattr(b, name), err_msg=name)
+    plain = Rollout()
+    plain.begin(rows[0])
+    for actions, row in zip(rollout.actions, rows[1:], strict=True):
+        plain.chosen = actions
+        plain.add(row)
+    c = plain.experience(64)
+    np.testing.assert_array_equal(a.action_mask, c.action_mask)
+    np.testing.assert_array_equal(a.obs[1], student.learner.network.compact(c.obs[1:])[0])
+    assert student.learner.learn([a]) == again.learner.learn([c])
+    for one in (student, again):
+        one.metrics.close()
+
+
+def _board_config():
+    return BehaviorConfig.model_validate(
         {
             "trainer_type": "ppo",
             "hyperparameters": {"learning_rate": 0.001, "batch_size": 16, "buffer_size": 64},
             "network_settings": {"hidden_units": 32, "normalize": False},
         }
     )
+
+
+def _board_learner(seed):
     board = ObservationSpec((PLANES, 4, 5), name="board")
-    return PPO("A", BehaviorSpec((board,), ActionSpec(0, (20, *PARTS), staged=True)), config, seed)
+    return PPO("A", BehaviorSpec((board,), ActionSpec(0, (20, *PARTS), staged=True)), _board_config(), seed)
 
 
 def _board_experience(learner):
-    rng, rollout = np.random.default_rng(3), Rollout()
+    rng, rollout = np.random.default_rng(3), learner.new_rollout()
     rollout.begin(_board_rows(rng, True))
     for _ in range(16):
         _, rollout.chosen = learner.act(rollout.rows[-1])

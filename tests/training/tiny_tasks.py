@@ -6,7 +6,6 @@ from touchline.envs.slots import SlotRows
 from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec, ObservationSpec, ObservationType
 from touchline.training.config import BehaviorConfig
 from touchline.training.ppo import PPO
-from touchline.training.rollout import Rollout
 
 NAME = "Tiny?team=0"
 
@@ -97,7 +96,7 @@ def solve(task, settings, steps, seed=0, num_slots=32):
     begins, closed, reward = np.ones(num_slots, bool), np.zeros(num_slots, bool), np.zeros(num_slots, np.float32)
     terminated, due, final = np.zeros(num_slots, bool), np.ones(num_slots, bool), slots[:0]
     final_obs = tuple(o[:0] for o in _float(task.see(secret, t)))
-    rollout, told = Rollout(memory=learner.new_memory()), np.zeros(num_slots, np.int64)
+    rollout, told = learner.new_rollout(), np.zeros(num_slots, np.int64)
     while True:
         rows = SlotRows(
             obs=_float(task.see(secret, t)), action_mask=None,

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from touchline.policies.distributions import ActionDistribution, masked_log_probs
@@ -88,6 +90,10 @@ class ActorCritic(nn.Module):
     def normalized(self, obs: Obs) -> Obs:
         """What the network takes: the vectors normalised if the behavior asks for it."""
         return obs if self.normalizer is None else (self.normalizer(obs[0]), *obs[1:])
+
+    def compact(self, obs: tuple[NDArray[Any], ...]) -> tuple[NDArray[Any], ...]:
+        """What a rollout keeps of observations: all."""
+        return obs
 
     def forward(
         self, obs: Obs, allowed: Bool[Tensor, "B M"] | None, sequences: Sequences | None = None

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -67,6 +68,8 @@ class Network(Protocol):
 
     def normalized(self, obs: Obs) -> Obs: ...
 
+    def compact(self, obs: tuple[NDArray[Any], ...]) -> tuple[NDArray[Any], ...]: ...
+
     def __call__(
         self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None = None
     ) -> tuple[Distribution, Tensor]: ...
@@ -101,7 +104,7 @@ def make_network(spec: BehaviorSpec, architecture: Architecture) -> ActorCritic 
 
 
 class Cells(nn.Module):
-    """What a cell shows as one number: a digit for each group of planes, 0 for its first, "nothing"."""
+    """What a cell shows as one number, its code: a digit for each group of planes, 0 for its first, "nothing"."""
 
     nothing: Int[Tensor, " P"]
     """The first plane of each plane's group."""
@@ -173,9 +176,19 @@ class BoardActorCritic(nn.Module):
         return self.point is not None and self.place.is_cpu
 
     def normalized(self, obs: Obs) -> Obs:
-        """A board is one-hot already: it becomes one number for each cell, [..., H, W], a 54th of the memory."""
+        """A board is one-hot already: it becomes one number for each cell, [..., H, W], unless `compact` did that."""
         vectors, board = obs
-        return vectors, self.cells.codes(board)
+        return vectors, self._coded(board)
+
+    def compact(self, obs: tuple[NDArray[Any], ...]) -> tuple[NDArray[Any], ...]:
+        """Boards as rollouts keep them, in a 54th of the memory.
+
+        Where memory grows fast, JPype has Java collect its garbage, which took as long as an update of PPO.
+        """
+        return tuple(self._coded(torch.from_numpy(board).to(self.place.device)).numpy(force=True) for board in obs)
+
+    def _coded(self, board: Tensor) -> Int[Tensor, "*B H W"]:
+        return self.cells.codes(board) if board.is_floating_point() else board
 
     def forward(
         self,

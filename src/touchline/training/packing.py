@@ -1,7 +1,7 @@
 """Lists of array-holding records as plain named arrays and back, exactly: what a resume point is made of.
 
 A record is a dataclass whose fields are arrays, tuples of arrays, or None. Records of one list may differ in
-length (a table grew, another number of lives ended), so every column keeps its lengths.
+length (a table grew, another number of lives ended), so every column keeps its lengths; -1 stands for None.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def pack(records: Sequence[Any]) -> Arrays:
         if isinstance(values[0], tuple):
             columns = {f"{name}.{i}": list(column) for i, column in enumerate(zip(*values, strict=True))}
         else:
-            columns = {} if values[0] is None else {name: values}
+            columns = {name: values} if any(value is not None for value in values) else {}
         for column, arrays in columns.items():
-            packed[column] = np.concatenate(arrays)
-            packed[f"{column}#lengths"] = np.array([len(a) for a in arrays])
+            packed[column] = np.concatenate([a for a in arrays if a is not None])
+            packed[f"{column}#lengths"] = np.array([-1 if a is None else len(a) for a in arrays])
     return packed
 
 
@@ -58,6 +58,7 @@ def below(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix(f"{prefix}/"): a for name, a in arrays.items() if name.startswith(f"{prefix}/")}
 
 
-def _taken(packed: Mapping[str, NDArray[Any]], column: str) -> list[NDArray[Any]]:
-    ends = np.cumsum(packed[f"{column}#lengths"])[:-1]
-    return [part.copy() for part in np.split(packed[column], ends)]
+def _taken(packed: Mapping[str, NDArray[Any]], column: str) -> list[NDArray[Any] | None]:
+    lengths = packed[f"{column}#lengths"]
+    parts = np.split(packed[column], np.cumsum(lengths.clip(0))[:-1])
+    return [None if length < 0 else part.copy() for part, length in zip(parts, lengths, strict=True)]

@@ -25,7 +25,7 @@ from touchline.specs import ActionTuple, BehaviorSpec
 from touchline.training.adam import Adam
 from touchline.training.config import BehaviorConfig
 from touchline.training.returns import generalized_advantage, n_step_advantage
-from touchline.training.rollout import ChosenActions, Experience
+from touchline.training.rollout import ChosenActions, Experience, Rollout
 
 VALUE_LOSS_WEIGHT = 0.5
 """Source: ML-Agents 1.1.0, `ppo/optimizer_torch.py`."""
@@ -189,6 +189,10 @@ class PPO:
         """What slots that begin now remember: nothing yet. None for a learner without memory."""
         shape = self.network.memory_shape
         return None if shape is None else SlotMemory(shape)
+
+    def new_rollout(self) -> Rollout:
+        """For slots that begin now."""
+        return Rollout(memory=self.new_memory(), compact=self.network.compact)
 
     @torch.inference_mode()
     def act(

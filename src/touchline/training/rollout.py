@@ -6,7 +6,8 @@ as they came; `experience` then gives every action its own result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -69,12 +70,14 @@ class Rollout:
     """Actions of this rollout whose result is known."""
     memory: SlotMemory | None = None
     """What the slots remember, where the learner has a memory."""
+    compact: Callable[[tuple[NDArray[Any], ...]], tuple[NDArray[Any], ...]] = tuple
+    """What to keep of observations, where the learner needs less than worlds send."""
     _open: Bool[np.ndarray, " N"] = field(init=False, repr=False, default_factory=lambda: np.zeros(0, np.bool_))
     """Slots whose last action of this rollout has no result yet."""
 
     def begin(self, rows: SlotRows) -> None:
         """The rows to act on first; what they tell of earlier actions belongs to an earlier rollout."""
-        self.rows, self.actions, self.num_results = [rows], [], 0
+        self.rows, self.actions, self.num_results = [self._kept(rows)], [], 0
         self._open = np.zeros(len(rows), np.bool_)
 
     def add(self, rows: SlotRows) -> None:
@@ -82,10 +85,12 @@ class Rollout:
         assert self.chosen is not None
         last = self.rows[-1]
         if last.deciding.any() or (len(self.rows) > 1 and last.closed.any()):
+            if last.action_mask is not None:
+                self.rows[-1] = replace(last, action_mask=_mask_of(last, self.chosen), second_mask=None)
             self.actions.append(self.chosen)
-            self.rows.append(rows)
+            self.rows.append(self._kept(rows))
         else:  # nobody did anything and nobody was told anything there: behaviors may idle for long
-            self.rows[-1] = rows
+            self.rows[-1] = self._kept(rows)
         self._open = _widened(self._open | last.deciding, len(rows))
         closes = self._open & rows.closed
         self.num_results += int(np.count_nonzero(closes))
@@ -118,7 +123,7 @@ class Rollout:
             final[t, r.final_slot] = offset + np.arange(len(r.final_slot))
             offset += len(r.final_slot)
         begins = stacked([r.begins for r in before])
-        masks = [_mask_of(r, a) for r, a in zip(before, self.actions, strict=True) if r.action_mask is not None]
+        masks = [r.action_mask for r in before if r.action_mask is not None]
         return Experience(
             obs=tuple(stacked(list(part)) for part in zip(*(side_by_side(r.obs) for r in self.rows), strict=True)),
             action_mask=stacked(masks) if masks else None,
@@ -137,6 +142,9 @@ class Rollout:
             ),
             memory=None if self.memory is None else stacked([*self._memories(), self.memory.recall(self.rows[-1])]),
         )
+
+    def _kept(self, rows: SlotRows) -> SlotRows:
+        return replace(rows, obs=self.compact(rows.obs), final_obs=self.compact(rows.final_obs))
 
     def _memories(self) -> list[NDArray[np.float32]]:
         return [a.memory for a in self.actions if a.memory is not None]

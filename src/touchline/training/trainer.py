@@ -112,7 +112,7 @@ class Student:
             self.meters[name].load_state(below(f"meter/{name}", arrays))
         for name in {key.split("/")[0] for key in below("rollout", arrays)}:
             lived = below(f"rollout/{name}", arrays)
-            rollout = self.rollouts[name] = Rollout(memory=self.learner.new_memory())
+            rollout = self.rollouts[name] = self.learner.new_rollout()
             if rollout.memory is not None:
                 rollout.memory.values = lived["memory"].copy()
             rows, actions = unpack(below("rows", lived), SlotRows), unpack(below("actions", lived), ChosenActions)
@@ -350,10 +350,10 @@ class School:
             for name, row in rows.items():
                 student = self._student(name, behaviors[name])
                 if name not in student.rollouts:
-                    student.rollouts[name] = Rollout(memory=student.learner.new_memory())
+                    student.rollouts[name] = student.learner.new_rollout()
                     student.rollouts[name].begin(row)
                 rollout = student.rollouts[name]
-                actions[name], rollout.chosen = student.learner.act(row, rollout.memory)
+                actions[name], rollout.chosen = student.learner.act(rollout.rows[-1], rollout.memory)
         if self._trace is None or len(self._trace) == MAX_TRACE:  # nobody has learned for long
             self._mark, self._trace = self._slots.env.state(), []
         self._trace.append(actions)
