@@ -34,6 +34,8 @@ from touchline.statistics import EnvironmentStats
 from touchline.steps import DecisionSteps, TerminalSteps, flat_mask
 
 _NOBODY = np.zeros(0, np.int32)
+_LARGE_ID = 4096
+"""Agents are found by searching where there are ids from here on; below, a table is quicker and not dear to make."""
 MAX_EXCHANGES_WITHOUT_DECISION = 100_000
 """A world that sends only ends for this long will not ask for a decision any more."""
 
@@ -586,8 +588,8 @@ class _Table:
 
     def _find(self, agent_ids: NDArray[np.int32]) -> NDArray[np.intp]:
         """The slot of each id, -1 where it has none."""
-        if not len(self._sorted_ids):
-            return np.full(len(agent_ids), -1, np.intp)
+        if self._slot_after_id is not None:
+            return np.take(self._slot_after_id, agent_ids + 1, mode="clip")
         place = np.minimum(np.searchsorted(self._sorted_ids, agent_ids), len(self._sorted_ids) - 1)
         return np.where(self._sorted_ids[place] == agent_ids, self._slot_of_sorted[place], -1)
 
@@ -606,6 +608,11 @@ class _Table:
         order = np.argsort(self._id[taken], kind="stable")
         self._slot_of_sorted = taken[order]
         self._sorted_ids = self._id[self._slot_of_sorted]
+        self._slot_after_id: NDArray[np.intp] | None = None
+        """The slots of ids -1, 0, 1, ... and of one more, where ids are small enough for a table."""
+        if not len(taken) or self._sorted_ids[-1] < _LARGE_ID:
+            self._slot_after_id = np.full(int(self._sorted_ids.max(initial=-1)) + 3, -1)
+            self._slot_after_id[self._sorted_ids + 1] = self._slot_of_sorted
         self._changed()
 
 

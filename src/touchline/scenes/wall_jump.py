@@ -142,6 +142,8 @@ class WallJump:
         self.world.friction[:, BLOCK, GROUND] = -1.0  # it hovers 5 cm above
         self.configuration = np.full(num_areas, -1)
         """0 to 4: which wall to put up at the next update; -1: nothing to do."""
+        self._waiting = False
+        """Whether there is anything to do."""
         self.jump_steps = np.zeros(num_areas, np.int64)
         self.jump_from_m = np.zeros(num_areas)
         self._fallen = np.zeros(num_areas, np.bool_)
@@ -180,6 +182,7 @@ class WallJump:
         self.streams.next_episode(agents)
         world.gravity[agents] = self._reader.read("gravity", agents)
         _place(agents, self.streams.arrays(), world.boxes, world.velocity, self.configuration)
+        self._waiting = True
         self._clear(agents)
 
     def _start(self, areas: Agents) -> None:
@@ -212,10 +215,10 @@ class WallJump:
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        rays, self_sense = self._stacks
-        place = np.empty((len(agents), 4), np.float32)
-        _stand(agents, FIXED, self.world.boxes, place)
-        return [*self._rays.look(self._threads, rays, agents, self._view), self_sense.push(agents, place)]
+        rays, place = self._stacks
+        told = np.empty((len(agents), FRAMES * 4), np.float32)
+        _tell_place(agents, FIXED, self.world.boxes, place.frames, told)
+        return [*self._rays.look(self._threads, rays, agents, self._view), told]
 
     def action_mask(self, behavior: str, agents: Agents) -> None:
         return None
@@ -224,9 +227,9 @@ class WallJump:
 
     def fixed_update(self) -> None:
         """Apply what the last episode's begin has drawn."""
-        waiting = np.flatnonzero(self.configuration >= 0)
-        if len(waiting):
-            self._configure(waiting)
+        if self._waiting:
+            self._waiting = False
+            self._configure(np.flatnonzero(self.configuration >= 0))
 
     def act(self) -> None:
         _move(FIXED, self.world.boxes, self.world.yaw, self.world.velocity, *self._moves())
@@ -243,7 +246,7 @@ class WallJump:
         self._arrive()
 
     def _leap(self, most: int) -> bool:
-        if self._threads.parts(len(self._areas)) > 1 or np.count_nonzero(self.configuration >= 0):
+        if self._waiting or self._threads.parts(len(self._areas)) > 1:
             return False
         made = _leap(most, self._inside, *self._moves(), self.world.arrays)
         if made:
@@ -270,6 +273,7 @@ class WallJump:
         for name, array in self._arrays().items():
             array[...] = state[name]
         self._starting = False
+        self._waiting = bool((self.configuration >= 0).any())
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         stacks = {f"stack_{i}": stack.frames for i, stack in enumerate(self._stacks)}
@@ -329,13 +333,23 @@ def _top_below(shape: Floats, x: float, y: float, z: float, depth: float) -> boo
 
 
 @compiled
-def _stand(agents: Agents, fixed: Floats, shapes: Floats, place: NDArray[np.float32]) -> None:
-    """Each agent's place relative to the ground's centre, in 20 m, and whether it stands on something."""
+def _tell_place(
+    agents: Agents, fixed: Floats, shapes: Floats, frames: NDArray[np.float32], told: NDArray[np.float32]
+) -> None:
+    """Add a frame: each agent's place relative to the ground's centre, in 20 m, and whether it stands on something."""
+    depth = frames.shape[1]
     for row in range(len(agents)):
-        body = shapes[agents[row], AGENT]
-        place[row, 0], place[row, 1] = (body[X] - GROUND_X_M) / 20.0, (body[Y] - GROUND_Y_M) / 20.0
-        place[row, 2] = (body[Z] - GROUND_Z_M) / 20.0
-        place[row, 3] = 1.0 if _stands(fixed, shapes[agents[row]]) else 0.0
+        body, remembered = shapes[agents[row], AGENT], frames[agents[row]]
+        for d in range(depth - 1):
+            for k in range(4):
+                remembered[d, k] = remembered[d + 1, k]
+        now = remembered[depth - 1]
+        now[0], now[1] = (body[X] - GROUND_X_M) / 20.0, (body[Y] - GROUND_Y_M) / 20.0
+        now[2] = (body[Z] - GROUND_Z_M) / 20.0
+        now[3] = 1.0 if _stands(fixed, shapes[agents[row]]) else 0.0
+        for d in range(depth):
+            for k in range(4):
+                told[row, 4 * d + k] = remembered[d, k]
 
 
 @compiled
