@@ -224,12 +224,7 @@ def _move(
 
 
 @compiled
-def _leap(
-    most: int,
-    discrete: NDArray[np.int32],
-    reward: NDArray[np.float32],
-    world: Boxes,
-) -> int:
+def _leap(most: int, discrete: NDArray[np.int32], reward: NDArray[np.float32], world: Boxes) -> int:
     """Rounds of act and physics until a block touches the goal; how many were made."""
     for made in range(1, most + 1):
         _move(discrete, reward, world.boxes, world.yaw, world.velocity)

@@ -131,13 +131,7 @@ class RaySensor:
         threads.run(_read, len(agents), frame, agents, areas, eyes, _Shapes(fixed, boxes, rounds), self._geometry)
         return frame
 
-    def look(
-        self,
-        threads: Threads,
-        stack: Stack,
-        agents: NDArray[np.intp],
-        view: View,
-    ) -> list[NDArray[Any]]:
+    def look(self, threads: Threads, stack: Stack, agents: NDArray[np.intp], view: View) -> list[NDArray[Any]]:
         """Read a frame for K agents and add it to their stack: what they now see, [K, depth * size] per sensor."""
         return look_together(threads, view, [(self, stack, agents)])
 
