@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 
-from touchline.envs.env import EnvRecipe, make
+from touchline.envs.env import WORLDS, EnvRecipe, World, make
 from touchline.envs.slots import Slots
 from touchline.errors import RunError
 from touchline.policies.policy import RandomPolicy, SlotActor, ZeroPolicy
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, TerminalSteps
+from touchline.training.config.reading import read_config
 from touchline.training.evaluation import clustered_error, evaluate, what_was_played
+from touchline.training.trainer import train
 
 
 class Matches:
@@ -94,47 +96,80 @@ def test_every_agent_plays_its_share_and_no_more(episodes, areas):
     assert figures["episodes"] == episodes
 
 
+class Uneven(Matches):
+    """Two agents with episodes of such lengths."""
+
+    behaviors = {"Game?team=0": Matches.spec}
+    lengths = (2, 20)
+
+    def capacity(self, behavior):
+        return 2
+
+    def steps(self, behavior):
+        ended = [
+            i
+            for i, length in enumerate(self.lengths)
+            if self.tick and self.tick % length == 0
+        ]
+        one = np.ones(2, np.float32)
+        decisions = DecisionSteps(
+            [one[:, None]], one, np.arange(2, dtype=np.int32), [np.zeros((2, 2), bool)],
+            np.zeros(2, np.int32), 0 * one,
+        )  # fmt: skip
+        some = one[: len(ended)]
+        return decisions, TerminalSteps(
+            [some[:, None]],
+            some,
+            some > 2,
+            np.array(ended, np.int32),
+            np.zeros(len(ended), np.int32),
+            0 * some,
+        )
+
+
 def test_short_episodes_are_not_favoured():
     """Of two agents with episodes of 2 and 20 decisions, each gives half of the episodes."""
-
-    class Uneven(Matches):
-        behaviors = {"Game?team=0": Matches.spec}
-
-        def capacity(self, behavior):
-            return 2
-
-        def steps(self, behavior):
-            ended = [
-                i
-                for i, length in enumerate((2, 20))
-                if self.tick and self.tick % length == 0
-            ]
-            one = np.ones(2, np.float32)
-            decisions = DecisionSteps(
-                [one[:, None]], one, np.arange(2, dtype=np.int32), [np.zeros((2, 2), bool)],
-                np.zeros(2, np.int32), 0 * one,
-            )  # fmt: skip
-            some = one[: len(ended)]
-            return decisions, TerminalSteps(
-                [some[:, None]],
-                some,
-                some > 2,
-                np.array(ended, np.int32),
-                np.zeros(len(ended), np.int32),
-                0 * some,
-            )
-
     figures = evaluate(Slots(Uneven()), _random(Uneven.behaviors), episodes=8, seed=0)
     assert figures["mean_length"] == pytest.approx((2 + 20) / 2)
 
 
+def test_one_agent_that_never_ends_is_reported_though_others_end(monkeypatch):
+    class Stuck(Uneven):
+        lengths = (2, 10**9)
+
+    monkeypatch.setattr("touchline.training.evaluation.MOST_DECISIONS", 50)
+    with pytest.raises(RunError, match="no episode ended within 50 decisions"):
+        evaluate(Slots(Stuck()), _random(Stuck.behaviors), episodes=8, seed=0)
+
+
 def test_a_policy_that_never_ends_an_episode_is_reported(monkeypatch):
-    monkeypatch.setattr("touchline.training.evaluation.MAX_STEPS_WITHOUT_END", 50)
+    monkeypatch.setattr("touchline.training.evaluation.MOST_DECISIONS", 50)
     with make("Basic") as env:
         (spec,) = env.behaviors.values()
         idle = {"Basic?team=0": SlotActor(ZeroPolicy(spec), spec, 0)}
         with pytest.raises(RunError, match="no episode ended"):
             evaluate(Slots(env), idle, 1, seed=0)
+
+
+def test_an_evaluation_in_training_that_never_ends_is_a_line_of_its_log(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr("touchline.training.evaluation.MOST_DECISIONS", 50)
+    lines = []
+    changes = {
+        "checkpoint_settings.results_dir": str(tmp_path),
+        "behaviors.Duel.trainer_type": "ppo",
+        "behaviors.Duel.max_steps": 64,
+        "behaviors.Duel.hyperparameters": {"batch_size": 64, "buffer_size": 64},
+        "behaviors.Duel.network_settings": {"hidden_units": 8, "num_layers": 1},
+    }
+    monkeypatch.setitem(
+        WORLDS, "duel", World("tests.training.self_play.duel:open_duel")
+    )
+    config = read_config(None, (), changes)
+    train(config, EnvRecipe("duel", "Endless"), log=lines.append)
+    line = "no evaluation: no episode ended within 50 decisions: this policy"
+    assert sum(text.startswith(line) for text in lines) == 1
 
 
 def test_members_of_a_group_give_episodes_of_counted_games_only():

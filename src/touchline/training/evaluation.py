@@ -22,7 +22,11 @@ from touchline.log import Progress, no_progress
 from touchline.policies.policy import SlotActor
 from touchline.specs import base_name, team_of
 
-MAX_STEPS_WITHOUT_END = 100_000
+MOST_DECISIONS = 20_000
+"""Until an episode that counts must end: 33 minutes of play at ML-Agents' usual 10 a second.
+
+The longest episodes of the scenes have 5,000.
+"""
 _Z95 = 1.96
 """Standard deviations on either side of the mean that hold 95 % of a normal distribution."""
 
@@ -107,20 +111,20 @@ def evaluate(
 
     Gives the figures of `touchline eval --json`, except `scene` and `policy`. `evaluated` are the
     full behavior names whose figures count, by default all; where groups of two teams play by one
-    policy, the figures are those of the lower team. Raises a RunError when no episode ever ends.
+    policy, the figures are those of the lower team. Raises a RunError when an episode never ends.
     """
     started = time.perf_counter()
     rows = slots.reset(seed)
     names = _one_side(list(evaluated or rows), rows)
     quotas = {name: _Quota(rows[name], episodes) for name in names}
     total = sum(quota.left for quota in quotas.values())
-    agent_steps, steps_without_end = 0, 0
+    agent_steps, check_end = 0, EndCheck()
     while left := sum(quota.left for quota in quotas.values()):
         actions = {name: actors[name].act(row) for name, row in rows.items()}
         rows = slots.step(actions)
         for name, quota in quotas.items():
             quota.add(rows[name])
-        steps_without_end = count_without_end(rows, steps_without_end)
+        check_end(left, rows)
         agent_steps += sum(int(row.closed.sum()) for row in rows.values())
         progress(total - left, total)
     speed = agent_steps / (time.perf_counter() - started)
@@ -136,19 +140,34 @@ def evaluate(
     }
 
 
-def count_without_end(rows: Mapping[str, SlotRows], before: int) -> int:
-    """Steps since the last one in which an episode ended; `before`: the count one step ago.
+class EndCheck:
+    """Refuses to wait for an end that never comes."""
 
-    Raises a RunError above MAX_STEPS_WITHOUT_END, because the policy then never finishes one.
-    """
-    if any(len(row.final_slot) for row in rows.values()):
-        return 0
-    if before >= MAX_STEPS_WITHOUT_END:
-        raise RunError(
-            f"no episode ended within {MAX_STEPS_WITHOUT_END} decisions: "
-            "this policy never finishes one"
-        )
-    return before + 1
+    def __init__(
+        self,
+        nothing: str = "no episode",
+        advice: str = "this policy never finishes one, and the world has no limit (Max Step)",
+    ) -> None:
+        """`nothing` and `advice` are the beginning and the end of the error."""
+        self._nothing, self._advice = nothing, advice
+        self._left, self._decisions = -1, 0.0
+
+    def __call__(self, left: int, rows: Mapping[str, SlotRows]) -> None:
+        """Count one step, after which so much is `left` to be played.
+
+        Raises a RunError when an average agent has made `MOST_DECISIONS` and nothing that counts
+        has ended.
+        """
+        if left != self._left:
+            self._left, self._decisions = left, 0.0
+        # Where agents decide at different times, most of them wait in each step.
+        num_slots = sum(len(row) for row in rows.values())
+        num_decided = sum(int(row.closed.sum()) for row in rows.values())
+        self._decisions += num_decided / max(num_slots, 1)
+        if self._decisions > MOST_DECISIONS:
+            raise RunError(
+                f"{self._nothing} ended within {MOST_DECISIONS:,} decisions: {self._advice}"
+            )
 
 
 def _one_side(names: Sequence[str], rows: Mapping[str, SlotRows]) -> list[str]:

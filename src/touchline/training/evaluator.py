@@ -91,7 +91,8 @@ class Evaluator:
                     slots, actors, EPISODES, recipe.seed, progress=progress
                 )
             # A policy in training may never end an episode. That is no reason to stop the run.
-            except RunError:
+            except RunError as error:
+                self._log(f"no evaluation: {error}")
                 return {}
             finally:
                 # Closed worlds refer to themselves and would pile up until Python collects them.

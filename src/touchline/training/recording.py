@@ -20,7 +20,7 @@ from touchline.policies.files.whole import write_whole
 from touchline.policies.policy import SlotActor
 from touchline.protocol.demonstrations import SUFFIX, DemoFile, encode_demo
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
-from touchline.training.evaluation import count_without_end, shares
+from touchline.training.evaluation import EndCheck, shares
 
 
 def record_episodes(
@@ -41,7 +41,7 @@ def record_episodes(
         for name, row in rows.items()
     }
     total = episodes * len(recorders)
-    steps_without_end = 0
+    check_end = EndCheck()
     while left := sum(recorder.left for recorder in recorders.values()):
         actions = {name: actors[name].act(row) for name, row in rows.items()}
         for name, recorder in recorders.items():
@@ -49,7 +49,7 @@ def record_episodes(
         rows = slots.step(actions)
         for name, recorder in recorders.items():
             recorder.end(rows[name])
-        steps_without_end = count_without_end(rows, steps_without_end)
+        check_end(left, rows)
         progress(total - left, total)
     return {name: recorder.file() for name, recorder in recorders.items()}
 

@@ -62,15 +62,37 @@ REPLAY = [
     "--set=behaviors.*.hyperparameters.buffer_size=3000",
     "--set=behaviors.*.hyperparameters.batch_size=64",
 ]
+NOVELTY = [
+    "--set=behaviors.*.reward_signals.curiosity={strength: 0.02, gamma: 0.99}",
+    "--set=behaviors.*.reward_signals.rnd={strength: 0.1, gamma: 0.99}",
+]
+DEMO = Path(__file__).parents[3] / "models" / "demos" / "PushBlock.demo"
+IMITATION = [
+    f"--set=behaviors.*.behavioral_cloning.demo_path={DEMO}",
+    "--set=behaviors.*.behavioral_cloning.first_passes=2",
+    f"--set=behaviors.*.reward_signals.gail={{strength: 0.1, demo_path: {DEMO}}}",
+]
+# Several updates, and not the scene's two or three.
+GROUPS = [
+    "--set=behaviors.*.hyperparameters.batch_size=256",
+    "--set=behaviors.*.hyperparameters.buffer_size=2048",
+    "--set=behaviors.*.network_settings.hidden_units=64",
+]
+MAPPO = [*GROUPS, "--set=behaviors.*.trainer_type=mappo"]
 # One run for each learner and each kind of state that a resume point holds; 200 kills together.
 RUNS = {
-    "ppo": Run(["train", "Basic", "--max-steps=40000"], 40),
-    "continuous": Run(["train", "3DBall", "--max-steps=240000"], 40),
-    "memory": Run(["train", "Hallway", "--max-steps=60000"], 30),
+    "ppo": Run(["train", "Basic", "--max-steps=30000"], 30),
+    "continuous": Run(["train", "3DBall", "--max-steps=150000"], 25),
+    "memory": Run(["train", "Hallway", "--max-steps=50000"], 25),
     "sac": Run(["train", "3DBall_sac", "--max-steps=30000", *REPLAY], 20),
-    "poca": Run(["train", "DungeonEscape", "--max-steps=60000"], 40),
+    "poca": Run(["train", "DungeonEscape", "--max-steps=30000", *GROUPS], 20),
+    "mappo": Run(["train", "DungeonEscape", "--max-steps=30000", *MAPPO], 20),
     "self-play": Run(["train", "SoccerTwos", "--max-steps=64000", *SMALL], 15),
     "roles": Run(["train", "StrikersVsGoalie", "--max-steps=64000", *SMALL], 15),
+    "novelty": Run(["train", "Basic", "--max-steps=15000", *NOVELTY], 15),
+    "imitation": Run(
+        ["train", "PushBlock_imitation", "--max-steps=20000", *IMITATION], 15
+    ),
 }
 
 

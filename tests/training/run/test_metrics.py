@@ -1,12 +1,21 @@
 """What a summary holds."""
 
 import csv
+import gc
+import tracemalloc
+from itertools import pairwise
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from touchline.policies.files.run_layout import RunLayout
 from touchline.statistics import StatsAggregationMethod as Method
-from touchline.training.run.metrics import MetricsWriter, Summary, progress_line
+from touchline.training.run import metrics
+from touchline.training.run.metrics import (
+    MetricsWriter,
+    Summary,
+    _thinned,
+    progress_line,
+)
 
 
 def _written(folder, *summaries):
@@ -34,9 +43,9 @@ def test_figures_of_the_world_are_aggregated_as_it_says(tmp_path):
 
 
 def test_metrics_stand_under_the_tags_of_ml_agents_or_their_own_names(tmp_path):
-    metrics = {"policy_loss": 1.0, "curiosity_value_estimate": 2.0, "my_figure": 3.0}
-    metrics |= {"baseline_loss": 6.0, "extrinsic_baseline_estimate": 7.0}
-    summary = Summary(10, [1.0], [5], metrics, group_returns=[2.0, 4.0])
+    figures = {"policy_loss": 1.0, "curiosity_value_estimate": 2.0, "my_figure": 3.0}
+    figures |= {"baseline_loss": 6.0, "extrinsic_baseline_estimate": 7.0}
+    summary = Summary(10, [1.0], [5], figures, group_returns=[2.0, 4.0])
     events = _written(tmp_path, summary)
     tags = {
         "Losses/Policy Loss": 1.0,
@@ -76,6 +85,57 @@ def test_a_resumed_run_drops_what_was_written_after_its_resume_point(tmp_path):
     writer.close()
     with (tmp_path / "metrics.csv").open(newline="") as file:
         assert [row["step"] for row in csv.DictReader(file)] == ["10", "20", "25"]
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_ends():
+    points = [(float(step), 1.0) for step in range(1001)]
+    kept = _thinned(iter(points), most=100)
+    assert 50 <= len(kept) <= 101
+    assert kept[0] == points[0]
+    assert kept[-1] == points[-1]
+    gaps = {after[0] - before[0] for before, after in pairwise(kept)}
+    assert max(gaps) == 16.0
+    assert _thinned(iter(points), most=2000) == points
+    assert _thinned(iter([]), most=10) == []
+
+
+def test_a_curve_is_drawn_where_an_episode_has_ended(tmp_path):
+    writer = MetricsWriter(RunLayout(tmp_path.parent), tmp_path.name)
+    writer.write(Summary(10, [], []))
+    assert writer.draw_curve() is None
+    writer.write(Summary(20, [1.0, 3.0], [1, 2]))
+    assert writer._points("step", "mean_return", "std_return") == [(20.0, 2.0, 1.0)]
+    assert writer._points("step", "elo", "elo_error") == []
+    curve = writer.draw_curve()
+    assert curve.read_bytes().startswith(b"\x89PNG")
+    writer.close()
+
+
+def test_summaries_and_curves_of_a_long_run_take_no_more_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics, "CURVE_POINTS", 20)
+    writer = MetricsWriter(RunLayout(tmp_path.parent), tmp_path.name)
+
+    def write(count):
+        """What is allocated afterwards, and at most on the way, in bytes."""
+        tracemalloc.reset_peak()
+        for _ in range(count):
+            writer.write(Summary(10, [1.0, 3.0], [1, 2], {"a": 1.0}))
+        writer.draw_curve()
+        gc.collect()
+        return tracemalloc.get_traced_memory()
+
+    writer.write(Summary(10, [1.0, 3.0], [1, 2], {"a": 1.0}))
+    writer.draw_curve()  # loads matplotlib, and fills its caches
+    tracemalloc.start()
+    try:
+        write(30)
+        kept_before, most_before = write(5)
+        kept, most = write(200)
+    finally:
+        tracemalloc.stop()
+        writer.close()
+    assert kept - kept_before < 50_000
+    assert most - most_before < 100_000
 
 
 def test_a_last_update_that_goes_beyond_the_steps_is_still_all():

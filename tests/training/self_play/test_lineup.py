@@ -169,7 +169,7 @@ def test_a_run_whose_games_never_end_says_so_once(tmp_path, monkeypatch):
     }
     lines = []
     config = read_config(None, (), overrides)
-    monkeypatch.setattr("touchline.training.evaluation.MAX_STEPS_WITHOUT_END", 10)
+    monkeypatch.setattr("touchline.training.evaluation.MOST_DECISIONS", 10)
     train(config, EnvRecipe("duel", "Endless"), log=lines.append)
     assert sum("no game was over for 20 decision steps" in line for line in lines) == 1
 

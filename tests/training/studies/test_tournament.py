@@ -110,12 +110,12 @@ def test_what_cannot_be_played_is_refused_in_one_line(duel, target, entrants, me
 
 
 def test_games_that_never_end_are_one_line(duel, monkeypatch):
-    limit = "touchline.training.studies.matches.MAX_STEPS_WITHOUT_END"
+    limit = "touchline.training.evaluation.MOST_DECISIONS"
     monkeypatch.setattr(limit, 50)
     endless = EnvRecipe("duel", "Endless")
     with pytest.raises(RunError) as failure:
         touchline.tournament(endless, ["random", "zero"], games=4, processes=1)
-    message = "no game ended within 50 decisions; a tournament needs games that end"
+    message = "no game ended within 50 decisions: a tournament needs games that end"
     assert message in str(failure.value)
     assert "\n" not in str(failure.value)
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import csv
 import io
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.files.whole import write_whole
@@ -73,6 +72,9 @@ _OF_SIGNALS = {
     "_reward": "Reward",
 }
 _WIN_RATE = "win_rate_"
+CURVE_POINTS = 1000
+"""Of a learning curve at most: its picture is 960 pixels wide."""
+Point = tuple[float, ...]
 
 
 def tag_of(metric: str) -> str:
@@ -244,40 +246,36 @@ class MetricsWriter:
 
     def draw_curve(self) -> Path | None:
         """Draw the learning curve into the run's folder; None while no episode has ended."""
-        with self._csv_path.open(encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if row["mean_return"]]
-        if not rows:
-            return None
-        if rows[-1].get("elo"):
-            return self._draw_ratings(rows)
-        step = _column(rows, "step")
-        mean = _column(rows, "mean_return")
-        std = _column(rows, "std_return")
-        label = "return of finished episodes (mean ± standard deviation)"
-        return self._draw(step, mean, std, label)
+        # With self-play, returns against oneself say nothing.
+        rated = self._points("step", "elo", "elo_error")
+        if rated:
+            return self._draw(rated, "rating (± standard error)")
+        points = self._points("step", "mean_return", "std_return")
+        if points:
+            label = "return of finished episodes (mean ± standard deviation)"
+            return self._draw(points, label)
+        return None
 
-    def _draw_ratings(self, rows: Sequence[Mapping[str, str]]) -> Path:
-        """The curve of a run with self-play: returns against oneself say nothing."""
-        rated = [row for row in rows if row.get("elo")]
-        rating = _column(rated, "elo")
-        error = _column(rated, "elo_error")
-        return self._draw(
-            _column(rated, "step"), rating, error, "rating (± standard error)"
-        )
+    def _points(self, *columns: str) -> list[Point]:
+        """These columns of rows that have them all, thinned to what a picture can show."""
+        with self._csv_path.open(newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            texts = ([row.get(column) for column in columns] for row in rows)
+            points = (
+                tuple(float(text) for text in known if text)
+                for known in texts
+                if all(known)
+            )
+            return _thinned(points, CURVE_POINTS)
 
-    def _draw(
-        self,
-        step: NDArray[np.float64],
-        middle: NDArray[np.float64],
-        spread: NDArray[np.float64],
-        label: str,
-    ) -> Path:
-        """A line with a band around it."""
+    def _draw(self, points: Sequence[Point], label: str) -> Path:
+        """A line with a band around it; `points` hold step, middle and spread."""
         # Loading takes a second; only runs need it. A figure of its own leaves the program's
         # pyplot, and its choice of a backend, alone.
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
+        step, middle, spread = np.array(points).T
         figure = Figure(figsize=(8, 4.5), layout="constrained")
         axes = figure.subplots()
         axes.fill_between(
@@ -290,8 +288,20 @@ class MetricsWriter:
         return self._curve_path
 
 
-def _column(rows: Sequence[Mapping[str, str]], name: str) -> NDArray[np.float64]:
-    return np.array([float(row[name]) for row in rows])
+def _thinned(points: Iterable[Point], most: int) -> list[Point]:
+    """Every k-th point, for the smallest power of two that leaves at most `most`, and the last."""
+    kept: list[Point] = []
+    every = 1
+    number, point = -1, None
+    for number, point in enumerate(points):
+        if number % every == 0:
+            kept.append(point)
+        if len(kept) > most:
+            kept = kept[::2]
+            every *= 2
+    if point is not None and number % every:
+        kept.append(point)
+    return kept
 
 
 def progress_line(behavior: str, row: Mapping[str, Any], max_steps: int) -> str:

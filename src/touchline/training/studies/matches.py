@@ -10,11 +10,11 @@ from pathlib import Path
 
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
-from touchline.errors import RunError, UsageError
+from touchline.errors import UsageError
 from touchline.log import Progress, no_progress
 from touchline.policies.policy import SlotActor, load_policies
 from touchline.specs import base_name, team_of
-from touchline.training.evaluation import MAX_STEPS_WITHOUT_END, shares
+from touchline.training.evaluation import EndCheck, shares
 from touchline.training.self_play.games import Games
 
 AREAS = 25
@@ -66,7 +66,9 @@ def play(match: Match) -> Score:
         games.follow(rows, {})
         left = shares(match.games, games.num_areas)
         counts = {1.0: 0, 0.5: 0, 0.0: 0}
-        decisions, steps_without_end = 0, 0
+        decisions = 0
+        nothing = f"{' against '.join(match.seats)}: no game"
+        check_end = EndCheck(nothing, "a tournament needs games that end")
         while left.any():
             actions = {name: actors[name].act(row) for name, row in rows.items()}
             rows = slots.step(actions)
@@ -78,12 +80,7 @@ def play(match: Match) -> Score:
                 if result.area < len(left) and left[result.area]:
                     left[result.area] -= 1
                     counts[result.score(low, high)] += 1
-            steps_without_end = 0 if results else steps_without_end + 1
-            if steps_without_end > MAX_STEPS_WITHOUT_END:
-                raise RunError(
-                    f"{' against '.join(match.seats)}: no game ended within "
-                    f"{MAX_STEPS_WITHOUT_END} decisions; a tournament needs games that end"
-                )
+            check_end(int(left.sum()), rows)
     return Score(counts[1.0], counts[0.5], counts[0.0], decisions)
 
 

@@ -18,7 +18,7 @@ from touchline.envs.slots import SlotRows, Slots
 from touchline.log import Progress, no_progress
 from touchline.policies.policy import SlotActor
 from touchline.specs import BehaviorSpec, ObservationSpec
-from touchline.training.evaluation import count_without_end, shares
+from touchline.training.evaluation import EndCheck, shares
 
 EPISODES, INTERRUPTED, DECISIONS, LENGTH, RETURN, GAMES, GROUP_RETURN = range(7)
 """The first columns of a unit; the sums of all observations follow, then those of their squares."""
@@ -95,12 +95,12 @@ def play_units(
     rows = slots.reset(seed)
     tallies = {name: _Tally(rows[name], episodes) for name in rows}
     total = sum(tally.left for tally in tallies.values())
-    steps_without_end = 0
+    check_end = EndCheck()
     while left := sum(tally.left for tally in tallies.values()):
         rows = slots.step({name: actors[name].act(row) for name, row in rows.items()})
         for name, tally in tallies.items():
             tally.add(rows[name])
-        steps_without_end = count_without_end(rows, steps_without_end)
+        check_end(left, rows)
         progress(total - left, total)
     return {name: Units(np.array(tally.units)) for name, tally in tallies.items()}
 
