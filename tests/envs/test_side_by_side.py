@@ -9,12 +9,8 @@ import numpy as np
 import pytest
 
 from touchline.envs.env import EnvRecipe, make
-from touchline.envs.side_by_side import (
-    RestartLimitError,
-    RestartLimits,
-    SideBySide,
-    copies_of,
-)
+from touchline.envs.restarts import RestartLimitError, RestartLimits
+from touchline.envs.side_by_side import SideBySide, copies_of
 from touchline.envs.slots import Slots
 from touchline.errors import NonFiniteError, UsageError
 from touchline.player import build

@@ -12,8 +12,6 @@ crash resets every world.
 from __future__ import annotations
 
 import logging
-import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
@@ -25,10 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.env import ClosesOnExit, Env, EnvRecipe, Waiting, make
+from touchline.envs.restarts import RestartLimits, Restarts
 from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.envs.slots import Slots
 from touchline.envs.slots.rows import SlotCounts, SlotRows, reorder_rows, stack_rows
-from touchline.errors import RunError, UsageError
+from touchline.errors import UsageError
 from touchline.log import Log
 from touchline.parameters import ParameterValue
 from touchline.protocol.errors import UnityException
@@ -45,23 +44,6 @@ Actions = Mapping[str, ActionTuple]
 OpenWorld = Callable[[EnvRecipe], Env]
 
 
-@dataclass(frozen=True)
-class RestartLimits:
-    """How often a world may be restarted, each counted by itself; -1 lifts a limit.
-
-    Defaults are ML-Agents'.
-    """
-
-    lifetime: int = 10
-    rate: int = 1
-    """At most so many within `period_s`."""
-    period_s: float = 60.0
-
-
-class RestartLimitError(RunError):
-    """A world failed more often than the limits allow."""
-
-
 @dataclass
 class _World:
     """One world, its restarts, and its places in the tables of all."""
@@ -70,9 +52,7 @@ class _World:
     slots: Slots
     recipe: EnvRecipe | None
     """How to replace it; None for a world that the caller opened."""
-    restarts: int = 0
-    recent_restarts: deque[float] = field(default_factory=deque)
-    """When it was restarted, in seconds, as far as the rate limit still counts it."""
+    restarts: Restarts
     places: dict[str, NDArray[np.intp]] = field(default_factory=dict)
     """Per behavior: the row of each of its slots in the table of all worlds."""
 
@@ -83,6 +63,8 @@ class SideBySide(ClosesOnExit):
     `worlds` are recipes, or worlds that are open already. Recipes are opened at the same time by
     `open_world`. `grow` and `spare_slots` are those of `Slots`. Without `limits` a failure is
     raised; with them a failed world that has a recipe is replaced, and `log` gets a line.
+    `seed_step` keeps the seeds of worlds and of their replacements apart: the number of all worlds
+    of the run, where these are only some of them.
     """
 
     def __init__(
@@ -94,12 +76,14 @@ class SideBySide(ClosesOnExit):
         open_world: OpenWorld = make,
         grow: bool = True,
         spare_slots: int = 0,
+        seed_step: int | None = None,
     ) -> None:
         if not worlds:
             raise UsageError("expected one world or more, got an empty list")
         self._limits = limits
         self._log = log
         self._open = open_world
+        self._seed_step = seed_step or len(worlds)
         # Rows of each behavior's table of all worlds.
         self._sizes: dict[str, int] = {}
         self._worlds: list[_World] = []
@@ -111,7 +95,8 @@ class SideBySide(ClosesOnExit):
         for index, (entry, env) in enumerate(zip(worlds, opened, strict=True)):
             slots = Slots(env, grow=grow, spare_slots=spare_slots, env_index=index)
             recipe = entry if isinstance(entry, EnvRecipe) else None
-            self._worlds.append(_World(index, slots, recipe))
+            restarts = Restarts(f"world {index}")
+            self._worlds.append(_World(index, slots, recipe, restarts))
 
     @property
     def slots(self) -> list[Slots]:
@@ -328,45 +313,21 @@ class SideBySide(ClosesOnExit):
             is_players = isinstance(outcome, UnityException)
             if limits is None or recipe is None or not is_players:
                 raise outcome
-            self._count_restart(world, limits, outcome)
+            world.restarts.count(limits, outcome)
+            self._log(
+                f"world {world.index} failed and is restarted (restart "
+                f"{world.restarts.number}); its {world.slots.num_active} open episodes are cut, "
+                f"the other worlds continue: {outcome}"
+            )
             outcome = _outcome(self._replace, world, recipe)
         return outcome
-
-    def _count_restart(
-        self, world: _World, limits: RestartLimits, error: Exception
-    ) -> None:
-        """Raise a RestartLimitError if this world may not be restarted once more."""
-        now = time.monotonic()
-        recent = world.recent_restarts
-        while recent and now - recent[0] > limits.period_s:
-            recent.popleft()
-        # A limit of -1 fails the first comparison, and so lifts the limit.
-        if 0 <= limits.lifetime <= world.restarts:
-            raise RestartLimitError(
-                f"world {world.index} failed again after {world.restarts} restarts, the most "
-                f"that max_lifetime_restarts allows: {error}"
-            ) from error
-        if 0 <= limits.rate <= len(recent):
-            raise RestartLimitError(
-                f"world {world.index} failed more than {limits.rate} times within "
-                f"{limits.period_s:g} s (restarts_rate_limit_n, restarts_rate_limit_period_s): "
-                f"{error}"
-            ) from error
-        world.restarts += 1
-        recent.append(now)
-        self._log(
-            f"world {world.index} failed and is restarted (restart {world.restarts}); its "
-            f"{world.slots.num_active} open episodes are cut, the other worlds continue: {error}"
-        )
 
     def _replace(self, world: _World, recipe: EnvRecipe) -> Rows:
         world.slots.close()
         # A new seed, because the same course of events might lead to the same crash.
-        # The step of as many as there are worlds keeps the seeds of all worlds and restarts
-        # apart.
-        seed = recipe.seed + len(self._worlds) * world.restarts
+        seed = recipe.seed + self._seed_step * world.restarts.number
         # The recording of the session that failed is the one that is wanted.
-        again = _recorded_beside(recipe, f"restart{world.restarts}")
+        again = _recorded_beside(recipe, f"restart{world.restarts.number}")
         return world.slots.replace_world(self._open(replace(again, seed=seed)), seed)
 
     def _merged(self, of_each: list[Rows]) -> dict[str, SlotRows]:
