@@ -73,7 +73,7 @@ def configured(trainer="ppo", cloning=None, memory=None, **others):
 def deterministic_actions(learner, obs, allowed=None):
     """What the policy sends for observations [N, 2]."""
     policy = learner.policy
-    policy._deterministic = True
+    policy.deterministic = True
     rows = slot_rows(obs=(obs.astype(np.float32),), action_mask=allowed)
     return policy.act(rows, policy.new_memory(), learner.generator).actions
 
@@ -164,7 +164,7 @@ def test_a_memory_learns_what_only_the_past_tells(tmp_path):
     learner = make_learner(spec, config)
     learner.clone_first()
     policy, generator = learner.policy, learner.generator
-    policy._deterministic = True
+    policy.deterministic = True
     memory = policy.new_memory()
     for t in range(3):
         rows = slot_rows(

@@ -16,6 +16,7 @@ from touchline.policies.files.checkpoints import read_checkpoint
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, TerminalSteps
 from touchline.training import trainer
+from touchline.training.collect import opening
 from touchline.training.config.settings import RunConfig
 
 SPEC = BehaviorSpec(
@@ -91,7 +92,7 @@ def _train(monkeypatch, tmp_path, world, behaviors, **settings):
     def open_slots(*_):
         yield Slots(world)
 
-    monkeypatch.setattr(trainer, "open_slots", open_slots)
+    monkeypatch.setattr(opening, "open_slots", open_slots)
     config = {
         "behaviors": behaviors,
         "checkpoint_settings": {

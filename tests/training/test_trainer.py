@@ -225,7 +225,7 @@ def test_sigterm_while_the_world_opens_ends_like_ctrl_c(tmp_path, monkeypatch):
         os.kill(os.getpid(), signal.SIGTERM)
         raise AssertionError("goes on after SIGTERM")
 
-    monkeypatch.setattr(trainer, "open_slots", opening)
+    monkeypatch.setattr(trainer, "open_collector", opening)
     with pytest.raises(KeyboardInterrupt):
         train(_config(tmp_path, "Basic"), EnvRecipe("scene", "Basic"))
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

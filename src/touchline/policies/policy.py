@@ -159,7 +159,7 @@ class NetworkPolicy:
     ) -> None:
         """`device` is where the network is; `source` names it in messages."""
         self.network = network
-        self._deterministic = deterministic
+        self.deterministic = deterministic
         self.device = device
         self._source = source
         self._actor: Actor | None = None
@@ -199,7 +199,7 @@ class NetworkPolicy:
         """Also takes rows whose observations are as `Network.compact` keeps them."""
         with self._inference_mode():
             distribution, before = self._distribution(rows, memory)
-            if self._deterministic:
+            if self.deterministic:
                 continuous, discrete = distribution.mode()
             else:
                 continuous, discrete = distribution.sample(generator)

@@ -16,7 +16,7 @@ from touchline.log import Log, silent
 from touchline.specs import base_name
 from touchline.training.behavior_training import BehaviorTraining
 from touchline.training.collect.collector import Collection
-from touchline.training.collect.local import AnySlots, LocalCollector
+from touchline.training.collect.opening import MakeCollector, open_collector
 from touchline.training.config.settings import RunConfig
 from touchline.training.curriculum import Curriculum
 from touchline.training.evaluator import Evaluator
@@ -32,7 +32,6 @@ from touchline.training.run.report import result_of, write_report
 from touchline.training.run.result import TrainingResult
 from touchline.training.run.resume import ResumePoints
 from touchline.training.run.stopwatch import Stopwatch
-from touchline.training.world import open_slots
 
 RESUME_EVERY_S = 20.0  # between resume points: what a kill may cost
 
@@ -65,10 +64,10 @@ def train(
     parameters = dict(recipe.parameters) | Curriculum(config).values
     recipe = replace(recipe, seed=seed, parameters=parameters)
     dashboard = weights_and_biases(config, folder.path, enabled=to_wandb)
-    world = open_slots(recipe, config.env_settings, log)
-    with process.tuned_process(), folder, dashboard, world as slots:
+    world = open_collector(recipe, config, log)
+    with process.tuned_process(), folder, dashboard, world as collector:
         enrollment = Enrollment(config, folder, seed, device, log)
-        trainer = Trainer(config, recipe, folder, slots, enrollment, log)
+        trainer = Trainer(config, recipe, folder, collector, enrollment, log)
         with process.stop_on_signals() as stop:
             return trainer.run(stop, watch)
 
@@ -81,7 +80,7 @@ class Trainer:
         config: RunConfig,
         recipe: EnvRecipe,
         folder: RunFolder,
-        slots: AnySlots,
+        make_collector: MakeCollector,
         enrollment: Enrollment,
         log: Log,
     ) -> None:
@@ -90,7 +89,7 @@ class Trainer:
         self._enrollment = enrollment
         self._log = log
         self._stopwatch = Stopwatch()
-        self._collector = LocalCollector(slots, enrollment, self._stopwatch)
+        self._collector = make_collector(enrollment, self._stopwatch)
         self._curriculum = Curriculum(config)
         self._evaluator = Evaluator(recipe, log)
         self._resume_points = ResumePoints(
@@ -120,7 +119,7 @@ class Trainer:
         except NonFiniteError as error:
             # Weights that turned to NaN are not saved over good ones.
             path = self._folder.layout.replay
-            self._collector.trace.save(path, self._recipe, self._recipe.seed)
+            self._collector.save_trace(path, self._recipe)
             raise NonFiniteError(f"{error}; what led there is in {path}") from error
         except RunError:
             self._save(self._trainings)

@@ -6,13 +6,14 @@ Mistakes that can be found before anything is written or started are refused her
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from touchline.envs.env import EnvRecipe, make
-from touchline.envs.side_by_side import RestartLimits, SideBySide, copies_of
+from touchline.envs.restarts import RestartLimits
+from touchline.envs.side_by_side import SideBySide, copies_of
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.log import Log, silent
@@ -51,18 +52,35 @@ def open_slots(
     recipe: EnvRecipe, settings: EnvSettings, log: Log
 ) -> Iterator[Slots | SideBySide]:
     """The slots of one world, or of several; players that fail are restarted."""
-    if settings.num_envs == 1 and not recipe.kind.is_player:
+    recipes = copies_of(recipe, settings.num_envs)
+    with open_worlds(recipes, restart_limits(settings), log) as slots:
+        yield slots
+
+
+@contextmanager
+def open_worlds(
+    recipes: Sequence[EnvRecipe],
+    limits: RestartLimits,
+    log: Log,
+    seed_step: int | None = None,
+) -> Iterator[Slots | SideBySide]:
+    """The slots of these worlds together; `seed_step` as in `SideBySide`."""
+    if len(recipes) == 1 and not recipes[0].kind.is_player:
         # One world in this process needs neither a thread nor a restart.
-        with make(recipe) as env:
+        with make(recipes[0]) as env:
             yield Slots(env)
         return
-    limits = RestartLimits(
+    with SideBySide(recipes, limits, log=log, seed_step=seed_step) as slots:
+        yield slots
+
+
+def restart_limits(settings: EnvSettings) -> RestartLimits:
+    """How often each failed player may be replaced."""
+    return RestartLimits(
         settings.max_lifetime_restarts,
         settings.restarts_rate_limit_n,
         settings.restarts_rate_limit_period_s,
     )
-    with SideBySide(copies_of(recipe, settings.num_envs), limits, log=log) as slots:
-        yield slots
 
 
 def _player_options(config: RunConfig, target: str) -> Mapping[str, Any]:

@@ -26,6 +26,8 @@ class HyperparameterSettings(Part):
     """Whether it takes a `behavioral_cloning` block."""
     credits_groups: ClassVar[bool] = False
     """Whether it makes a difference which agents are in one group."""
+    collects_in_rounds: ClassVar[bool] = True
+    """Whether it learns from a buffer at a time, which several collectors can fill."""
 
     @property
     def longest_sequence(self) -> int | None:

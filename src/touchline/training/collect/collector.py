@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from touchline.envs.env import EnvRecipe
+from touchline.envs.saved_state import Arrays
 from touchline.envs.slots import SlotRows
+from touchline.parameters import ParameterValue
 from touchline.policies.policy import Policy
 from touchline.specs import BehaviorSpec
 from touchline.statistics import EnvironmentStats
@@ -76,17 +80,70 @@ class Collection:
     results: Mapping[str, int]
     """Full behavior name -> how many actions got their result."""
     trajectories: Mapping[str, Trajectories]
-    """Full behavior name -> experience, of the learners whose wanted number was reached."""
+    """Experience of the learners whose wanted number was reached, by full behavior name; that of
+    several collectors by `of_collector`."""
     statistics: EnvironmentStats
     """Figures that the worlds reported."""
+
+
+def of_collector(behavior: str, index: int) -> str:
+    """The full behavior name for experience of collector `index`, whose slots are not those of the
+    others; the base name stays.
+    """
+    if index == 0:
+        return behavior
+    return f"{behavior}{'&' if '?' in behavior else '?'}collector={index}"
+
+
+class Worlds(Protocol):
+    """What a run needs to know of the worlds in which it collects."""
+
+    @property
+    def behaviors(self) -> Mapping[str, BehaviorSpec]:
+        """Full behavior name -> spec, of all worlds."""
+
+    def capacity(self, behavior: str) -> int | None:
+        """The most agents of this behavior that can exist at once; None where that is unknown."""
+
+    @property
+    def interface_options(self) -> Mapping[str, str]:
+        """The worlds' options that change what is observed or done."""
 
 
 class Collector(Protocol):
     """Lets a lineup act and gathers what a learner learns from."""
 
+    @property
+    def slots(self) -> Worlds: ...
+
+    @property
+    def rows(self) -> Mapping[str, SlotRows]:
+        """Rows of each full behavior name, of one collector where there are several."""
+
+    def reset(self, seed: int | None = None) -> None:
+        """Restart the worlds; open episodes and experience not yet learned are dropped."""
+
+    def set_parameters(self, values: Mapping[str, ParameterValue]) -> None:
+        """Set environment parameters of all worlds."""
+
     def collect(self, wanted: Mapping[str, int]) -> Collection:
-        """Go on for a while: one step here, a whole round on a cluster.
+        """Go on for a while: one step, or some of the way to a whole round.
 
         `wanted` are the results that each learner (by base name) needs; all trajectories of a base
         name are handed over, and begun again, once its teams together have that many.
         """
+
+    def underway(self, behavior: str) -> tuple[int, list[float]]:
+        """Of a base name: results not yet handed over, and open episodes' returns so far."""
+
+    def state(self) -> Arrays:
+        """Everything needed to go on collecting bit for bit.
+
+        Empty where the worlds cannot be restored (Unity players): they restart.
+        """
+
+    def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave, unless it is empty."""
+
+    def save_trace(self, path: Path, recipe: EnvRecipe) -> None:
+        """Write what replays the steps since the last update."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.envs.env import EnvRecipe
 from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.envs.side_by_side import SideBySide
 from touchline.envs.slots import SlotRows, Slots
@@ -70,7 +72,7 @@ class LocalCollector:
         return Collection(
             episodes=episodes,
             results=results,
-            trajectories=self._finished(wanted),
+            trajectories=self.hand_over(wanted),
             statistics=self.slots.take_statistics(),
         )
 
@@ -132,7 +134,7 @@ class LocalCollector:
                 rollout.begin(rows)
         return episodes
 
-    def _finished(self, wanted: Mapping[str, int]) -> dict[str, Trajectories]:
+    def hand_over(self, wanted: Mapping[str, int]) -> dict[str, Trajectories]:
         """The experience of the base names that have what is wanted; their rollouts begin again."""
         finished = {}
         for base, count in wanted.items():
@@ -177,9 +179,17 @@ class LocalCollector:
                 arrays[f"rollout/{name}/memory"] = rollout.memory.values
         return arrays
 
+    def save_trace(self, path: Path, recipe: EnvRecipe) -> None:
+        """Write what replays the steps since the last update (`Trace`)."""
+        self.trace.save(path, recipe, recipe.seed)
+
     def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what `state` gave, unless it is empty."""
         self.slots.load_state(below("slots", arrays))
+        self.load_open(arrays)
+
+    def load_open(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """The part of `load_state` for which policies must be known: rows and open episodes."""
         for name in _names(below("meter", arrays)):
             self._meters[name] = EpisodeMeter()
             self._meters[name].load_state(below(f"meter/{name}", arrays))

@@ -26,6 +26,7 @@ from pydantic_core import PydanticCustomError, PydanticKnownError
 from touchline.training.algorithms import learner
 from touchline.training.algorithms.settings import HyperparameterSettings
 from touchline.training.config.cloning_settings import CloningSettings
+from touchline.training.config.cluster_settings import ClusterSettings
 from touchline.training.config.environment_parameters import (
     ParameterSettings,
     lessons_of,
@@ -343,6 +344,8 @@ class RunConfig(Part):
     """Behavior name, without team -> how it is trained."""
     env_settings: EnvSettings = Field(default_factory=EnvSettings)
     """The world."""
+    cluster_settings: ClusterSettings = Field(default_factory=ClusterSettings)
+    """Who collects experience."""
     engine_settings: EngineSettings = Field(default_factory=EngineSettings)
     """A Unity player's window and clock."""
     environment_parameters: dict[Text, ParameterSettings] = Field(default_factory=dict)
@@ -371,6 +374,27 @@ class RunConfig(Part):
                         "behavior": criteria.behavior,
                         "known": ", ".join(self.behaviors) or "none",
                     },
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _collectors_take_the_rest(self) -> Self:
+        cluster = self.cluster_settings
+        if cluster.collectors is not None and self.checkpoint_settings.inference:
+            raise PydanticCustomError(
+                "at",
+                "they bring what is learned from, and --inference only acts; give one of them",
+                {"at": "cluster_settings.collectors"},
+            )
+        blocks = {f"behaviors.{name}": block for name, block in self.behaviors.items()}
+        if self.default_settings is not None:
+            blocks["default_settings"] = self.default_settings
+        for place, block in blocks.items():
+            conflict = cluster.conflict(block)
+            if conflict is not None:
+                key, reason = conflict
+                raise PydanticCustomError(
+                    "at", "{reason}", {"at": f"{place}.{key}", "reason": reason}
                 )
         return self
 

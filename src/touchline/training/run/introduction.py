@@ -8,7 +8,7 @@ from touchline.envs.env import EnvRecipe
 from touchline.envs.inspection import branches_text
 from touchline.specs import BehaviorSpec, base_name
 from touchline.training.behavior_training import BehaviorTraining
-from touchline.training.collect.local import LocalCollector
+from touchline.training.collect.collector import Collector
 from touchline.training.run.device import describe_device
 from touchline.training.run.enrollment import Enrollment
 from touchline.training.run.folder import RunFolder
@@ -17,7 +17,7 @@ from touchline.training.run.folder import RunFolder
 def introduce(
     recipe: EnvRecipe,
     folder: RunFolder,
-    collector: LocalCollector,
+    collector: Collector,
     enrollment: Enrollment,
     log: Callable[[str], None],
 ) -> None:

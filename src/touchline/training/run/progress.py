@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from touchline.training.behavior_training import BehaviorTraining
-from touchline.training.collect.local import LocalCollector
+from touchline.training.collect.collector import Collector
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,13 @@ def unwatched(progress: Callable[[], Sequence[BehaviorProgress]]) -> None:
 
 
 def progress_of(
-    trainings: Iterable[BehaviorTraining], collector: LocalCollector
+    trainings: Iterable[BehaviorTraining], collector: Collector
 ) -> list[BehaviorProgress]:
     """The progress of every behavior, between two steps."""
     return [_progress(training, collector) for training in trainings]
 
 
-def _progress(
-    training: BehaviorTraining, collector: LocalCollector
-) -> BehaviorProgress:
+def _progress(training: BehaviorTraining, collector: Collector) -> BehaviorProgress:
     num_results, so_far = collector.underway(training.name)
     finished = training.latest_returns
     returns = finished or so_far

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from touchline.envs.saved_state import below, prefixed
 from touchline.errors import UsageError
-from touchline.training.collect.local import LocalCollector
+from touchline.training.collect.collector import Collector
 from touchline.training.curriculum import Curriculum
 from touchline.training.run.enrollment import Enrollment
 from touchline.training.run.folder import RunFolder
@@ -27,7 +27,7 @@ class ResumePoints:
     def __init__(
         self,
         folder: RunFolder,
-        collector: LocalCollector,
+        collector: Collector,
         curriculum: Curriculum,
         enrollment: Enrollment,
         stopwatch: Stopwatch,
@@ -40,6 +40,7 @@ class ResumePoints:
         settings = folder.config.env_settings
         # The saved state of worlds fits only as many worlds and areas.
         self._worlds = {"num_envs": settings.num_envs, "num_areas": settings.num_areas}
+        self._collectors = folder.config.cluster_settings.collectors
         self._last_saved = -math.inf
 
     def save(self, *, every_s: float = 0.0) -> None:
@@ -59,6 +60,7 @@ class ResumePoints:
             metadata = {
                 "resume_format": FORMAT,
                 "worlds": self._worlds,
+                "collectors": self._collectors,
                 "options": dict(self._collector.slots.interface_options),
                 "parameters": {name: repr(value) for name, value in parameters.items()},
                 "curriculum": self._curriculum.state(),
@@ -108,6 +110,14 @@ class ResumePoints:
         collected = below("collector", arrays)
         if not collected:
             log("the worlds cannot be restored: they restart, everything else goes on")
+            self._collector.reset(seed)
+            return
+        before = metadata.get("collectors")
+        if before != self._collectors:
+            log(
+                f"this run had collectors {before or 'none'}, now {self._collectors or 'none'}: "
+                "the worlds restart, so it is not the run that it would have been"
+            )
             self._collector.reset(seed)
             return
         for setting, count in self._worlds.items():

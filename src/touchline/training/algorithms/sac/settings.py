@@ -18,6 +18,7 @@ class SACSettings(HyperparameterSettings):
 
     learner: ClassVar[str] = "touchline.training.algorithms.sac.learner:SAC"
     clones: ClassVar[bool] = True
+    collects_in_rounds: ClassVar[bool] = False
 
     batch_size: Whole = 128
     """Experiences in one gradient step."""

@@ -1,0 +1,91 @@
+"""Opens what collects: the worlds of this process, or several collectors, here or on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from touchline.envs.env import EnvRecipe
+from touchline.envs.side_by_side import copies_of
+from touchline.errors import UsageError
+from touchline.extras import explain_missing
+from touchline.log import Log
+from touchline.training.collect.collector import Collector, Lineup
+from touchline.training.collect.local import LocalCollector
+from touchline.training.collect.several import Here, SeveralCollectors
+from touchline.training.collect.worker import WorkerSetup
+from touchline.training.config.settings import RunConfig
+from touchline.training.run.stopwatch import Stopwatch
+from touchline.training.world import open_slots, restart_limits
+
+MakeCollector = Callable[[Lineup, Stopwatch], Collector]
+
+
+@contextmanager
+def open_collector(
+    recipe: EnvRecipe, config: RunConfig, log: Log
+) -> Iterator[MakeCollector]:
+    """Worlds are open within the context; the collector is made of a lineup and a stopwatch."""
+    cluster = config.cluster_settings
+    if cluster.collectors is None:
+        with open_slots(recipe, config.env_settings, log) as slots:
+            yield partial(LocalCollector, slots)
+        return
+    if cluster.cluster is not None:
+        with explain_missing("--cluster"):
+            from touchline.training.collect.cluster import on_cluster
+        each = cluster.cpus_per_collector
+        setups = worker_setups(_for_nodes(recipe, config), config)
+        with on_cluster(cluster.cluster, setups, each, log) as workers:
+            yield partial(SeveralCollectors, workers, log)
+        return
+    here = Here(worker_setups(recipe, config))
+    try:
+        here.open()
+        yield partial(SeveralCollectors, here, log)
+    finally:
+        here.close()
+
+
+def worker_setups(recipe: EnvRecipe, config: RunConfig) -> list[WorkerSetup]:
+    """Each collector with its worlds; world k of all has the seed + k, and its own port."""
+    settings = config.env_settings
+    each, count = settings.num_envs, config.cluster_settings.collectors or 1
+    recipes = copies_of(recipe, count * each)
+    return [
+        WorkerSetup(
+            index=index,
+            recipes=tuple(recipes[index * each : (index + 1) * each]),
+            limits=restart_limits(settings),
+            seed=recipe.seed,
+            first_world=index * each,
+            num_worlds=count * each,
+            sends_logs=bool(recipe.options.get("log_folder"))
+            and config.cluster_settings.cluster is not None,
+        )
+        for index in range(count)
+    ]
+
+
+def _for_nodes(recipe: EnvRecipe, config: RunConfig) -> EnvRecipe:
+    """The world as other machines open it."""
+    options = dict(recipe.options)
+    if recipe.is_editor:
+        raise UsageError(
+            "--cluster opens worlds on its nodes, and the Editor is one, on this machine; "
+            "give a player with --env FILE"
+        )
+    if recipe.kind.is_scene:
+        # A collector keeps to the processors that it claims.
+        threads = max(1, int(config.cluster_settings.cpus_per_collector))
+        return replace(recipe, options={"num_threads": threads, **options})
+    if recipe.kind.is_player:
+        # A window on a node is of use only to cameras: then the settings say no_graphics false.
+        if "no_graphics" not in config.engine_settings.model_fields_set:
+            options["no_graphics"] = True
+        path = str(Path(recipe.target).expanduser().absolute())
+        return replace(recipe, target=path, options=options)
+    return recipe

@@ -1,0 +1,363 @@
+"""Several collectors, in this process or on a cluster: one round of all of them for each update.
+
+Every collector has its own worlds, forward passes and random numbers, and brings the same share of
+the results that a learner wants. A round ends when all have brought theirs; they are learned from
+in the order of the collectors, whichever was first. So a run with N collectors is the same run
+wherever they are.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchline.envs.env import EnvRecipe
+from touchline.envs.saved_state import Arrays, below, prefixed
+from touchline.envs.slots import SlotRows
+from touchline.log import Log
+from touchline.parameters import ParameterValue
+from touchline.policies.policy import NetworkPolicy
+from touchline.specs import BehaviorSpec, base_name
+from touchline.statistics import StatsAggregationMethod
+from touchline.training.collect.collector import (
+    Collection,
+    Episodes,
+    Lineup,
+    of_collector,
+)
+from touchline.training.collect.weights import weights_of
+from touchline.training.collect.worker import (
+    Answer,
+    Call,
+    Policies,
+    Shown,
+    Worker,
+    WorkerSetup,
+)
+from touchline.training.experience.trajectories import Trajectories
+from touchline.training.run.packing import unpack
+from touchline.training.run.stopwatch import Stopwatch
+
+_NOTHING = Collection({}, {}, {}, {})
+
+
+class Workers(Protocol):
+    """N workers with open worlds, wherever they are."""
+
+    setups: Sequence[WorkerSetup]
+    """Those of the workers that may replace them."""
+    at_once: int
+    """How many of them work at the same time."""
+    slice_s: float
+    """How long one call of `collect` goes on: what Ctrl-C has to wait for."""
+
+    def shared(self, policies: Policies) -> Any:
+        """What to pass to `start` as `policies`."""
+
+    def start(
+        self, index: int, call: Call, policies: Any = None, *, back_to: Arrays | None
+    ) -> None:
+        """Begin a call of one worker, which has no other.
+
+        A worker that dies is replaced by one in the state `back_to`, which gets the call again;
+        None: worlds that were not reset yet.
+        """
+
+    def finished(self) -> dict[int, Answer]:
+        """Answers that have arrived since the last call of this; waits a moment for some."""
+
+
+class Here:
+    """Workers in this process, one after another."""
+
+    at_once = 1
+    slice_s = 0.05
+
+    def __init__(self, setups: Sequence[WorkerSetup]) -> None:
+        self.setups = setups
+        self._workers = [Worker(setup) for setup in setups]
+        self._calls: dict[int, tuple[Call, Any]] = {}
+
+    def shared(self, policies: Policies) -> Policies:
+        return policies
+
+    def start(
+        self,
+        index: int,
+        call: Call,
+        policies: Any = None,
+        *,
+        back_to: Arrays | None,  # noqa: ARG002
+    ) -> None:
+        self._calls[index] = call, policies
+
+    def finished(self) -> dict[int, Answer]:
+        calls, self._calls = self._calls, {}
+        return {
+            index: self._workers[index].run([call], policies)
+            for index, (call, policies) in calls.items()
+        }
+
+    def open(self) -> None:
+        """Open the worlds of all."""
+        for worker in self._workers:
+            worker.run([("open", ())]).check()
+
+    def close(self) -> None:
+        """Close them. Idempotent."""
+        for worker in self._workers:
+            worker.run([("close", ())])
+
+
+@dataclass(frozen=True)
+class AllWorlds:
+    """What the worlds of all collectors show; see `Worlds`."""
+
+    shown: Sequence[Shown] = ()
+
+    @property
+    def behaviors(self) -> Mapping[str, BehaviorSpec]:
+        # Reversed, so that the first collector's spec wins, as in `SideBySide`.
+        found: dict[str, BehaviorSpec] = {}
+        for shown in reversed(self.shown):
+            found |= shown.behaviors
+        return found
+
+    def capacity(self, behavior: str) -> int | None:
+        total = 0
+        for shown in self.shown:
+            count = shown.capacities.get(behavior, 0)
+            if count is None:
+                return None
+            total += count
+        return total
+
+    @property
+    def interface_options(self) -> Mapping[str, str]:
+        return self.shown[0].interface_options if self.shown else {}
+
+
+class SeveralCollectors:
+    """A `Collector` of N workers; the caller opens and closes them."""
+
+    def __init__(
+        self, workers: Workers, log: Log, lineup: Lineup, stopwatch: Stopwatch
+    ) -> None:
+        """Of the lineup only the policies are used: they act in copies."""
+        self._workers = workers
+        self._size = len(workers.setups)
+        self._log = log
+        self._lineup = lineup
+        self._stopwatch = stopwatch
+        self._worlds = AllWorlds()
+        self._states: list[Arrays | None] = [None] * self._size
+        """Of each worker after its latest round: what a resume point holds, and where a worker
+        goes on that takes the place of a dead one."""
+        self._number = 0
+        """Of the round that goes on, or will."""
+        self._call: Call | None = None
+        """That of the round that goes on; None between rounds."""
+        self._policies: Any = None
+        self._ended: dict[int, Answer] = {}
+        """The workers that are done with this round."""
+        self._underway: dict[int, Mapping[str, int]] = {}
+        self._waited_s = 0.0
+        """For answers, in this round."""
+
+    @property
+    def slots(self) -> AllWorlds:
+        return self._worlds
+
+    @property
+    def rows(self) -> Mapping[str, SlotRows]:
+        """Those of the first collector; empty where worlds cannot be restored."""
+        state = self._states[0] or {}
+        found = {}
+        for name in self._worlds.behaviors:
+            packed = below(f"collector/rows/{name}", state)
+            if packed:
+                (found[name],) = unpack(packed, SlotRows)
+        return found
+
+    def reset(self, seed: int | None = None) -> None:
+        self._all([("reset", (seed,))] * self._size)
+
+    def set_parameters(self, values: Mapping[str, ParameterValue]) -> None:
+        if not values:
+            return
+        self._workers.setups = [
+            _with_parameters(setup, values) for setup in self._workers.setups
+        ]
+        self._all([("set_parameters", (values,))] * self._size)
+
+    def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        states = [below(f"{index}", arrays) for index in range(self._size)]
+        self._all([("load_state", (state,)) for state in states])
+
+    def state(self) -> Arrays:
+        """That before the round that goes on, which is collected again."""
+        together: Arrays = {}
+        for index, state in enumerate(self._states):
+            if not state:
+                return {}
+            together |= prefixed(f"{index}", state)
+        return together
+
+    def save_trace(self, path: Path, recipe: EnvRecipe) -> None:
+        """Write the states before this round; the same weights lead to the same steps again."""
+        arrays = {f"state/{name}": array for name, array in self.state().items()}
+        np.savez_compressed(path, recipe=repr(recipe), seed=recipe.seed, **arrays)  # type: ignore[arg-type]
+
+    def underway(self, behavior: str) -> tuple[int, list[float]]:
+        return sum(known.get(behavior, 0) for known in self._underway.values()), []
+
+    def collect(self, wanted: Mapping[str, int]) -> Collection:
+        """Some of the way through a round; empty until all collectors are done with it."""
+        if self._call is None:
+            self._begin(wanted)
+        assert self._call is not None
+        for index, answer in self._finished().items():
+            self._underway[index] = answer.underway
+            if answer.is_over:
+                self._ended[index] = answer
+            else:
+                self._start(index, self._call, self._policies)
+        if len(self._ended) < self._size:
+            return _NOTHING
+        answers = [self._ended[index] for index in range(self._size)]
+        self._keep(answers)
+        self._call = None
+        return self._merged(answers)
+
+    def _begin(self, wanted: Mapping[str, int]) -> None:
+        """The next round: the newest weights go out, once for all."""
+        policies = {}
+        for name, spec in self._worlds.behaviors.items():
+            policy = self._lineup.seat(name, spec).policy
+            assert isinstance(policy, NetworkPolicy), "self-play has one lineup for all"
+            policies[base_name(name)] = weights_of(policy)
+        # Rounded up: together they bring at least what is wanted.
+        shares = {b: math.ceil(count / self._size) for b, count in wanted.items()}
+        self._number += 1
+        self._waited_s = 0.0
+        self._call = "collect", (self._number, shares, self._workers.slice_s)
+        self._policies = self._workers.shared(policies)
+        self._ended, self._underway = {}, {}
+        for index in range(self._size):
+            self._start(index, self._call, self._policies)
+
+    def _merged(self, answers: Sequence[Answer]) -> Collection:
+        with self._stopwatch("learning"):
+            trajectories = {}
+            for answer, setup in zip(answers, self._workers.setups, strict=True):
+                for name, packed in answer.trajectories.items():
+                    key = of_collector(name, setup.index)
+                    trajectories[key] = _trajectories(packed, setup.first_world)
+        self._add_seconds(answers)
+        return Collection(
+            episodes=_episodes(answers),
+            results=_results(answers),
+            trajectories=trajectories,
+            statistics=_statistics(answers),
+        )
+
+    def _add_seconds(self, answers: Sequence[Answer]) -> None:
+        """Parts of the work, as means over workers that work at the same time; waiting for them
+        beyond that is the wire's.
+        """
+        at_once = self._workers.at_once
+        known = 0.0
+        for answer in answers:
+            for part, seconds in answer.seconds.items():
+                self._stopwatch.add(part, seconds / at_once)
+                known += seconds / at_once
+        if at_once > 1:
+            self._stopwatch.add("wire", max(0.0, self._waited_s - known))
+        self._waited_s = 0.0
+
+    def _all(self, calls: Sequence[Call]) -> None:
+        """Let every worker do its call, and keep what they show and their states."""
+        assert self._call is None, "parameters and resets come between rounds"
+        for index, call in enumerate(calls):
+            self._start(index, call)
+        answers: dict[int, Answer] = {}
+        while len(answers) < self._size:
+            answers |= self._finished()
+        self._keep([answers[index] for index in range(self._size)])
+
+    def _start(self, index: int, call: Call, policies: Any = None) -> None:
+        self._workers.start(index, call, policies, back_to=self._states[index])
+
+    def _finished(self) -> dict[int, Answer]:
+        started = time.perf_counter()
+        answers = self._workers.finished()
+        self._waited_s += time.perf_counter() - started
+        for index, answer in sorted(answers.items()):
+            for line in answer.lines:
+                self._log(f"collector {index}: {line}")
+        for answer in answers.values():
+            answer.check()
+        return answers
+
+    def _keep(self, answers: Sequence[Answer]) -> None:
+        shown = [answer.shown for answer in answers]
+        self._worlds = AllWorlds([one for one in shown if one is not None])
+        self._states = [answer.state for answer in answers]
+
+
+def _with_parameters(
+    setup: WorkerSetup, values: Mapping[str, ParameterValue]
+) -> WorkerSetup:
+    """A worker that replaces another one starts where the lessons are now."""
+    recipes = [
+        replace(recipe, parameters=dict(recipe.parameters) | dict(values))
+        for recipe in setup.recipes
+    ]
+    return replace(setup, recipes=tuple(recipes))
+
+
+def _trajectories(packed: Arrays, first_world: int) -> Trajectories:
+    """As the collector had them, with the number of each world among all worlds."""
+    (trajectories,) = unpack(packed, Trajectories)
+    world = trajectories.env_index
+    world[world >= 0] += first_world
+    return trajectories
+
+
+def _episodes(answers: Sequence[Answer]) -> dict[str, Episodes]:
+    """Ended episodes in the order of the collectors."""
+    found: dict[str, Episodes] = {}
+    for answer in answers:
+        for name, arrays in answer.episodes.items():
+            episodes = found.setdefault(name, Episodes())
+            for kind, values in arrays.items():
+                getattr(episodes, kind).extend(values.tolist())
+    return found
+
+
+def _results(answers: Sequence[Answer]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for answer in answers:
+        for name, count in answer.results.items():
+            found[name] = found.get(name, 0) + count
+    return found
+
+
+def _statistics(answers: Sequence[Answer]) -> dict[str, Any]:
+    """What the worlds reported; where only the latest value counts, the first collector's."""
+    found: dict[str, list[tuple[float, StatsAggregationMethod]]] = {}
+    for index, answer in enumerate(answers):
+        for name, values in answer.statistics.items():
+            kept = found.setdefault(name, [])
+            for value, method in values:
+                is_latest = method is StatsAggregationMethod.MOST_RECENT
+                if index == 0 or not is_latest:
+                    kept.append((value, method))
+    return found

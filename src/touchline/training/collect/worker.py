@@ -1,0 +1,403 @@
+"""One of several collectors: worlds, copies of the policies and random numbers of its own.
+
+It runs in this process or in a Ray actor, and does the same in both: what goes in and comes out is
+plain arrays and small values. Between two rounds its state goes along with the experience, so
+whoever holds that can put another worker in its place, and collect the same once more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from touchline.envs.env import EnvRecipe
+from touchline.envs.restarts import RestartLimits
+from touchline.envs.saved_state import Arrays, below, prefixed
+from touchline.envs.slots import SlotRows
+from touchline.errors import NonFiniteError, RunError, TouchlineError, UsageError
+from touchline.parameters import ParameterValue
+from touchline.policies.policy import NetworkPolicy
+from touchline.specs import BehaviorSpec, base_name
+from touchline.statistics import EnvironmentStats
+from touchline.training.collect.collector import Collection, GameScores, Seat
+from touchline.training.collect.local import LocalCollector
+from touchline.training.collect.player_logs import PlayerLogs
+from touchline.training.collect.weights import PolicyWeights, policy_with, take
+from touchline.training.experience.trajectories import Trajectories
+from touchline.training.run.packing import pack
+from touchline.training.run.stopwatch import Stopwatch
+from touchline.training.world import open_worlds
+
+Policies = Mapping[str, PolicyWeights]
+"""By base name."""
+Call = tuple[str, tuple[Any, ...]]
+"""Name of a method of `Worker`, and its arguments."""
+_FAILURES: dict[str, type[TouchlineError]] = {
+    kind.__name__: kind for kind in (UsageError, NonFiniteError, RunError)
+}
+"""What a failure is for callers, the first that fits: not every error can be pickled."""
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """What a worker is made from."""
+
+    index: int
+    recipes: tuple[EnvRecipe, ...]
+    """Its worlds, each with its own seed."""
+    limits: RestartLimits
+    """For its players."""
+    seed: int
+    """Of the run."""
+    first_world: int
+    """The number of its first world among all worlds of the run."""
+    num_worlds: int
+    """Of the whole run."""
+    replacements: int = 0
+    """How often it was replaced. Worlds that cannot be restored then have other seeds, because the
+    same course of events might lead to the same end."""
+
+    sends_logs: bool = False
+    """Whether its players' logs go along with its answers, to another machine."""
+
+    @property
+    def seed_offset(self) -> int:
+        """What its first world's seed is above that of the run."""
+        return self.first_world + self.replacements * self.num_worlds
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the worlds of a worker show; see `Worlds`."""
+
+    behaviors: Mapping[str, BehaviorSpec]
+    capacities: Mapping[str, int | None]
+    interface_options: Mapping[str, str]
+
+
+@dataclass
+class Answer:
+    """What a call of a worker's method brought."""
+
+    failure: tuple[str, str] | None = None
+    """A name in `_FAILURES`, and the text."""
+    lines: list[str] = field(default_factory=list)
+    """For people."""
+    logs: Mapping[str, bytes] = field(default_factory=dict)
+    """What players have added to their logs, by file name."""
+    shown: Shown | None = None
+    state: Arrays | None = None
+    """The worker's, wherever `shown` is given; None before the first reset."""
+    is_over: bool = True
+    """Whether the round is; the rest is empty until then, but for `underway`."""
+    underway: Mapping[str, int] = field(default_factory=dict)
+    """Base name -> results so far in this round."""
+    trajectories: Mapping[str, Arrays] = field(default_factory=dict)
+    """Full name -> `Trajectories`, packed."""
+    episodes: Mapping[str, Arrays] = field(default_factory=dict)
+    """Full name -> the lists of `Episodes` as arrays, in order of their ends."""
+    results: Mapping[str, int] = field(default_factory=dict)
+    statistics: EnvironmentStats = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """By part of the work, in this round."""
+
+    def check(self) -> None:
+        """Raise what failed, if anything."""
+        if self.failure is not None:
+            kind, text = self.failure
+            raise _FAILURES[kind](text)
+
+
+class Worker:
+    """Worlds, a lineup and a local collector; `run` calls its other methods by their names."""
+
+    def __init__(self, setup: WorkerSetup) -> None:
+        self._setup = setup
+        self._lines: list[str] = []
+        self._lineup = Copies(setup)
+        self._stopwatch = Stopwatch()
+        self._closing = ExitStack()
+        self._logs = PlayerLogs() if setup.sends_logs else None
+        self._opened: LocalCollector | None = None
+        self._is_closed = False
+        self._has_begun = False
+        """Whether the worlds were reset or restored."""
+        self._restored: Arrays | None = None
+        """State whose rows and open episodes wait for policies to be known."""
+        self._round = Round(-1)
+
+    def run(self, calls: Sequence[Call], policies: Policies | None = None) -> Answer:
+        """Make these calls one after another; gives the answer of the last, or of the first that
+        failed. `policies` are for `collect`.
+        """
+        answer = Answer()
+        try:
+            for method, arguments in calls:
+                given = (*arguments, policies) if method == "collect" else arguments
+                answer = getattr(self, method)(*given)
+        except TouchlineError as error:
+            answer = Answer(failure=(_kind_of(error), str(error)))
+        answer.lines = self._lines[:]
+        self._lines.clear()
+        if self._logs is not None:
+            answer.logs = self._logs.new()
+            if self._is_closed:
+                self._logs.close()
+        return answer
+
+    def open(self) -> Answer:
+        """Open the worlds."""
+        # As in the process that learns (`process.one_torch_thread`), which an actor is not.
+        torch.set_num_threads(1)
+        setup = self._setup
+        log = self._lines.append
+        recipes = setup.recipes
+        if self._logs is not None:
+            recipes = tuple(self._logs.kept_here(recipe) for recipe in recipes)
+        worlds = open_worlds(recipes, setup.limits, log, setup.num_worlds)
+        slots = self._closing.enter_context(worlds)
+        self._opened = LocalCollector(slots, self._lineup, self._stopwatch)
+        return Answer()
+
+    def close(self) -> Answer:
+        """Close the worlds. Idempotent."""
+        self._closing.close()
+        self._is_closed = True
+        return Answer()
+
+    def reset(self, seed: int | None) -> Answer:
+        """Restart the worlds; `seed` is that of the run's first world."""
+        own_seed = None if seed is None else seed + self._setup.seed_offset
+        self._collector.reset(own_seed)
+        self._restored = None
+        self._has_begun = True
+        return self._shown()
+
+    def set_parameters(self, values: Mapping[str, ParameterValue]) -> Answer:
+        """Set environment parameters."""
+        self._collector.set_parameters(values)
+        return self._shown()
+
+    def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> Answer:
+        """Go on from a state that an answer held."""
+        # Copies, because Ray's are read-only and worlds write into theirs.
+        state = {name: array.copy() for name, array in arrays.items()}
+        self._collector.slots.load_state(below("collector/slots", state))
+        self._lineup.load_generators(below("generators", state))
+        self._restored = state
+        self._has_begun = True
+        return self._shown()
+
+    def collect(
+        self,
+        number: int,
+        shares: Mapping[str, int],
+        slice_s: float,
+        policies: Policies,
+    ) -> Answer:
+        """Go on with round `number` for about this many seconds.
+
+        A round is over as soon as one base name has its share of results; all experience is handed
+        over then. It is also over where a behavior shows up that has no policy yet.
+        """
+        if number != self._round.number:
+            self._begin(number, shares, policies)
+        until = time.monotonic() + slice_s
+        while not self._is_over:
+            self._step(shares)
+            if time.monotonic() >= until:
+                break
+        if not self._is_over:
+            underway = {base: self._collector.underway(base)[0] for base in shares}
+            return Answer(is_over=False, underway=underway)
+        return self._finished(shares)
+
+    @property
+    def _collector(self) -> LocalCollector:
+        assert self._opened is not None, "open comes first"
+        return self._opened
+
+    def _begin(
+        self, number: int, shares: Mapping[str, int], policies: Policies
+    ) -> None:
+        collector = self._collector
+        self._lineup.update(policies, collector.slots.behaviors, set(shares))
+        if self._restored is not None:
+            collector.load_open(below("collector", self._restored))
+            self._restored = None
+        self._round = Round(number, self._stopwatch.seconds())
+
+    @property
+    def _is_over(self) -> bool:
+        shown = map(base_name, self._collector.rows)
+        return bool(self._round.trajectories) or not self._lineup.knows(shown)
+
+    def _step(self, shares: Mapping[str, int]) -> None:
+        collection = self._collector.collect(shares)
+        self._round.add(collection)
+
+    def _finished(self, shares: Mapping[str, int]) -> Answer:
+        """The answer that ends a round."""
+        current = self._round
+        # What the other behaviors have so far was done by policies that change now.
+        rest = self._collector.hand_over(dict.fromkeys(shares, 1))
+        current.trajectories |= rest
+        answer = self._shown()
+        answer.trajectories = {
+            name: pack([trajectories])
+            for name, trajectories in current.trajectories.items()
+        }
+        answer.episodes = {name: e.arrays() for name, e in current.episodes.items()}
+        answer.results = current.results
+        answer.statistics = current.statistics
+        answer.seconds = current.seconds(self._stopwatch)
+        return answer
+
+    def _shown(self) -> Answer:
+        """An answer with the worlds' interface and the state of now."""
+        slots = self._collector.slots
+        behaviors = dict(slots.behaviors)
+        capacities = {name: slots.capacity(name) for name in behaviors}
+        options = dict(slots.interface_options)
+        return Answer(shown=Shown(behaviors, capacities, options), state=self._state())
+
+    def _state(self) -> Arrays | None:
+        """Empty where the worlds cannot be restored."""
+        if not self._has_begun:
+            return None
+        collected = self._collector.state()
+        if not collected:
+            return {}
+        before = self._restored or {}
+        generators = prefixed("generators", self._lineup.generators())
+        return before | prefixed("collector", collected) | generators
+
+
+class Copies:
+    """The lineup of a worker: every team acts by a copy of its behavior's latest policy."""
+
+    def __init__(self, setup: WorkerSetup) -> None:
+        self._setup = setup
+        self._policies: dict[str, NetworkPolicy] = {}
+        self._generators: dict[str, torch.Generator] = {}
+        self._learned: set[str] = set()
+
+    def update(
+        self, given: Policies, specs: Mapping[str, BehaviorSpec], learned: set[str]
+    ) -> None:
+        """Take the weights of all policies; `learned` are the base names that are learned from."""
+        self._learned = learned
+        for name, spec in specs.items():
+            base = base_name(name)
+            if base in given and base not in self._policies:
+                self._policies[base] = policy_with(given[base], spec)
+        for base, policy in self._policies.items():
+            take(policy, given[base])
+
+    def knows(self, behaviors: Any) -> bool:
+        """Whether all these base names have a policy."""
+        return all(base in self._policies for base in behaviors)
+
+    def seat(self, behavior: str, spec: BehaviorSpec) -> Seat:  # noqa: ARG002
+        base = base_name(behavior)
+        policy = self._policies[base]
+        return Seat(
+            policy,
+            self._generator(base),
+            is_learned_from=base in self._learned,
+            compact=policy.network.compact,
+        )
+
+    def begin(
+        self, rows: Mapping[str, SlotRows], specs: Mapping[str, BehaviorSpec]
+    ) -> None:
+        """All teams act by the same policy."""
+
+    def follow(
+        self,
+        rows: Mapping[str, SlotRows],
+        specs: Mapping[str, BehaviorSpec],
+        game_scores: GameScores,
+    ) -> None:
+        """All teams act by the same policy."""
+
+    def generators(self) -> Arrays:
+        """The streams of random numbers, by base name."""
+        return {base: g.get_state().numpy() for base, g in self._generators.items()}
+
+    def load_generators(self, states: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `generators` gave."""
+        for base, state in states.items():
+            self._generator(base).set_state(torch.tensor(state))
+
+    def _generator(self, base: str) -> torch.Generator:
+        if base not in self._generators:
+            setup = self._setup
+            # Each run, collector, replacement and behavior has a stream of its own.
+            place = [setup.seed, setup.index, setup.replacements, crc32(base.encode())]
+            (seed,) = np.random.SeedSequence(place).generate_state(1)
+            self._generators[base] = torch.Generator().manual_seed(int(seed))
+        return self._generators[base]
+
+
+@dataclass
+class EndedEpisodes:
+    """`Episodes` of several steps."""
+
+    returns: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    group_returns: list[float] = field(default_factory=list)
+
+    def arrays(self) -> Arrays:
+        """The lists as arrays, by the names of `Episodes`."""
+        return {
+            "returns": np.array(self.returns, np.float64),
+            "lengths": np.array(self.lengths, np.int64),
+            "group_returns": np.array(self.group_returns, np.float64),
+        }
+
+
+@dataclass
+class Round:
+    """What a round has brought so far."""
+
+    number: int
+    before: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of the worker before it."""
+    trajectories: dict[str, Trajectories] = field(default_factory=dict)
+    episodes: dict[str, EndedEpisodes] = field(default_factory=dict)
+    results: dict[str, int] = field(default_factory=dict)
+    statistics: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, collection: Collection) -> None:
+        """Include one step."""
+        for name, episodes in collection.episodes.items():
+            kept = self.episodes.setdefault(name, EndedEpisodes())
+            kept.returns += episodes.returns
+            kept.lengths += episodes.lengths
+            kept.group_returns += episodes.group_returns
+        for name, count in collection.results.items():
+            self.results[name] = self.results.get(name, 0) + count
+        for name, values in collection.statistics.items():
+            self.statistics.setdefault(name, []).extend(values)
+        self.trajectories |= collection.trajectories
+
+    def seconds(self, stopwatch: Stopwatch) -> dict[str, float]:
+        """Seconds of this round, by part of the work."""
+        now = stopwatch.seconds()
+        spent = {part: s - self.before.get(part, 0.0) for part, s in now.items()}
+        # What is not a part of the work is time between rounds, too.
+        return {part: s for part, s in spent.items() if part != "other"}
+
+
+def _kind_of(error: TouchlineError) -> str:
+    fitting = (name for name, kind in _FAILURES.items() if isinstance(error, kind))
+    return next(fitting, RunError.__name__)
