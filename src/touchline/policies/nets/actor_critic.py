@@ -108,7 +108,7 @@ class ActorCritic(nn.Module):
             outputs, value = self.trunk(obs[0])
         else:
             outputs, value = self.trunk(obs, sequences)
-        return self._distribution(outputs, allowed), value
+        return self.distribution_of(outputs, allowed), value
 
     def gradient(
         self,
@@ -123,7 +123,7 @@ class ActorCritic(nn.Module):
         trunk = self.trunk
         assert isinstance(trunk, TwinMLP)
         passed = fused_mlp.forward(trunk, obs[0])
-        distribution = self._distribution(passed.outputs, allowed)
+        distribution = self.distribution_of(passed.outputs, allowed)
         assert isinstance(distribution, ActionDistribution)
         evaluated = fused_distribution.forward(distribution, actions)
         grad_log_prob, grad_value = output_gradients(evaluated.log_prob, passed.value)
@@ -145,13 +145,13 @@ class ActorCritic(nn.Module):
         """Distribution, values and the next memory of agents with memory, one step on."""
         assert isinstance(self.trunk, Bodies)
         outputs, value, memory = self.trunk.step(obs, memory)
-        return self._distribution(outputs, allowed), value, memory
+        return self.distribution_of(outputs, allowed), value, memory
 
     def distribution(
         self, obs: Obs, allowed: Bool[Tensor, "B choices"] | None
     ) -> AnyDistribution:
         """The actor alone; not for agents with memory."""
-        return self._distribution(self._network(obs, ACTOR), allowed)
+        return self.distribution_of(self._network(obs, ACTOR), allowed)
 
     def actor(self) -> Actor:
         """`distribution`; where the trunk is plain, its views of the weights are made here."""
@@ -161,7 +161,7 @@ class ActorCritic(nn.Module):
         outputs = trunk.single(ACTOR)
 
         def act(obs: Obs, allowed: Bool[Tensor, "B choices"] | None) -> AnyDistribution:
-            return self._distribution(outputs(obs[0]), allowed)
+            return self.distribution_of(outputs(obs[0]), allowed)
 
         return act
 
@@ -174,9 +174,10 @@ class ActorCritic(nn.Module):
             return self.trunk.network(obs[0], which)
         return self.trunk.network(obs, which)
 
-    def _distribution(
+    def distribution_of(
         self, outputs: Float[Tensor, "B P"], allowed: Bool[Tensor, "B choices"] | None
     ) -> AnyDistribution:
+        """What the actor's outputs mean."""
         if self.architecture.squashed:
             return self._squashed(outputs, allowed)
         own_log_std = self.log_std

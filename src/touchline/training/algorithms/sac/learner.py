@@ -9,7 +9,7 @@ names follow ML-Agents 1.1.0 (`docs/training.md`); differences are listed there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from touchline.errors import UsageError
 from touchline.policies.distributions import SquashedDistribution
-from touchline.policies.nets.actor_critic import ActorCritic, AnyDistribution
+from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.network import Obs, make_network
 from touchline.policies.policy import NetworkPolicy
@@ -33,18 +33,26 @@ from touchline.training.algorithms.learner import (
     architecture_of,
     signal_setup,
 )
-from touchline.training.algorithms.on_policy import refuse_non_finite, restore, saved
+from touchline.training.algorithms.on_policy import (
+    observation_figures,
+    refuse_non_finite,
+    restore,
+    saved,
+)
 from touchline.training.algorithms.sac.critics import Critic
+from touchline.training.algorithms.sac.dense_passes import DensePasses
 from touchline.training.algorithms.sac.loss import (
     LogTemperatures,
     PolicyDraw,
     chosen,
+    entropy,
     policy_loss,
     soft_value,
     squared_error,
     target_entropies,
     temperature_loss,
 )
+from touchline.training.algorithms.sac.passes import AutogradPasses, Memories, Passes
 from touchline.training.algorithms.sac.settings import SACSettings
 from touchline.training.algorithms.schedules import scheduled
 from touchline.training.cloning import make_cloning
@@ -75,6 +83,8 @@ class Losses:
     temperature: Tensor
     expected: Tensor
     """[B, S] the soft value of each situation."""
+    entropy: Tensor
+    """Of the policy, nats, all action parts together."""
 
     @property
     def total(self) -> Tensor:
@@ -141,8 +151,7 @@ class SAC:
         self._continuous_size = spec.action_spec.continuous_size
 
     def _make_optimizers(self) -> None:
-        self._critic_parameters = list(self.critics.parameters())
-        parameters = [*self.network.parameters(), *self._critic_parameters]
+        parameters = [*self.network.parameters(), *self.critics.parameters()]
         self._weights = FlatParameters(parameters)
         self._adam = Adam(self._weights.vector)
         # Targets follow a part of that vector: the critics' or the network's own.
@@ -154,6 +163,10 @@ class SAC:
             self.target = deepcopy(self.network)
             self._followed = self._weights.vector[:of_network]
         self._target_weights = FlatParameters(self.target.parameters())
+        make = DensePasses if DensePasses.fits(self.network) else AutogradPasses
+        self._passes: Passes = make(
+            self.network, self.critics, self.target, self._weights
+        )
         count = bool(self._continuous_size) + len(self._branches)
         first = float(np.log(self.hyper.init_entcoef))
         self.log_temperatures = torch.full((count,), first, device=self._device)
@@ -241,7 +254,8 @@ class SAC:
         found: list[Losses] = []
         cloned: Metrics = {}
         while since > hyper.steps_per_update * self._updates:
-            found.append(self.descend(self.drawn()))
+            sample = self.drawn()
+            found.append(self.descend(sample))
             if self._cloning is not None:
                 cloned = self._cloning.gradient_step(self.steps)
             self._updates += 1
@@ -249,6 +263,9 @@ class SAC:
             return {}
         self.policy.forget_actor()
         metrics = self._measured(found) | cloned | self._learn_rewards(since)
+        seen = self._inputs(sample.obs)
+        is_normalized = self.network.normalizer is not None
+        metrics |= observation_figures(seen, is_normalized=is_normalized)
         networks = [self.network, self.critics, *models_of(self.signals)]
         refuse_non_finite(self.behavior, self.steps, *networks)
         return metrics
@@ -305,7 +322,7 @@ class SAC:
         losses = self.losses(sample, noise, next_noise, log_alpha)
         # One pass for both, because they share nothing.
         loss = losses.total + losses.temperature
-        (gradient,) = self._weights.gradient_of(loss, [log_alpha])
+        (gradient,) = self._passes.gradient_of(loss, [log_alpha])
         rate = self._learning_rate()
         # Gradients are not clipped, as in ML-Agents.
         self._adam.step(self._weights.gradient, rate, float("inf"))
@@ -328,20 +345,16 @@ class SAC:
         allowed = self._moved(sample.allowed)
         sequences = self._sequences(sample)
         without_memory = self._empty(sequences)
-        distribution, value = self.network(obs, allowed, sequences)
+        distribution, value = self._passes.policy(obs, allowed, sequences)
         assert isinstance(distribution, SquashedDistribution)
         draw = PolicyDraw.of(distribution, noise.to(self._device))
-        # The policy climbs the critics; it may not change them.
-        self._let_critics_learn(learn=False)
-        drawn_q = self._q(self.critics, obs, draw.continuous, without_memory)
-        self._let_critics_learn(learn=True)
+        taken = sample.continuous.to(self._device)
+        drawn_q, taken_q = self._passes.q(obs, draw.continuous, taken, without_memory)
         climbed = drawn_q if self.hyper.target_critics else drawn_q[:1]
         expected = soft_value(drawn_q, draw, fixed).detach()
         target = self._target(sample, next_noise, fixed)
         discrete = sample.discrete.to(self._device)
-        taken = sample.continuous.to(self._device)
-        taken_q = self._q(self.critics, obs, taken, without_memory)
-        has_value = not self.hyper.target_critics
+        nothing = expected.new_zeros(())
         entropies = target_entropies(self._branches, sample.allowed, len(expected))
         return Losses(
             policy=policy_loss(climbed, draw, fixed),
@@ -349,7 +362,7 @@ class SAC:
                 squared_error(chosen(q, discrete, self._branches), target)
                 for q in taken_q
             ],
-            value=squared_error(value, expected) if has_value else value.new_zeros(()),
+            value=nothing if value is None else squared_error(value, expected),
             temperature=temperature_loss(
                 draw,
                 temperatures,
@@ -357,12 +370,8 @@ class SAC:
                 entropies.to(self._device),
             ),
             expected=expected,
+            entropy=entropy(draw),
         )
-
-    def _let_critics_learn(self, *, learn: bool) -> None:
-        # `Module.requires_grad_` walks the tree of modules, a twelfth of a small gradient step.
-        for parameter in self._critic_parameters:
-            parameter.requires_grad_(learn)
 
     @torch.no_grad()
     def _target(
@@ -371,15 +380,15 @@ class SAC:
         """[B, S] the rewards, and the discounted value of what they led to."""
         obs = self._inputs(sample.next_obs)
         sequences = self._following(sample)
-        if isinstance(self.target, ActorCritic):
-            value = self._value(self.target, obs, sequences)
+        if not self.hyper.target_critics:
+            value = self._passes.target_value(obs, sequences)
         else:
             allowed = self._moved(sample.next_allowed)
-            distribution = self._distribution(obs, allowed, sequences)
+            distribution = self._passes.following(obs, allowed, sequences)
             assert isinstance(distribution, SquashedDistribution)
             draw = PolicyDraw.of(distribution, noise.to(self._device))
             remembered = self._remembered(sample)
-            q = self._q(self.target, obs, draw.continuous, remembered)
+            q = self._passes.target_q(obs, draw.continuous, remembered)
             value = soft_value(q, draw, temperatures)
         if sample.last is not None:
             value = value[sample.last.to(self._device)]
@@ -405,6 +414,7 @@ class SAC:
         for column, signal in enumerate(self.signals):
             values = [losses.expected[:, column].mean() for losses in found]
             metrics[f"{signal.name}_value"] = mean(values)
+        metrics["entropy"] = mean([losses.entropy for losses in found])
         alpha = torch.exp(self.log_temperatures)
         split = int(self._continuous_size > 0)
         if split:
@@ -419,33 +429,6 @@ class SAC:
         schedule = hyper.learning_rate_schedule
         return scheduled(hyper.learning_rate, 1e-10, schedule, progress)
 
-    @staticmethod
-    def _value(network: ActorCritic, obs: Obs, sequences: Sequences | None) -> Tensor:
-        if sequences is None:
-            return network.value(obs)
-        value: Tensor
-        _, value = network(obs, None, sequences)
-        return value
-
-    def _distribution(
-        self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None
-    ) -> AnyDistribution:
-        if sequences is None:
-            return self.network.distribution(obs, allowed)
-        distribution: AnyDistribution
-        distribution, _ = self.network(obs, allowed, sequences)
-        return distribution
-
-    @staticmethod
-    def _q(
-        critics: nn.Module,
-        obs: Obs,
-        continuous: Tensor,
-        sequences: Sequence[Sequences | None],
-    ) -> list[Tensor]:
-        pairs = zip(critics.children(), sequences, strict=True)
-        return [critic(obs, continuous, own) for critic, own in pairs]
-
     # memory: the network's is stored, that of critics begins with each sequence, as in ML-Agents
 
     def _sequences(self, sample: Sample) -> Sequences | None:
@@ -456,7 +439,7 @@ class SAC:
         memory = sample.sequences.memory.to(self._device)
         return Sequences(length, memory)
 
-    def _empty(self, sequences: Sequences | None) -> list[Sequences | None]:
+    def _empty(self, sequences: Sequences | None) -> Memories:
         """For each critic, the same sequences without anything remembered before them."""
         if sequences is None:
             return [None, None]
@@ -472,7 +455,7 @@ class SAC:
         _, _, memory = self.network.step(obs, None, sequences.memory)
         return Sequences(sequences.length, memory)
 
-    def _remembered(self, sample: Sample) -> list[Sequences | None]:
+    def _remembered(self, sample: Sample) -> Memories:
         """The same, with what the target of each critic remembers."""
         sequences = self._sequences(sample)
         if sequences is None:

@@ -89,6 +89,12 @@ def negative_entropies(choices: Sequence[Float[Tensor, "B _"]]) -> list[Tensor]:
     return [(torch.exp(branch) * branch).sum(dim=1) for branch in choices]
 
 
+def entropy(draw: PolicyDraw) -> Float[Tensor, ""]:
+    """−log π(a) − Σ_b Σ_a π_b log π_b, averaged; without a gradient."""
+    negative = sum(negative_entropies(draw.choices), draw.log_prob)
+    return -negative.detach().mean()
+
+
 def entropy_bonus(
     draw: PolicyDraw, temperatures: LogTemperatures
 ) -> Float[Tensor, " B"]:

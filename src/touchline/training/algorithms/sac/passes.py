@@ -1,0 +1,129 @@
+"""How SAC's networks are evaluated, and how the gradient of a loss reaches their weights.
+
+`AutogradPasses` is the definition and takes every network; `dense_passes.py` has a faster way for
+dense layers over one vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from touchline.policies.nets.actor_critic import ActorCritic, AnyDistribution
+from touchline.policies.nets.memory import Sequences
+from touchline.policies.network import Obs
+from touchline.training.algorithms.adam import FlatParameters
+
+Memories = Sequence[Sequences | None]
+"""For each critic: the sequences of a batch with what it remembers; None without memory."""
+
+
+class Passes(Protocol):
+    """What a gradient step needs of the networks."""
+
+    def policy(
+        self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None
+    ) -> tuple[AnyDistribution, Tensor | None]:
+        """The policy in B situations and the value network's [B, S], with gradients.
+
+        No values where there is no value network.
+        """
+
+    def q(
+        self, obs: Obs, drawn: Tensor, taken: Tensor, memories: Memories
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """[B, S, P] of each critic, for drawn actions and for those that were taken.
+
+        Gradients of the first reach the actions alone, those of the second the critics alone.
+        """
+
+    def following(
+        self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None
+    ) -> AnyDistribution:
+        """The policy, without gradients."""
+
+    def target_value(self, obs: Obs, sequences: Sequences | None) -> Tensor:
+        """[B, S] of the slowly moving value network."""
+
+    def target_q(
+        self, obs: Obs, continuous: Tensor, memories: Memories
+    ) -> Sequence[Tensor]:
+        """[B, S, P] of each slowly moving critic."""
+
+    def gradient_of(self, loss: Tensor, others: Sequence[Tensor]) -> Sequence[Tensor]:
+        """As `FlatParameters.gradient_of`, of a loss of what was evaluated last."""
+
+
+class AutogradPasses:
+    """For every network."""
+
+    def __init__(
+        self,
+        network: ActorCritic,
+        critics: nn.ModuleList,
+        target: nn.Module,
+        weights: FlatParameters,
+    ) -> None:
+        self._network = network
+        self._critics = critics
+        self._target = target
+        self._weights = weights
+        self._critic_parameters = list(critics.parameters())
+        self._has_value = isinstance(target, ActorCritic)
+
+    def policy(
+        self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None
+    ) -> tuple[AnyDistribution, Tensor | None]:
+        distribution: AnyDistribution
+        distribution, value = self._network(obs, allowed, sequences)
+        return distribution, value if self._has_value else None
+
+    def q(
+        self, obs: Obs, drawn: Tensor, taken: Tensor, memories: Memories
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        taken_q = self._q(self._critics, obs, taken, memories)
+        if not drawn.shape[1]:  # critics judge all choices, whichever is drawn
+            return [q.detach() for q in taken_q], taken_q
+        self._let_critics_learn(learn=False)
+        drawn_q = self._q(self._critics, obs, drawn, memories)
+        self._let_critics_learn(learn=True)
+        return drawn_q, taken_q
+
+    def following(
+        self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None
+    ) -> AnyDistribution:
+        if sequences is None:
+            return self._network.distribution(obs, allowed)
+        distribution: AnyDistribution
+        distribution, _ = self._network(obs, allowed, sequences)
+        return distribution
+
+    def target_value(self, obs: Obs, sequences: Sequences | None) -> Tensor:
+        assert isinstance(self._target, ActorCritic)
+        if sequences is None:
+            return self._target.value(obs)
+        value: Tensor
+        _, value = self._target(obs, None, sequences)
+        return value
+
+    def target_q(
+        self, obs: Obs, continuous: Tensor, memories: Memories
+    ) -> Sequence[Tensor]:
+        return self._q(self._target, obs, continuous, memories)
+
+    def gradient_of(self, loss: Tensor, others: Sequence[Tensor]) -> Sequence[Tensor]:
+        return self._weights.gradient_of(loss, others)
+
+    @staticmethod
+    def _q(
+        critics: nn.Module, obs: Obs, continuous: Tensor, memories: Memories
+    ) -> list[Tensor]:
+        pairs = zip(critics.children(), memories, strict=True)
+        return [critic(obs, continuous, own) for critic, own in pairs]
+
+    def _let_critics_learn(self, *, learn: bool) -> None:
+        # `Module.requires_grad_` walks the tree of modules, a twelfth of a small gradient step.
+        for parameter in self._critic_parameters:
+            parameter.requires_grad_(learn)
