@@ -75,8 +75,9 @@ def warm_start(
 ) -> None:
     """Give a new learner the networks and optimizer of a checkpoint.
 
-    Files of ML-Agents give networks without the optimizer, ONNX files without the critic. `signals`
-    are the reward signals of the learner's value heads. Its steps and random draws stay its own.
+    Files of ML-Agents give networks without optimizer and temperatures, ONNX files the policy
+    alone. `signals` are the reward signals of the learner's value heads. Its steps and random draws
+    stay its own.
     Raises a UsageError when the file does not fit.
     """
     if path.suffix != CHECKPOINT:
@@ -112,18 +113,19 @@ def _official_state(
         with_official_weights,
     )
     from touchline.policies.files.onnx_in import OnnxPolicy
+    from touchline.training.algorithms.sac.learner import SAC
+    from touchline.training.algorithms.sac.official import official_networks
 
     network = learner.policy.network
     if not isinstance(network, ActorCritic):
         raise UsageError(
             f"{path}: ML-Agents has no network like {network.spec.network!r} of {behavior}"
         )
-    if network.architecture.squashed:
-        raise UsageError(
-            f"{path}: SAC cannot start with ML-Agents' files yet; take a checkpoint of Touchline"
-        )
     if path.suffix == MODEL:
         OnnxPolicy(path).check(behavior, network.spec)
-    filled = with_official_weights(network, read_official(path), signals)
+    weights = read_official(path)
+    if isinstance(learner, SAC):
+        return {**learner.state(), **official_networks(learner, weights, signals)}
+    filled = with_official_weights(network, weights, signals)
     own = {f"network.{name}": tensor for name, tensor in filled.items()}
     return {**learner.state(), **own}

@@ -13,9 +13,9 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,11 @@ class OfficialWeights:
     path: Path
     policy: Mapping[str, Tensor]
     critic: Mapping[str, Tensor]
-    """Empty where the file has none that belongs to a single agent."""
+    """Empty where the file has none that belongs to a single agent; of SAC, the value network."""
+    target: Mapping[str, Tensor] = field(default_factory=dict)
+    """SAC's slowly moving value network; empty elsewhere."""
+    q: Sequence[Mapping[str, Tensor]] = ()
+    """SAC's two critics of actions; none elsewhere."""
 
 
 def read_official(path: Path) -> OfficialWeights:
@@ -88,6 +92,34 @@ def with_official_weights(
             _fill_body(filled, CRITIC, critic)
         _fill_value_heads(filled, critic, signals)
     return filled.state_dict()
+
+
+def fill_q(
+    critic: Body,
+    head: nn.Linear,
+    spec: BehaviorSpec,
+    weights: OfficialWeights,
+    number: int,
+    signals: Sequence[str],
+) -> None:
+    """Put one of SAC's two critics in the file into ours, in place.
+
+    `spec` is what `critic` observes, the continuous action as the last sensor. Raises a UsageError
+    for weights of another shape.
+    """
+    source = _Source(weights.path, weights.q[number])
+    with torch.no_grad():
+        _fill_layers(spec, critic, source)
+        _fill_images(spec, critic, source)
+        _fill_memory(critic, source)
+        # By signal, each with a row for every choice.
+        rows = head.weight.view(len(signals), -1, head.in_features)
+        biases = head.bias.view(len(signals), -1)
+        for signal, weight, bias in zip(signals, rows, biases, strict=True):
+            name = f"value_heads.value_heads.{signal}."
+            if name + "weight" in source.tensors:
+                weight.copy_(source.take(name + "weight", weight.shape))
+                bias.copy_(source.take(name + "bias", bias.shape))
 
 
 class _Source:
@@ -141,7 +173,26 @@ def _read_checkpoint(path: Path) -> OfficialWeights:
     critic = _module(modules, "Optimizer:critic") or {}
     # The critic of a group (poca) attends to all of its members and is another network.
     is_of_group = any(name.startswith(_BODY + "self_attn") for name in critic)
-    return OfficialWeights(path, _renamed(policy), {} if is_of_group else critic)
+    if is_of_group:
+        critic = {}
+    q = _module(modules, "Optimizer:q_network")
+    if q is None:
+        return OfficialWeights(path, _renamed(policy), critic)
+    return OfficialWeights(
+        path,
+        _renamed(policy),
+        _module(modules, "Optimizer:value_network") or {},
+        _module(modules, "Optimizer:target_network") or {},
+        [_part(q, "q1_network."), _part(q, "q2_network.")],
+    )
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
 
 
 def _module(modules: Any, name: str) -> dict[str, Tensor] | None:
@@ -286,30 +337,43 @@ def _columns(spec: BehaviorSpec, hidden: int) -> Tensor:
 
 def _fill_body(network: ActorCritic, which: int, source: _Source) -> None:
     """Everything of one of the two networks below its heads."""
-    hidden = network.architecture.hidden_units
-    columns = _columns(network.spec, hidden)
     trunk = network.trunk
-    for layer in range(network.architecture.num_layers):
+    if isinstance(trunk, TwinMLP):
+        hidden = network.architecture.hidden_units
+        num_layers = network.architecture.num_layers
+        layers = _layers(network.spec, hidden, num_layers, source)
+        for layer, (weight, bias) in enumerate(layers):
+            trunk.weights[layer][which].copy_(weight.t())
+            trunk.biases[layer][which, 0].copy_(bias)
+    else:
+        body = _body(trunk, which)
+        _fill_layers(network.spec, body, source)
+        _fill_images(network.spec, body, source)
+        _fill_memory(body, source)
+    if which == ACTOR:
+        _fill_normalizer(network, source)
+
+
+def _layers(
+    spec: BehaviorSpec, hidden: int, num_layers: int, source: _Source
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Weight [outputs, inputs] and bias of each dense layer, for our order of inputs."""
+    columns = _columns(spec, hidden)
+    for layer in range(num_layers):
         name = f"{_LAYER}{2 * layer}."  # activations lie between them
         inputs = hidden if layer else len(columns)
         weight = source.take(name + "weight", (hidden, inputs))
         bias = source.take(name + "bias", (hidden,))
-        if layer == 0:
-            # Only the first layer sees the sensors in their order.
-            weight = weight[:, columns]
-        if isinstance(trunk, TwinMLP):
-            trunk.weights[layer][which].copy_(weight.t())
-            trunk.biases[layer][which, 0].copy_(bias)
-        else:
-            dense = _body(trunk, which).dense[2 * layer]
-            assert isinstance(dense, nn.Linear)
-            dense.weight.copy_(weight)
-            dense.bias.copy_(bias)
-    if isinstance(trunk, Bodies):
-        _fill_images(network.spec, _body(trunk, which), source)
-        _fill_memory(_body(trunk, which), source)
-    if which == ACTOR:
-        _fill_normalizer(network, source)
+        # Only the first layer sees the sensors in their order.
+        yield (weight if layer else weight[:, columns]), bias
+
+
+def _fill_layers(spec: BehaviorSpec, body: Body, source: _Source) -> None:
+    own = [layer for layer in body.dense if isinstance(layer, nn.Linear)]
+    theirs = _layers(spec, own[0].out_features, len(own), source)
+    for layer, (weight, bias) in zip(own, theirs, strict=True):
+        layer.weight.copy_(weight)
+        layer.bias.copy_(bias)
 
 
 def _body(trunk: Bodies, which: int) -> Body:
@@ -370,11 +434,16 @@ def _fill_normalizer(network: ActorCritic, source: _Source) -> None:
 
 
 def _fill_policy_head(network: ActorCritic, source: _Source) -> None:
-    """Means of continuous actions, then the choices of all branches, as in `ActorCritic`."""
+    """Means of continuous actions (of SAC, also the logarithms of their spreads), then the choices
+    of all branches, as in `ActorCritic`.
+    """
     actions, width = network.spec.action_spec, _head_width(network)
     names = []
     if actions.continuous_size:
         names.append(("_continuous_distribution.mu.", actions.continuous_size))
+        if network.architecture.squashed:
+            spread = "_continuous_distribution.log_sigma."
+            names.append((spread, actions.continuous_size))
     for branch, size in enumerate(actions.discrete_branches):
         names.append((f"_discrete_distribution.branches.{branch}.", size))
     weights, biases = [], []

@@ -22,9 +22,9 @@ class Critic(nn.Module):
     ) -> None:
         super().__init__()
         size = spec.action_spec.continuous_size
-        with_action = with_vector(spec, size, "continuous action")
-        sensors = Sensors.from_spec(with_action)
-        self.body = Body(with_action, sensors, architecture)
+        self.spec = with_vector(spec, size, "continuous action")
+        """What it observes, the action as the last sensor."""
+        self.body = Body(self.spec, Sensors.from_spec(self.spec), architecture)
         outputs = num_signals * max(1, spec.action_spec.mask_size)
         self.head = nn.Linear(self.body.size, outputs)
         self.num_signals = num_signals
