@@ -43,16 +43,39 @@ def healthy_columns():
     }
 
 
+def healthy_sac_columns():
+    """A run of SAC that learns: temperature and entropy fall, values follow returns."""
+    t = np.linspace(0.0, 1.0, ROWS)
+    kept = ("step", "time_s", "episodes", "mean_return", "std_return", "obs_constant")
+    return {name: healthy_columns()[name] for name in kept} | {
+        "mean_length": np.full(ROWS, 80.0),
+        "q1_loss": 0.02 + 0.05 * t,
+        "q2_loss": 0.02 + 0.05 * t,
+        "value_loss": 0.01 + 0.05 * t,
+        "extrinsic_value": 0.2 + 0.6 * t,
+        "entropy": 3.29 - 2.4 * t,
+        "discrete_entropy_coeff": 0.05 * np.exp(-4 * t),
+        "learning_rate": np.full(ROWS, 3e-4),
+    }
+
+
 def write_run(
-    folder, columns, *, seconds=None, status=None, actions=None, obs_mean=0.0
+    folder,
+    columns,
+    *,
+    seconds=None,
+    status=None,
+    actions=None,
+    obs_mean=0.0,
+    hyper=None,
 ):
     """A run's folder with these figures; its policy observes three numbers."""
     layout = RunLayout(folder)
     layout.logs.mkdir(parents=True)
     layout.folder(BEHAVIOR).mkdir()
-    layout.configuration.write_text(
-        f"behaviors:\n  {BEHAVIOR}:\n    max_steps: {MAX_STEPS}\n"
-    )
+    block = {"max_steps": MAX_STEPS, "hyperparameters": hyper or {}}
+    # JSON is YAML.
+    layout.configuration.write_text(json.dumps({"behaviors": {BEHAVIOR: block}}))
     with layout.metrics(BEHAVIOR).open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
@@ -109,6 +132,43 @@ PLANTED = [
     ("learning-bound", {}, {"seconds": {"simulation": 20.0, "learning": 980.0}}),
     ("evaluation below training", {}, {"status": evaluated(0.1, 0.9)}),
 ]
+
+
+SAC_HYPER = {
+    "batch_size": 128,
+    "buffer_size": 50_000,
+    "steps_per_update": 10.0,
+    "init_entcoef": 0.05,
+}
+SAC_PLANTED = [
+    ("entropy below SAC's target", FLAT | {"entropy": constant(0.01)}, {}),
+    ("temperature collapsed", FLAT | {"discrete_entropy_coeff": constant(1e-7)}, {}),
+    (
+        "temperature exploded",
+        {"discrete_entropy_coeff": np.geomspace(0.05, 800.0, ROWS)},
+        {},
+    ),
+    ("Q values grow", {"extrinsic_value": np.geomspace(0.2, 9e4, ROWS)}, {}),
+    ("Q values grow", {"q1_loss": np.geomspace(0.02, 1e9, ROWS)}, {}),
+    ("replay too small", {}, {"buffer_size": 1024}),
+    ("replay too small", {"mean_length": constant(20_000.0)}, {}),
+    ("update ratio off", {}, {"steps_per_update": 1000.0}),
+    ("update ratio off", {}, {"steps_per_update": 0.01}),
+]
+
+
+@pytest.mark.parametrize(("name", "changed", "hyper"), SAC_PLANTED)
+def test_a_planted_fault_of_sac_is_the_one_finding(tmp_path, name, changed, hyper):
+    columns = healthy_sac_columns() | changed
+    run = write_run(tmp_path / "run", columns, hyper=SAC_HYPER | hyper)
+    found = findings(run)
+    assert [finding["name"] for finding in found] == [name]
+    assert any(character.isdigit() for character in found[0]["figure"])
+
+
+def test_a_healthy_run_of_sac_has_no_finding(tmp_path):
+    run = write_run(tmp_path / "run", healthy_sac_columns(), hyper=SAC_HYPER)
+    assert findings(run) == []
 
 
 @pytest.mark.parametrize(("name", "changed", "files"), PLANTED)

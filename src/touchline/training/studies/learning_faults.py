@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
 
+from touchline.training.studies import sac_faults
 from touchline.training.studies.run_figures import RunFigures, read_run_figures
 
 KL_HIGH = 0.1
@@ -112,7 +112,11 @@ def clip_fraction_too_high(run: RunFigures) -> str | None:
 def entropy_collapsed(run: RunFigures) -> str | None:
     """A policy may settle once it is good; one that settled without a gain has stopped looking."""
     entropy = run.recent("entropy")
-    if run.actions is None or math.isnan(entropy) or _has_gained(run):
+    if run.actions is None or math.isnan(entropy) or run.has_gained:
+        return None
+    if sac_faults.is_sac(
+        run
+    ):  # squashed actions have another entropy, and there is no beta
         return None
     least, meaning = 0.0, []
     if branches := run.actions.discrete_branches:
@@ -131,7 +135,7 @@ def value_loss_grows(run: RunFigures) -> str | None:
     """Errors above the mean square of returns: values of 0 everywhere would be closer."""
     losses, latest = run.known("value_loss"), run.recent("value_loss")
     # SAC's value includes entropy, and is not comparable with returns.
-    if not len(losses) or "q1_loss" in run.columns:
+    if not len(losses) or sac_faults.is_sac(run):
         return None
     mean, std = run.known("mean_return"), run.known("std_return")
     groups = run.known("mean_group_return")
@@ -210,7 +214,7 @@ def advantages_equal(run: RunFigures) -> str | None:
 
 def learning_rate_ended(run: RunFigures) -> str | None:
     """Where a run still improved when its learning rate ended, it could have gone on."""
-    score = _score(run)
+    score = run.score
     if not _rate_has_ended(run) or len(score) < 8:
         return None
     quarter = len(score) // 4
@@ -337,6 +341,40 @@ FAULTS = (
         "do the world's parameters and lessons match, and does the policy rely on what only "
         "training has?",
     ),
+    Fault(
+        "entropy below SAC's target",
+        sac_faults.policy_too_sure,
+        "raise init_entcoef, or steps_per_update: the temperature has not caught up",
+    ),
+    Fault(
+        "temperature collapsed",
+        sac_faults.temperature_collapsed,
+        "entropy counts for nothing and nothing was found: is there a reward that random play "
+        "reaches? raise init_entcoef, or add curiosity",
+    ),
+    Fault(
+        "temperature exploded",
+        sac_faults.temperature_exploded,
+        "agents are paid for acting at random: lower init_entcoef or learning_rate, or scale "
+        "rewards up with the signal's strength",
+    ),
+    Fault(
+        "Q values grow",
+        sac_faults.values_grow,
+        "set target_critics: true, lower learning_rate or tau, raise steps_per_update, or scale "
+        "rewards to about 1",
+    ),
+    Fault(
+        "replay too small",
+        sac_faults.replay_too_small,
+        "raise buffer_size: old experience is what SAC learns from",
+    ),
+    Fault(
+        "update ratio off",
+        sac_faults.update_ratio_off,
+        "change steps_per_update or batch_size: too few draws waste experience, too many fit "
+        "the critics to it",
+    ),
 )
 
 
@@ -357,25 +395,6 @@ def diagnose(run: Path) -> list[dict[str, str]]:
         for figures in read_run_figures(run)
         for finding in findings_of(figures)
     ]
-
-
-def _score(run: RunFigures) -> Float[np.ndarray, " K"]:
-    """How good the policy was over the run: its rating, group return or return."""
-    for name in ("elo", "mean_group_return", "mean_return"):
-        if len(values := run.known(name)):
-            return values
-    return np.empty(0)
-
-
-def _has_gained(run: RunFigures) -> bool:
-    """Whether the latest score is above the first by half the episodes' spread at first."""
-    score = _score(run)
-    if len(score) < 2:
-        return False
-    spread = run.known("std_return")
-    first = float(spread[0]) if len(spread) else 0.0
-    latest = float(np.median(score[-max(1, len(score) // 4) :]))
-    return latest - float(score[0]) > 0.5 * first
 
 
 def _rate_has_ended(run: RunFigures) -> bool:

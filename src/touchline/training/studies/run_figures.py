@@ -39,6 +39,8 @@ class RunFigures:
     columns: Mapping[str, Float[np.ndarray, " R"]]
     """Of metrics.csv by name, R rows; NaN where a row has no such figure."""
     max_steps: float = math.inf
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The behavior's block of the configuration, as far as the file says it."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Wall-clock time of the whole run by part of the work."""
     checkpoints: Sequence[Mapping[str, Any]] = ()
@@ -61,6 +63,29 @@ class RunFigures:
         if not len(values):
             return math.nan
         return float(np.median(values[-math.ceil(RECENT * len(values)) :]))
+
+    def setting(self, *keys: str, default: float) -> float:
+        """A number of the behavior's block; the default where the file does not have it."""
+        return _number(self.settings, keys, default)
+
+    @property
+    def score(self) -> Float[np.ndarray, " K"]:
+        """How good the policy was over the run: its rating, group return or return."""
+        for name in ("elo", "mean_group_return", "mean_return"):
+            if len(values := self.known(name)):
+                return values
+        return _EMPTY
+
+    @property
+    def has_gained(self) -> bool:
+        """Whether the latest score is above the first by half the episodes' spread at first."""
+        score = self.score
+        if len(score) < 2:
+            return False
+        spread = self.known("std_return")
+        first = float(spread[0]) if len(spread) else 0.0
+        latest = float(np.median(score[-max(1, len(score) // 4) :]))
+        return latest - float(score[0]) > 0.5 * first
 
     @property
     def progress(self) -> float:
@@ -94,7 +119,7 @@ def read_run_figures(run: Path) -> list[RunFigures]:
         RunFigures(
             behavior=path.parent.name,
             columns=_columns(path),
-            max_steps=_max_steps(tree.values, path.parent.name),
+            **_configured(tree.values, path.parent.name),
             seconds=seconds,
             **_progress_of(status.get(path.parent.name)),
             **_checkpoint(layout.latest(path.parent.name)),
@@ -103,13 +128,22 @@ def read_run_figures(run: Path) -> list[RunFigures]:
     ]
 
 
-def _max_steps(settings: Mapping[str, Any], behavior: str) -> float:
-    """Infinite where the configuration does not say it, so that no run counts as finished."""
-    block: Any = settings
-    for key in ("behaviors", behavior, "max_steps"):
-        block = block.get(key) if isinstance(block, Mapping) else None
-    is_number = isinstance(block, int | float) and block > 0
-    return float(block) if is_number and block is not None else math.inf
+def _configured(values: Mapping[str, Any], behavior: str) -> dict[str, Any]:
+    """The behavior's block and its length, as fields of `RunFigures`."""
+    behaviors = values.get("behaviors")
+    found = behaviors.get(behavior) if isinstance(behaviors, Mapping) else None
+    block = found if isinstance(found, Mapping) else {}
+    # Infinite where the file does not say it, so that no run counts as finished.
+    max_steps = _number(block, ("max_steps",), math.inf)
+    return {"settings": block, "max_steps": max_steps if max_steps > 0 else math.inf}
+
+
+def _number(values: Mapping[str, Any], keys: Sequence[str], default: float) -> float:
+    found: Any = values
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    return float(found) if is_number and found is not None else default
 
 
 def _progress_of(status: Any) -> dict[str, Any]:
