@@ -166,6 +166,64 @@ def test_a_row_takes_the_memory_that_is_counted_for_it():
     assert found == row_bytes(SPEC, 1, None)
 
 
+# pictures
+
+
+def _with_pictures(replay, pictures):
+    """Put actions that saw these pictures [B, C, H, W] behind those that are there."""
+    size, first = len(pictures), replay.added
+    replay.added += size
+    columns = {
+        "obs.0": pictures,
+        "next_obs.0": pictures,
+        "continuous": np.zeros((size, 1), np.float32),
+        "discrete": np.zeros((size, 0), np.int64),
+        "reward": np.zeros((size, 1), np.float32),
+        "terminated": np.zeros(size, np.bool_),
+        "previous": np.full(size, NONE),
+    }
+    replay.load_rows(first, columns)
+
+
+def _seen(replay, number):
+    return replay.transitions(np.array([number])).obs[0][0].numpy()
+
+
+def test_pictures_of_whole_255ths_take_a_byte_per_number_and_lose_nothing():
+    whole = np.arange(256, dtype=np.uint8).reshape(4, 1, 8, 8)
+    pictures = whole.astype(np.float32) / np.float32(255)
+    replay = Replay(16)
+    _with_pictures(replay, pictures)
+    assert replay.rows(0, 4)["obs.0"].dtype == np.uint8
+    for number, picture in enumerate(pictures):
+        np.testing.assert_array_equal(_seen(replay, number), picture)
+    spec = BehaviorSpec((ObservationSpec((1, 8, 8), name="seen"),), ActionSpec(1, ()))
+    found = sum(column[:1].nbytes for column in replay._columns.values())
+    assert found == row_bytes(spec, 1, None)
+
+
+def test_pictures_with_other_numbers_stay_as_they_are():
+    replay = Replay(16)
+    first = np.full((2, 1, 3, 3), 0.2, np.float32)  # 51 of 255
+    _with_pictures(replay, first)
+    assert replay.rows(0, 2)["obs.0"].dtype == np.uint8
+    for other in (0.3, -1.0, 2.0, np.float32(0.2) + np.float32(1e-7)):
+        _with_pictures(replay, np.full((1, 1, 3, 3), other, np.float32))
+    assert replay.rows(0, 6)["obs.0"].dtype == np.float32
+    np.testing.assert_array_equal(_seen(replay, 1), first[1])
+    np.testing.assert_array_equal(_seen(replay, 2), np.full((1, 3, 3), 0.3, np.float32))
+    kept = replay.rows(0, 6)
+    loaded = Replay(16)
+    loaded.added = 6
+    for start in (0, 2):  # a piece that was written before, and one after
+        piece = {
+            n: c[start : start + (2 if start == 0 else 4)] for n, c in kept.items()
+        }
+        loaded.load_rows(start, piece)
+    for number in range(6):
+        np.testing.assert_array_equal(_seen(loaded, number), _seen(replay, number))
+
+
 # sequences
 
 

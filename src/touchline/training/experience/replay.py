@@ -20,6 +20,7 @@ from torch import Tensor
 from touchline.policies.distributions import CONTINUOUS_LIMIT
 from touchline.policies.nets.memory import Sequences
 from touchline.specs import BehaviorSpec
+from touchline.training.experience.pictures import is_picture, packed, unpacked
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.experience.transitions import Transitions
 
@@ -298,7 +299,9 @@ class Replay:
         # More actions than the ring holds may come at once; only the newest find room.
         kept = number >= self.oldest
         number = number[kept]
-        columns = {name: values[kept] for name, values in columns.items()}
+        columns = {
+            name: self._fitting(name, values[kept]) for name, values in columns.items()
+        }
         columns["following"] = np.full(len(number), NONE)
         if not self._columns:
             self._columns = self._allocated(columns)
@@ -310,6 +313,20 @@ class Replay:
         is_there = previous >= self.oldest
         before = previous[is_there] % self.capacity
         self._columns["following"][before] = number[is_there]
+
+    def _fitting(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
+        """These values as their column has them: pictures in bytes as long as all of them fit."""
+        if not is_picture(values):
+            return values
+        column = self._columns.get(name)
+        if column is not None and column.dtype != np.uint8:
+            return unpacked(values)
+        small = packed(values)
+        if small is not None:
+            return small
+        if column is not None:
+            self._columns[name] = unpacked(column)
+        return values
 
     def _previous(
         self,
@@ -343,7 +360,9 @@ class Replay:
 
     def _obs(self, kind: str, place: NDArray[Any]) -> tuple[Tensor, ...]:
         names = [name for name in self._columns if name.startswith(f"{kind}.")]
-        return tuple(torch.from_numpy(self._columns[name][place]) for name in names)
+        return tuple(
+            torch.from_numpy(unpacked(self._columns[name][place])) for name in names
+        )
 
     def _allowed(self, number: NDArray[Any]) -> Tensor | None:
         masks = self._columns.get("allowed")
@@ -396,8 +415,10 @@ def row_bytes(
 ) -> int:
     """Memory that one action takes."""
     actions = spec.action_spec
-    # Observations are kept before and after the action.
-    numbers = 2 * sum(math.prod(o.shape) for o in spec.observation_specs)
+    shapes = [o.shape for o in spec.observation_specs]
+    # Observations are kept before and after the action, pictures in a byte per number.
+    pictures = 2 * sum(math.prod(shape) for shape in shapes if len(shape) == 3)
+    numbers = 2 * sum(math.prod(shape) for shape in shapes if len(shape) != 3)
     numbers += actions.continuous_size + num_signals
     # `previous`, `following` and the choices are int64.
     links = 8 * (2 + actions.discrete_size)
@@ -405,7 +426,7 @@ def row_bytes(
         numbers += math.prod(memory_shape)
         links += 8
     # Masks take a byte per choice, `terminated` one more.
-    return 4 * numbers + links + actions.mask_size + 1
+    return 4 * numbers + pictures + links + actions.mask_size + 1
 
 
 def memory_bytes() -> int | None:
