@@ -60,6 +60,20 @@ def test_masks_are_recorded_where_agents_have_them(tmp_path):
     assert taken.all()
 
 
+def test_pictures_are_png_files_and_lose_nothing(tmp_path):
+    (path,) = touchline.record("GridWorld", "random", tmp_path / "g.demo", episodes=1)
+    demo = read_demo(path)
+    assert path.read_bytes().count(b"\x89PNG\r\n\x1a\n") == len(demo)
+    shapes = [sensor.shape for sensor in demo.spec.observation_specs]
+    (picture,) = [i for i, shape in enumerate(shapes) if len(shape) == 3]
+    found = demo.obs[picture]
+    np.testing.assert_array_equal(
+        found, np.rint(found * 255).astype(np.float32) / np.float32(255)
+    )
+    floats = found.size * 4
+    assert path.stat().st_size < floats / 20
+
+
 def test_every_behavior_gets_a_file_of_its_own(tmp_path):
     paths = touchline.record("WallJump", "random", tmp_path / "w.demo", episodes=2)
     assert sorted(path.name for path in paths) == [

@@ -36,7 +36,7 @@ from touchline.protocol.agents import (
 from touchline.protocol.decoding import action_spec, observation_spec, read_sensor
 from touchline.protocol.dialect import Dialect
 from touchline.protocol.errors import MalformedMessageError
-from touchline.protocol.images import ImageBudget
+from touchline.protocol.images import ImageBudget, encode_png
 from touchline.protocol.parsed_agents import ParsedAgents
 from touchline.protocol.schema import MESSAGES
 from touchline.specs import (
@@ -118,7 +118,8 @@ def read_demo(path: Path) -> DemoFile:
 def encode_demo(file: DemoFile) -> bytes:
     """The bytes of a file as com.unity.ml-agents 3.0 writes it.
 
-    Observations are written as floats. Other than Unity's, the metadata count the episodes that
+    Pictures of three channels in whole 255ths are written as PNG files, as Unity writes a camera's,
+    other observations as floats. Other than Unity's, the metadata count the episodes that
     ended, and their mean return counts group rewards, too. There is no second copy of it at the
     end: readers stop at the number of records.
     """
@@ -164,7 +165,12 @@ def _pair(file: DemoFile, record: int) -> Any:
             observation_type=int(sensor.observation_type),
             name=sensor.name,
         )
-        observation.float_data.data = obs[record].astype("<f4").tobytes()
+        png = encode_png(obs[record]) if len(sensor.shape) == 3 else None
+        if png is None:
+            observation.float_data.data = obs[record].astype("<f4").tobytes()
+        else:
+            observation.compressed_data = png
+            observation.compression_type = PNG_COMPRESSED
     action = MESSAGES.AgentActionProto(
         continuous_actions=file.actions.continuous[record].astype("<f4").tobytes(),
         discrete_actions=file.actions.discrete[record].tolist(),

@@ -40,6 +40,22 @@ class ImageBudget:
             )
 
 
+def encode_png(picture: NDArray[np.float32]) -> bytes | None:
+    """A picture [3, H, W] of whole 255ths as a PNG file, without loss; None for any other.
+
+    A file with one channel is not written: mlagents 1.1.0 reads files of three.
+    """
+    if len(picture) != 3:
+        return None
+    with np.errstate(invalid="ignore"):  # NaN becomes some byte, and differs below
+        pixels = np.rint(picture * np.float32(255)).astype(np.uint8)
+    if not np.array_equal(pixels / np.float32(255), picture):
+        return None
+    out = io.BytesIO()
+    Image.fromarray(pixels.transpose(1, 2, 0)).save(out, "PNG")
+    return out.getvalue()
+
+
 def decode_png(
     data: bytes,
     shape: tuple[int, ...],
