@@ -27,6 +27,7 @@ from touchline.policies.files.checkpoints import read_arrays
 from touchline.policies.files.run_layout import RunLayout
 
 ID, SEED = "r", "3"
+DEMO = Path(__file__).parents[3] / "models" / "demos" / "PushBlock.demo"
 LONGEST_S = 900
 OUTPUT = "output.txt"
 OF_THE_CLOCK = ("time_s", "steps_per_s")
@@ -79,12 +80,30 @@ GROUPS = [
     "--set=behaviors.*.network_settings.hidden_units=64",
 ]
 MAPPO = [*GROUPS, "--set=behaviors.*.trainer_type=mappo"]
-# One run for each learner and each kind of state that a resume point holds; 200 kills together.
+# SAC with a memory in the replay, and with signals that learn beside cloning's own Adam.
+SAC_MEMORY = (
+    "--set=behaviors.*.network_settings.memory={memory_size: 16, sequence_length: 8}"
+)
+SAC_SIGNALS = [
+    *REPLAY,
+    *NOVELTY,
+    *IMITATION,
+    "--set=behaviors.*.hyperparameters.steps_per_update=20",
+    "--set=behaviors.*.network_settings.hidden_units=32",
+    "--set=behaviors.*.summary_freq=2000",
+]
+# One run for each learner and each kind of state that a resume point holds; 220 kills together.
 RUNS = {
     "ppo": Run(["train", "Basic", "--max-steps=30000"], 30),
     "continuous": Run(["train", "3DBall", "--max-steps=150000"], 25),
     "memory": Run(["train", "Hallway", "--max-steps=50000"], 25),
     "sac": Run(["train", "3DBall_sac", "--max-steps=30000", *REPLAY], 20),
+    "sac-memory": Run(
+        ["train", "3DBall_sac", "--max-steps=12000", *REPLAY, SAC_MEMORY], 10
+    ),
+    "sac-signals": Run(
+        ["train", "PushBlock_sac", "--max-steps=12000", *SAC_SIGNALS], 10
+    ),
     "poca": Run(["train", "DungeonEscape", "--max-steps=30000", *GROUPS], 20),
     "mappo": Run(["train", "DungeonEscape", "--max-steps=30000", *MAPPO], 20),
     "self-play": Run(["train", "SoccerTwos", "--max-steps=64000", *SMALL], 15),
