@@ -130,7 +130,8 @@ class DensePasses:
             return self._climb(of_drawn, gradient)
 
         with torch.enable_grad():
-            drawn_q = _Climbed.apply(drawn, self._by_signal(of_drawn.outputs), carry)
+            q = self._by_signal(of_drawn.outputs)
+            drawn_q = _Climbed.apply(drawn, q, carry)  # type: ignore[no-untyped-call]
             return drawn_q.unbind(), taken_q.unbind()
 
     def _judged(self, passed: ForwardPass) -> Float[Tensor, "N B S P"]:
@@ -197,7 +198,7 @@ class DensePasses:
         return list(gradients)
 
     def _by_signal(self, outputs: Float[Tensor, "N B _"]) -> Float[Tensor, "N B S P"]:
-        return outputs.unflatten(2, (self._num_signals, -1))
+        return outputs.view(*outputs.shape[:2], self._num_signals, -1)
 
 
 class _Climbed(torch.autograd.Function):
