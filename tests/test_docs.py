@@ -17,6 +17,8 @@ import pytest
 from PIL import Image
 
 import touchline
+from touchline.cli.app import _verb
+from touchline.cli.generate import command_of
 from touchline.player import build
 from touchline.training.config.flags import setting_flags
 
@@ -139,6 +141,10 @@ def _train(*arguments):
 def _shortened(command):
     """What to run for a command of a page; None for those that other tests stand for."""
     match command:
+        case ["touchline", "view", *arguments]:
+            # It ends with Ctrl-C, and tests/viewer open pages; here only the call is checked.
+            command_of(_verb("view"), "view").make_context("view", arguments)
+            return None
         case ["touchline", *arguments]:
             return [sys.executable, "-m", "touchline", *_short(arguments)]
         case ["python", script]:

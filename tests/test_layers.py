@@ -16,7 +16,7 @@ LAYERS = [
     {"envs"},
     {"adapters", "policies"},
     {"training"},
-    {"player", "doctor", "film", "testing", "hub"},
+    {"player", "doctor", "film", "viewer", "testing", "hub"},
     {"bench"},
     {"api"},
     {"microrts"},

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from touchline.api import tournament as tournament
     from touchline.api import train as train
     from touchline.api import train_seeds as train_seeds
+    from touchline.api import view as view
     from touchline.envs.env import Env as Env
     from touchline.envs.env import EnvRecipe as EnvRecipe
     from touchline.envs.env import make as make
@@ -174,6 +175,7 @@ _HOME = {
     "tournament": "api",
     "train": "api",
     "train_seeds": "api",
+    "view": "api",
 }
 """Name -> its module below this package: the imports above, which only type checkers run."""
 

@@ -8,6 +8,7 @@
 | exploit | `touchline.exploit` |
 | parity | `touchline.parity` |
 | play | `touchline.play` |
+| view | `touchline.view` |
 | record | `touchline.record` |
 | inspect | `touchline.inspect`, as text `touchline.describe`; `touchline.inspect_demonstration` |
 | export | `touchline.export` |
@@ -700,6 +701,56 @@ def play(
     with make(replace(recipe, num_areas=area + 1)) as world:  # counted from 0
         options = FilmOptions(area=area, size=size, **acting)
         film(world, sources, Path(record), options, progress)
+
+
+@explain_missing("view")
+def view(
+    env: str | EnvRecipe,
+    policy: PolicySource | Sequence[PolicySource] | Sides = "random",
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    deterministic: bool = False,
+    log: Log = print,
+) -> None:
+    """Let a policy play in a scene, on a page in the browser, until Ctrl-C.
+
+    The seed and the number of areas are those of the recipe.
+
+    Parameters
+    ----------
+    policy
+        As in `evaluate`, or `Sides`: one policy against another.
+    host
+        The address to listen on. Any but the default lets whoever reaches it watch and control the
+        simulation, without a password.
+    port
+        0: any that is free.
+    log
+        Gets the page's address.
+
+    Raises
+    ------
+    UsageError
+        The world is no scene, a policy cannot be loaded or does not fit, or the port is in use.
+    """
+    from touchline.envs.env import EnvRecipe
+    from touchline.policies.trained_world import as_trained
+    from touchline.viewer.opening import ViewOptions, opened
+    from touchline.viewer.server import is_loopback
+
+    sides = policy if isinstance(policy, Sides) else Sides(policy)
+    sources, others = _sources(sides.policy), _sources(sides.versus)
+    recipe = as_trained(EnvRecipe.parse(env), [*sources, *others])
+    options = ViewOptions(host, port, others, deterministic)
+    with opened(recipe, sources, options) as page:
+        log(f"open http://{host}:{page.port} in a browser; Ctrl-C ends")
+        if not is_loopback(host):
+            log(
+                f"whoever reaches {host}:{page.port} can watch and control this simulation, "
+                "without a password"
+            )
+        page.simulation.join()
 
 
 @explain_missing("recording")

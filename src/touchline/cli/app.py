@@ -30,6 +30,7 @@ COMMANDS = {
     "exploit": "touchline.cli.exploit:exploit",
     "parity": "touchline.cli.parity:parity",
     "play": "touchline.cli.play:play",
+    "view": "touchline.cli.view:view",
     "record": "touchline.cli.record:record",
     "inspect": "touchline.cli.inspect:inspect",
     "doctor": "touchline.cli.doctor:doctor",

@@ -9,6 +9,7 @@ Random and zero policies need no torch: it is imported when a network is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -52,6 +53,25 @@ class Decision(NamedTuple):
     """As the world takes them."""
     kept: ChosenActions | None
     """As a learner keeps them; None from policies that nothing learns from."""
+
+
+class Outlook(NamedTuple):
+    """What a policy makes of N slots, for showing."""
+
+    probabilities: Sequence[NDArray[np.float32]]
+    """[N, choices] for each branch."""
+    continuous: NDArray[np.float32]
+    """[N, C] the most likely actions, as the world takes them."""
+    value: NDArray[np.float32] | None
+    """[N, S] for each reward signal; None from policies that estimate none."""
+
+
+@runtime_checkable
+class Transparent(Protocol):
+    """A policy that can be asked what it makes of what it sees."""
+
+    def outlook(self, rows: SlotRows, memory: SlotMemory | None) -> Outlook:
+        """For all slots, deciding or not; changes nothing."""
 
 
 @runtime_checkable
@@ -210,6 +230,36 @@ class NetworkPolicy:
         kept = ChosenActions(continuous.numpy(), discrete.numpy(), before)
         return Decision(actions, kept)
 
+    def outlook(self, rows: SlotRows, memory: SlotMemory | None) -> Outlook:
+        """Probabilities, most likely actions and values."""
+        from touchline.policies.distributions import (
+            ActionDistribution,
+            SquashedDistribution,
+        )
+
+        with self._inference_mode():
+            arrays = self._side_by_side(rows.obs)
+            obs = self.network.normalized(tuple(map(self._tensor, arrays)))
+            allowed = (
+                None if rows.action_mask is None else self._tensor(rows.action_mask)
+            )
+            if memory is None:
+                distribution, value = self.network(obs, allowed)
+            else:
+                before = self._tensor(memory.recall(rows))
+                distribution, value, _ = self.network.step(obs, allowed, before)
+            continuous, _ = distribution.mode()
+            limited = self._to_environment(continuous)
+        branches: Sequence[torch.Tensor] = ()
+        # Other distributions have choices that depend on each other.
+        if isinstance(distribution, ActionDistribution | SquashedDistribution):
+            branches = distribution.log_probs
+        return Outlook(
+            [branch.exp().numpy(force=True) for branch in branches],
+            limited.numpy(),
+            value.numpy(force=True),
+        )
+
     def _distribution(
         self, rows: SlotRows, memory: SlotMemory | None
     ) -> tuple[Distribution, NDArray[np.float32] | None]:
@@ -237,6 +287,16 @@ class NetworkPolicy:
         return self._from_numpy(array).to(self.device)
 
 
+@dataclass(frozen=True, eq=False)
+class ActorState:
+    """What a `SlotActor` keeps between calls."""
+
+    memory: NDArray[np.float32] | None
+    """[N, networks, M]; None from a policy without memory."""
+    generator: Any
+    """The random numbers' state, as their library gives it."""
+
+
 class SlotActor:
     """A policy with the memory and the random numbers of the slots of one full behavior name."""
 
@@ -250,6 +310,24 @@ class SlotActor:
     def act(self, rows: SlotRows) -> ActionTuple:
         """Actions [N, ...] of all slots; only those of deciding slots matter."""
         return self.policy.act(rows, self.memory, self.generator).actions
+
+    def state(self) -> ActorState:
+        """Everything needed to act from here on in the same way; a copy."""
+        memory = None if self.memory is None else self.memory.values.copy()
+        if self.generator is None:
+            return ActorState(memory, None)
+        if isinstance(self.generator, np.random.Generator):
+            return ActorState(memory, deepcopy(self.generator.bit_generator.state))
+        return ActorState(memory, self.generator.get_state())  # torch's
+
+    def load_state(self, state: ActorState) -> None:
+        """Act on from what `state` returned."""
+        if self.memory is not None and state.memory is not None:
+            self.memory.values = state.memory.copy()
+        if isinstance(self.generator, np.random.Generator):
+            self.generator.bit_generator.state = state.generator
+        elif self.generator is not None:
+            self.generator.set_state(state.generator)
 
 
 def load_policies(

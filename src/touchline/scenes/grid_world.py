@@ -246,6 +246,9 @@ class GridWorld(Scene):
         academy.interrupt_overdue(self)
         return 1
 
+    def agent_shapes(self) -> NDArray[np.intp]:
+        return np.array([-1])  # drawn last, a bar of its symbol
+
     def tableau(self, area: int) -> Tableau:
         """The board as the agent's camera shows it: from straight above, without light or shade."""
         size = int(self._size[area])

@@ -33,7 +33,7 @@ from touchline.physics.world import DT_S, GRAVITY, Arrays
 from touchline.scenes.academy import Agents
 from touchline.scenes.cube_agents import CubeGame, act_alone
 from touchline.scenes.scene import Scene
-from touchline.sensors.rays import RayFan, RaySensor, View
+from touchline.sensors.rays import RayFan, RaySensor, Traces, View
 from touchline.sensors.stacking import Stack, stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec
 
@@ -241,6 +241,10 @@ class Hallway(Scene):
         self.add_statistic("Goal/Wrong", float((~is_right).sum()))
         self.academy.end(self, areas)
         self.begin_episodes(areas)
+
+    def rays(self, area: int, agent: int) -> Traces:
+        frames = self._rays.frames[area]
+        return SENSOR.traces(self._view, area, agent, frames[-1])
 
     def tableau(self, area: int) -> Tableau:
         boxes = self.world.boxes[area]

@@ -50,7 +50,7 @@ from touchline.scenes.academy import Agents
 from touchline.scenes.cube_agents import CHOICES, CubeGame, act_alone, turn_to
 from touchline.scenes.random import StreamArrays, draw
 from touchline.scenes.scene import Scene
-from touchline.sensors.rays import RayFan, RaySensor, View
+from touchline.sensors.rays import RayFan, RaySensor, Traces, View
 from touchline.sensors.stacking import Stack, stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec
 
@@ -229,6 +229,10 @@ class PushBlock(Scene):
             self.academy.reward[scored] += GOAL_REWARD
             self.academy.end(self, scored)
             self.begin_episodes(scored)
+
+    def rays(self, area: int, agent: int) -> Traces:
+        frames = self._stack.frames[area]
+        return RAYS.traces(self._view, area, agent, frames[-1])
 
     def tableau(self, area: int) -> Tableau:
         boxes = self.world.boxes[area]

@@ -22,6 +22,7 @@ from touchline.physics.kernels import Threads
 from touchline.physics.world import Arrays
 from touchline.scenes.academy import Academy, Agents
 from touchline.scenes.random import Streams
+from touchline.sensors.rays import Traces
 from touchline.specs import BehaviorSpec
 
 
@@ -125,6 +126,17 @@ class Scene(ABC):
 
     def restart(self) -> None:  # noqa: B027
         """Put the physics back to the start of a world; episodes begin after this."""
+
+    def agent_shapes(self) -> NDArray[np.intp]:
+        """Which of a tableau's moving shapes is the body of each agent of an area.
+
+        [G]; empty where agents have no bodies.
+        """
+        return np.arange(self.agents_per_area)
+
+    def rays(self, area: int, agent: int) -> Traces | None:
+        """What the rays of an area's agent last met, for drawing; None: it has no rays."""
+        return None
 
     def parameter_arrays(self) -> dict[str, NDArray[np.float64]]:
         """Parameters that act at once, without waiting for the next episode: where each is kept.

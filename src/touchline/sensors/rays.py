@@ -152,6 +152,17 @@ class _Geometry(NamedTuple):
     """[sensors] numbers in a frame of each sensor that is read here."""
 
 
+class Traces(NamedTuple):
+    """What the rays of one agent met, in its area's frame, for drawing."""
+
+    start: Floats
+    """[rays, 3]"""
+    end: Floats
+    """[rays, 3]: the center of the sphere where it touches something, or the ray's end"""
+    tag: NDArray[np.intp]
+    """[rays] the place of the hit shape's tag among the sensor's, -1: nothing that it knows"""
+
+
 class RaySensor:
     """One ray perception sensor: its rays and its tags.
 
@@ -235,6 +246,25 @@ class RaySensor:
             _read, len(agents), frame, agents, areas, eyes, shapes, self._geometry
         )
         return frame
+
+    def traces(
+        self, view: View, area: int, body: int, frame: NDArray[np.float32]
+    ) -> Traces:
+        """The rays of one body of one area, as long as its last frame [size] says."""
+        rays = frame.reshape(len(self.directions), -1)  # [rays, tags + 2]
+        count = self._fans["num_rays"]
+        start = np.tile(view.bodies[area, body, X : Z + 1], (len(rays), 1))
+        start[:, 1] += np.repeat(self._fans["start_m"], count)
+        cos = math.cos(view.yaw[area, body])
+        sin = math.sin(view.yaw[area, body])
+        right, up, ahead = self.directions.T
+        direction = np.stack(
+            [right * cos + ahead * sin, up, ahead * cos - right * sin], axis=1
+        )
+        length = rays[:, -1] * np.repeat(self._fans["reach_m"], count)
+        tags = rays[:, : self.num_tags]
+        tag = np.where(tags.any(axis=1), tags.argmax(axis=1), -1)
+        return Traces(start, start + length[:, None] * direction, tag)
 
     def observe(
         self, threads: Threads, stack: Stack, agents: NDArray[np.intp], view: View

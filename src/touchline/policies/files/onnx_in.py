@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from touchline.envs.slots import SlotRows
 from touchline.errors import NonFiniteError, UsageError
-from touchline.policies.policy import Decision
+from touchline.policies.policy import Decision, Outlook
 from touchline.policies.slot_memory import SlotMemory
 from touchline.specs import (
     ActionSpec,
@@ -90,7 +90,7 @@ class OnnxPolicy:
         slots = np.flatnonzero(rows.deciding)
         if not len(slots):
             return Decision(chosen, None)
-        feeds = self._feeds(rows, slots, generator)
+        feeds = self._feeds(rows, slots, None if self._deterministic else generator)
         before = None if memory is None else memory.recall(rows)
         if before is not None:
             feeds |= self._memory_feeds(before[slots])
@@ -105,6 +105,20 @@ class OnnxPolicy:
         if self._actions.discrete_size:
             chosen.discrete[slots] = self._draw(self._log_probs(outputs), generator)
         return Decision(chosen, None)
+
+    def outlook(self, rows: SlotRows, memory: SlotMemory | None) -> Outlook:
+        """Probabilities and most likely actions; an ONNX file has no values."""
+        slots = np.arange(len(rows))
+        feeds = self._feeds(rows, slots, None)
+        if memory is not None:
+            feeds |= self._memory_feeds(memory.recall(rows))
+        results = self._session.run(None, feeds)
+        outputs = dict(zip(self._outputs, results, strict=True))
+        continuous = self._actions.empty_action(len(rows)).continuous
+        if self._actions.continuous_size:
+            continuous = self._continuous(outputs)
+        branches = self._log_probs(outputs) if self._actions.discrete_size else []
+        return Outlook([_softmax(branch) for branch in branches], continuous, None)
 
     def _check_inputs(self, behavior: str, spec: BehaviorSpec) -> None:
         for name, wanted in self._inputs.items():
@@ -122,9 +136,12 @@ class OnnxPolicy:
                 )
 
     def _feeds(
-        self, rows: SlotRows, slots: NDArray[np.intp], generator: np.random.Generator
+        self,
+        rows: SlotRows,
+        slots: NDArray[np.intp],
+        generator: np.random.Generator | None,
     ) -> dict[str, NDArray[Any]]:
-        """The model's inputs for these slots, but for memories."""
+        """The model's inputs for these slots, but for memories; no generator, no noise."""
         feeds: dict[str, NDArray[Any]] = {}
         vectors = [obs for obs in rows.obs if obs.ndim == 2]
         images = [obs for obs in rows.obs if obs.ndim == 4]
@@ -142,7 +159,7 @@ class OnnxPolicy:
             elif name.startswith(NOISE):
                 size = (len(slots), self._actions.continuous_size)
                 noise = np.zeros(size)
-                if not self._deterministic:
+                if generator is not None:
                     noise = generator.standard_normal(size)
                 feeds[name] = noise.astype(np.float32)
         return feeds
@@ -233,6 +250,13 @@ class OnnxPolicy:
                 f"{self.path}: onnxruntime cannot run this model: {shortened(str(error))}"
             ) from error
         return [float(number) for number in np.ravel(value)]
+
+
+def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """[N, choices]; of log-probabilities, the probabilities."""
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares: NDArray[np.float32] = powers / powers.sum(axis=1, keepdims=True)
+    return shares
 
 
 def _given_shape(name: str, spec: BehaviorSpec) -> tuple[int, ...] | None:

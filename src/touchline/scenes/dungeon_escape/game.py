@@ -57,7 +57,7 @@ from touchline.scenes.dungeon_escape.hall import (
 from touchline.scenes.dungeon_escape.places import place
 from touchline.scenes.dungeon_escape.rounds import new_halls, play_rounds
 from touchline.scenes.scene import Scene
-from touchline.sensors.rays import RayFan, RaySensor, View
+from touchline.sensors.rays import RayFan, RaySensor, Traces, View
 from touchline.sensors.stacking import Stack, stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -280,6 +280,10 @@ class DungeonEscape(Scene):
         # Or successors of the dead would inherit it.
         self.academy.group_reward[areas] = 0.0
         self._reset(areas)
+
+    def rays(self, area: int, agent: int) -> Traces:
+        frames = self._stack.frames[area * AGENTS + agent]
+        return SENSOR.traces(self._view, area, agent, frames[-1])
 
     def tableau(self, area: int) -> Tableau:
         boxes = self.world.boxes[area]

@@ -241,6 +241,9 @@ class Match3(Scene):
             self.begin_episodes(overdue)
         return 1
 
+    def agent_shapes(self) -> NDArray[np.intp]:
+        return np.empty(0, np.intp)  # agents move tiles from outside the boards
+
     def tableau(self, area: int) -> Tableau:
         count = len(BOARDS)
         own = slice(area * count, (area + 1) * count)

@@ -33,9 +33,9 @@ from touchline.scenes.pyramids.layout import (
 )
 from touchline.scenes.pyramids.looks import tableau_of
 from touchline.scenes.pyramids.model import AGENT_JOINTS
-from touchline.scenes.pyramids.sight import SENSORS, add_bricks, fan_of
+from touchline.scenes.pyramids.sight import RAYS, SENSORS, add_bricks, fan_of
 from touchline.scenes.scene import Scene
-from touchline.sensors.rays import Shapes
+from touchline.sensors.rays import Shapes, Traces, View
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 GOLD_REWARD = 2.0
@@ -165,6 +165,13 @@ class Pyramids(Scene):
         boxes[:, BUTTON, [X, Y, Z]] = boxes[:, SWITCH, [X, Y, Z]]
         boxes[:, BUTTON, Y] += BUTTON_UP_M - SWITCH_M / 2
         boxes[:, BUTTON, [COS, SIN]] = boxes[:, SWITCH, [COS, SIN]]
+
+    def rays(self, area: int, agent: int) -> Traces:
+        *frames, _ = self.observe(self.name, self._areas[[area]])
+        frame = np.concatenate([of_sensor[0] for of_sensor in frames])
+        boxes = self.upright.boxes
+        view = View(boxes, self.upright.yaw, VISIBLE, boxes, self._no_rounds)
+        return RAYS.traces(view, area, AGENT, frame)
 
     # play
 

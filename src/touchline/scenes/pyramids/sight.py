@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ SENSORS = {
     "RayPerceptionSensor1": _fan(65.0, 5.0),
     "RayPerceptionSensor2": _fan(75.0, 10.0),
 }
+RAYS = functools.reduce(RaySensor.joined_with, SENSORS.values())
+"""All of them, for drawing."""
 
 
 class Fan(NamedTuple):

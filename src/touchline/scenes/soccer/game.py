@@ -44,7 +44,7 @@ from touchline.scenes.soccer.field import (
     WALL,
     Player,
 )
-from touchline.sensors.rays import RayFan, RaySensor, View
+from touchline.sensors.rays import RayFan, RaySensor, Traces, View
 from touchline.sensors.stacking import Stack, stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec
 
@@ -200,6 +200,11 @@ class Soccer(Scene):
         rays = self._rays[behavior]
         stack = self._stacks[behavior]
         return rays.observe(self._threads, stack, agents, self._view)
+
+    def rays(self, area: int, agent: int) -> Traces:
+        behavior = self.players[agent].behavior
+        frames = self._stacks[behavior].frames[area * len(self.players) + agent]
+        return self._rays[behavior].traces(self._view, area, agent, frames[-1])
 
     # play
 

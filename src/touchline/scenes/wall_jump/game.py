@@ -50,7 +50,7 @@ from touchline.scenes.wall_jump.motion import (
     place,
     play_rounds,
 )
-from touchline.sensors.rays import RayFan, RaySensor, View
+from touchline.sensors.rays import RayFan, RaySensor, Traces, View
 from touchline.sensors.stacking import Stack, stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec
 
@@ -257,6 +257,10 @@ class WallJump(Scene):
             self.academy.reward[areas, 0] = reward
             self.academy.end(self, areas)
             self.begin_episodes(areas)
+
+    def rays(self, area: int, agent: int) -> Traces:
+        frames = self._rays.frames[area]
+        return RAYS.traces(self._view, area, agent, frames[-1])
 
     def tableau(self, area: int) -> Tableau:
         boxes = self.world.boxes[area]

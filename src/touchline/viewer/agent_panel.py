@@ -1,0 +1,216 @@
+"""The part of the page about one agent: choose it, see what it sees, play in its place."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import viser
+from numpy.typing import NDArray
+
+from touchline.physics.frames import swap_axes
+from touchline.sensors.rays import Traces
+from touchline.viewer.hands import action_of
+from touchline.viewer.insight import Insight, Seat
+from touchline.viewer.keys import keys_of, listener_html, no_listener_html
+from touchline.viewer.sheet import facts_html, observation_html, outlook_html
+from touchline.viewer.simulation import Frame, Simulation
+from touchline.viewer.stage import ROOT, Stage
+
+NOBODY = "none"
+KEYS_FIELD = "Keys held"
+PICK_M = 1.5
+"""A click this close to an agent's center means it."""
+CURVE_S = 1.0
+"""Between two looks at the curve of returns."""
+LONGEST_KEYS = 200
+"""A page may send any text as its held keys."""
+HIT_COLOR, MISS_COLOR = (217, 66, 56), (150, 156, 164)
+
+
+class AgentPanel:
+    """Controls and figures of the selected agent."""
+
+    def __init__(self, server: viser.ViserServer, simulation: Simulation) -> None:
+        self._server = server
+        self._simulation = simulation
+        self._keys = keys_of(simulation.env.scene.name)
+        self._seats: dict[str, Seat] = {}
+        self._seat: Seat | None = None
+        self._curve_s = -math.inf
+        self._rays: viser.LineSegmentsHandle | None = None
+        self._add_controls()
+
+    def offer(self, areas: Sequence[int]) -> None:
+        """Offer the agents of these areas, and none of them yet."""
+        self._seats = {}
+        for area in areas:
+            place = f"{area}." if len(areas) > 1 else ""
+            for seat, name in self._simulation.seats(area).items():
+                self._seats[f"{place}{seat.agent} · {name}"] = seat
+        self._agent.options = (NOBODY, *self._seats)
+        self._agent.value = NOBODY
+
+    def pick(
+        self, stage: Stage, eye: NDArray[np.float64], direction: NDArray[np.float64]
+    ) -> None:
+        """Select the agent that a viewer points at, in the page's frame."""
+        best = PICK_M
+        chosen = None
+        tableaux = self._simulation.frame.tableaux
+        bodies = self._simulation.env.scene.agent_shapes()
+        for label, seat in self._seats.items():
+            if seat.area not in tableaux or seat.agent >= len(bodies):
+                continue
+            moving = tableaux[seat.area].moving
+            center = moving.position[bodies[seat.agent]] + stage.offsets[seat.area]
+            way = swap_axes(center) - eye
+            distance = float(np.linalg.norm(np.cross(way, direction)))
+            if distance < best:
+                best, chosen = distance, label
+        if chosen is not None:
+            self._agent.value = chosen
+
+    def draw(self, frame: Frame, offset: NDArray[np.float64] | None) -> None:
+        """Draw the selected agent's rays; `offset` is where its area is, None: not shown."""
+        if frame.rays is None or offset is None:
+            if self._rays is not None:
+                self._rays.visible = False
+            return
+        points, colors = _lines(frame.rays, offset)
+        if self._rays is None or len(self._rays.points) != len(points):
+            self._rays = self._server.scene.add_line_segments(
+                f"{ROOT}/rays", points, colors, thickness=2.0, thickness_units="screen"
+            )
+        self._rays.points = points
+        self._rays.colors = colors
+        self._rays.visible = True
+
+    def refresh(self) -> None:
+        """Show the selected agent's figures as they are now."""
+        if self._seat is None:
+            return
+        insight = self._simulation.insight(self._seat)
+        if insight is None:
+            self._facts.content = facts_html([("agent", "away")])
+            return
+        self._show(insight)
+        now = time.monotonic()
+        if now - self._curve_s >= CURVE_S:
+            self._curve_s = now
+            times, returns = self._simulation.curve(self._seat)
+            if len(times):
+                self._curve.data = (times, returns)
+
+    def _show(self, insight: Insight) -> None:
+        self._facts.content = facts_html(
+            [
+                ("behavior", insight.behavior),
+                ("rewards so far", f"{insight.episode_return:.3f}"),
+            ]
+        )
+        self._outlook.content = outlook_html(insight.outlook)
+        names = _sensor_names(insight)
+        if tuple(self._sensor.options) != names:
+            self._sensor.options = names
+        chosen = self._sensor.value
+        index = names.index(chosen) if chosen in names else 0
+        self._numbers.content = observation_html(insight.obs[index])
+
+    # controls
+
+    def _add_controls(self) -> None:
+        gui = self._server.gui
+        with gui.add_folder("Agent"):
+            self._agent = gui.add_dropdown("Agent", (NOBODY,), initial_value=NOBODY)
+            self._agent.on_update(self._choose)
+            self._facts = gui.add_html("", visible=False)
+            self._take = gui.add_checkbox("Take over", False, visible=False)
+            self._take.on_update(self._take_over)
+            self._held = gui.add_text(KEYS_FIELD, "", visible=False)
+            self._held.on_update(self._press)
+            self._listener = gui.add_html("")
+            self._curve = gui.add_uplot(
+                (np.zeros(1), np.zeros(1)),
+                ({}, {"label": "rewards so far", "stroke": "#0d9488", "width": 2}),
+                scales={"x": {"time": False}},
+                height=140,
+                visible=False,
+            )
+            self._outlook = gui.add_html("", visible=False)
+            self._sensor = gui.add_dropdown("Sensor", ("-",), visible=False)
+            self._numbers = gui.add_html("", visible=False)
+
+    async def _choose(self, _: Any) -> None:
+        self._let_go()
+        seat = self._seats.get(self._agent.value)
+        self._seat = seat
+        self._curve_s = -math.inf
+        shown = seat is not None
+        for handle in (
+            self._facts,
+            self._curve,
+            self._outlook,
+            self._sensor,
+            self._numbers,
+        ):
+            handle.visible = shown
+        self._take.visible = shown and bool(self._keys)
+        self._simulation.order("select", lambda: self._simulation.select(seat))
+
+    async def _take_over(self, _: Any) -> None:
+        if not self._take.value:
+            self._let_go()
+            return
+        self._held.value = ""
+        self._held.visible = True
+        self._listener.content = listener_html(self._keys, KEYS_FIELD)
+        self._play(())
+
+    async def _press(self, _: Any) -> None:
+        if self._take.value:
+            self._play(self._held.value[:LONGEST_KEYS].split())
+
+    def _play(self, held: tuple[str, ...] | list[str]) -> None:
+        """Let the agent do what these keys say."""
+        seat, simulation = self._seat, self._simulation
+        if seat is None:
+            return
+        name = simulation.seats(seat.area).get(seat)
+        if name is None:
+            return
+        action = action_of(
+            self._keys, held, simulation.slots.behaviors[name].action_spec
+        )
+        simulation.order(f"hands {seat}", lambda: simulation.take_over(seat, action))
+
+    def _let_go(self) -> None:
+        """Give the agent back to its policy."""
+        seat, simulation = self._seat, self._simulation
+        self._take.value = False
+        self._held.visible = False
+        self._listener.content = no_listener_html()
+        if seat is not None:
+            simulation.order(f"hands {seat}", lambda: simulation.take_over(seat, None))
+
+
+def _sensor_names(insight: Insight) -> tuple[str, ...]:
+    """A text for each sensor: its number, its name and its shape."""
+    return tuple(
+        f"{number} {sensor.name} {list(sensor.shape)}"
+        for number, sensor in enumerate(insight.spec.observation_specs)
+    )
+
+
+def _lines(
+    rays: Traces, offset: NDArray[np.float64]
+) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+    """Rays as segments [rays, 2, 3] in the page's frame, and their colors."""
+    ends = np.stack([rays.start, rays.end], axis=1) + offset
+    hit = (rays.tag >= 0)[:, None, None]
+    colors = np.where(hit, HIT_COLOR, MISS_COLOR).astype(np.uint8)
+    colors = np.broadcast_to(colors, ends.shape).copy()
+    return swap_axes(ends).astype(np.float32), colors

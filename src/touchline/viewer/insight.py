@@ -1,0 +1,94 @@
+"""What one agent sees, thinks and has earned: read from a simulation, changing nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchline.envs.slots import SlotRows
+from touchline.policies.policy import Outlook, SlotActor, Transparent
+from touchline.policies.slot_memory import SlotMemory
+from touchline.specs import BehaviorSpec
+from touchline.viewer.history import Moment
+
+
+class Seat(NamedTuple):
+    """An agent by its place, which it keeps when its id changes."""
+
+    area: int
+    agent: int
+    """0 to G - 1, within the area."""
+
+
+@dataclass(frozen=True, eq=False)
+class Insight:
+    """One agent at one decision."""
+
+    behavior: str
+    spec: BehaviorSpec
+    slot: int
+    obs: Sequence[NDArray[np.float32]]
+    """[*shape] for each sensor of the spec"""
+    outlook: Outlook | None
+    """Of this agent alone, N = 1; None from a policy that shows nothing."""
+    episode_return: float
+    """The rewards of the open episode so far."""
+
+
+def insight_of(
+    behavior: str,
+    slot: int,
+    actor: SlotActor,
+    rows: SlotRows,
+    returns: NDArray[np.float64],
+) -> Insight:
+    """What the agent in a slot sees and its policy makes of it."""
+    assert actor.spec is not None, "a world's actors know their specs"
+    one = one_row(rows, slot)
+    outlook = None
+    if isinstance(actor.policy, Transparent):
+        outlook = actor.policy.outlook(one, _one_memory(actor.memory, slot))
+    return Insight(
+        behavior=behavior,
+        spec=actor.spec,
+        slot=slot,
+        obs=[obs[0] for obs in one.obs],
+        outlook=outlook,
+        episode_return=float(returns[slot]),
+    )
+
+
+def one_row(rows: SlotRows, slot: int) -> SlotRows:
+    """The rows of one slot alone, N = 1."""
+    only = slice(slot, slot + 1)
+    no_ends = np.empty(0, np.int32)
+    return SlotRows(
+        obs=tuple(obs[only] for obs in rows.obs),
+        action_mask=None if rows.action_mask is None else rows.action_mask[only],
+        flags=rows.flags[only],
+        rewards=rows.rewards[only],
+        ids=rows.ids[only],
+        final_slot=no_ends,
+        final_obs=tuple(obs[:0] for obs in rows.obs),
+    )
+
+
+def _one_memory(memory: SlotMemory | None, slot: int) -> SlotMemory | None:
+    if memory is None:
+        return None
+    own = SlotMemory(memory.values.shape[1:])
+    own.values = memory.values[slot : slot + 1].copy()
+    return own
+
+
+def curve_of(
+    moments: Sequence[Moment], behavior: str, slot: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Times and episode returns of a slot at these moments."""
+    times = [moment.time_s for moment in moments]
+    returns = [moment.returns[behavior][slot] for moment in moments]
+    return np.array(times, np.float64), np.array(returns, np.float64)

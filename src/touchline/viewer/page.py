@@ -1,0 +1,216 @@
+"""The page: what its controls order, and what of the simulation it shows.
+
+All viewers share one page: who pauses, pauses for everybody. Callbacks are coroutines, which viser
+runs one after the other; ordinary functions would pile up in its pool of threads.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import viser
+
+from touchline.viewer.agent_panel import AgentPanel
+from touchline.viewer.server import close_server, open_server
+from touchline.viewer.simulation import Frame, Simulation
+from touchline.viewer.stage import Stage, camera_of
+
+REFRESH_S = 0.2
+"""Between two updates of the figures and the slider."""
+FIXED_S = 0.5
+"""Between two looks at floors and walls, which change with episodes at most."""
+SPEEDS = {
+    "0.1 ×": 0.1,
+    "0.25 ×": 0.25,
+    "0.5 ×": 0.5,
+    "1 ×": 1.0,
+    "2 ×": 2.0,
+    "4 ×": 4.0,
+    "8 ×": 8.0,
+    "as fast as it goes": math.inf,
+}
+ALL_AREAS = "all"
+
+
+class Page:
+    """The page of one simulation, open on a port from here on."""
+
+    def __init__(self, simulation: Simulation, host: str, port: int) -> None:
+        """Raises a UsageError where the port is taken."""
+        self.simulation = simulation
+        name = simulation.env.scene.name
+        self.server = open_server(host, port, f"Touchline · {name}")
+        self.stage = Stage(self.server, self._click)
+        self._scrubbed_s = -math.inf
+        self._is_closing = False
+        self._drawn = -1
+        self._fixed_s = -math.inf
+        self._shown_areas = simulation.shown_areas
+        self._add_controls()
+        self.agent = AgentPanel(self.server, simulation)
+        self.agent.offer(simulation.shown_areas)
+        self._draw(simulation.frame)
+        self._aim()
+        self.server.on_client_connect(self._meet)
+        self.server.on_client_disconnect(self._part)
+        self._thread = threading.Thread(target=self._run, name="page", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.server.get_port())
+
+    def close(self) -> None:
+        """Stop serving. Idempotent."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._thread.join()
+            close_server(self.server)
+
+    # controls
+
+    def _add_controls(self) -> None:
+        gui = self.server.gui
+        simulation = self.simulation
+        gui.main_panel.dock_right()
+        self._status = gui.add_markdown("")
+        self._pause = gui.add_button("Pause")
+        self._pause.on_click(self._toggle)
+        step = gui.add_button("Step", hint="Play one decision, and stop.")
+        step.on_click(self._step)
+        self._speed = gui.add_dropdown("Speed", tuple(SPEEDS), initial_value="1 ×")
+        self._speed.on_update(self._set_speed)
+        areas = [str(area) for area in range(simulation.env.num_areas)]
+        self._area = gui.add_dropdown("Area", (*areas, ALL_AREAS), initial_value="0")
+        self._area.on_update(self._show_area)
+        self._time = gui.add_slider(
+            "Time (s)",
+            min=0.0,
+            max=0.1,
+            step=0.02,
+            initial_value=0.0,
+            hint="Go back to any moment; Resume goes on from there.",
+        )
+        self._time.on_update(self._scrub)
+        restart = gui.add_button("Restart", hint="New episodes, with the next seed.")
+        restart.on_click(self._restart)
+
+    async def _toggle(self, _: Any) -> None:
+        simulation = self.simulation
+        if simulation.is_paused:
+            simulation.order("play", simulation.resume)
+        else:
+            simulation.order("play", simulation.pause)
+
+    async def _step(self, _: Any) -> None:
+        self.simulation.order("step", self.simulation.step_once)
+
+    async def _restart(self, _: Any) -> None:
+        self.simulation.order("go", self.simulation.restart)
+
+    async def _set_speed(self, _: Any) -> None:
+        speed = SPEEDS.get(self._speed.value, 1.0)
+        self.simulation.order("speed", lambda: self.simulation.set_speed(speed))
+
+    async def _show_area(self, _: Any) -> None:
+        count = self.simulation.env.num_areas
+        text = self._area.value
+        # A page may send any text.
+        if text == ALL_AREAS:
+            areas = tuple(range(count))
+        elif text.isdecimal() and int(text) < count:
+            areas = (int(text),)
+        else:
+            return
+        self.simulation.order("areas", lambda: self.simulation.show_areas(areas))
+
+    async def _scrub(self, event: Any) -> None:
+        if event.client is None:
+            return  # moved by `_refresh`
+        self._scrubbed_s = time.monotonic()
+        time_s = float(self._time.value)
+        self.simulation.order("go", lambda: self.simulation.go_to(time_s))
+
+    async def _click(self, event: viser.SceneNodePointerEvent[Any]) -> None:
+        eye = np.array(event.ray_origin)
+        self.agent.pick(self.stage, eye, np.array(event.ray_direction))
+
+    # viewers
+
+    async def _meet(self, _: viser.ClientHandle) -> None:
+        self.simulation.is_watched = True
+
+    async def _part(self, _: viser.ClientHandle) -> None:
+        self.simulation.is_watched = bool(self.server.get_clients())
+
+    # the thread that draws
+
+    def _run(self) -> None:
+        try:
+            self._show_until_closed()
+        # Raised in the main thread, where the simulation is waited for.
+        except BaseException as failure:
+            self.simulation.fail(failure)
+
+    def _show_until_closed(self) -> None:
+        refreshed = -math.inf
+        while not self._is_closing:
+            frame = self.simulation.wait_for_frame(self._drawn, REFRESH_S)
+            if frame.number != self._drawn:
+                self._draw(frame)
+            if time.monotonic() - refreshed >= REFRESH_S:
+                refreshed = time.monotonic()
+                self._refresh()
+
+    def _draw(self, frame: Frame) -> None:
+        now = time.monotonic()
+        with_fixed = now - self._fixed_s >= FIXED_S
+        if with_fixed:
+            self._fixed_s = now
+        # Together, or pages would draw half of a movement.
+        with self.server.atomic():
+            self.stage.show(frame.tableaux, with_fixed=with_fixed)
+            seat = self.simulation.selected
+            offset = None if seat is None else self.stage.offsets.get(seat.area)
+            self.agent.draw(frame, offset)
+        self._drawn = frame.number
+        areas = tuple(frame.tableaux)
+        if areas != self._shown_areas:
+            self._shown_areas = areas
+            self.agent.offer(areas)
+            self._aim()
+
+    def _aim(self) -> None:
+        """Point all viewers' cameras at the shown areas."""
+        tableau = next(iter(self.simulation.frame.tableaux.values()))
+        eye, target, field = camera_of(
+            tableau.camera, list(self.stage.offsets.values())
+        )
+        start = self.server.initial_camera
+        start.position, start.look_at, start.fov = eye, target, field
+        for client in self.server.get_clients().values():
+            camera = client.camera
+            camera.position, camera.look_at, camera.fov = eye, target, field
+
+    def _refresh(self) -> None:
+        """Show how it goes."""
+        self.agent.refresh()
+        status = self.simulation.status
+        self._pause.label = "Resume" if status.is_paused else "Pause"
+        state = "paused" if status.is_paused else f"{status.speed:.2g} ×"
+        kept_mb = status.history_bytes / 2**20
+        self._status.content = (
+            f"**{status.time_s:.2f} s** · {state} · seed {self.simulation.seed}  \n"
+            f"{status.latest_s - status.earliest_s:.0f} s kept, {kept_mb:.0f} MiB"
+        )
+        is_scrubbing = time.monotonic() - self._scrubbed_s < 1.0
+        if is_scrubbing:
+            return  # or the handle would jump under the viewer's finger
+        self._time.min = min(status.earliest_s, status.latest_s - 0.1)
+        self._time.max = status.latest_s
+        self._time.value = status.time_s if status.is_paused else status.latest_s

@@ -1,0 +1,425 @@
+"""A scene at play in a thread of its own: steps, pauses, goes back, and says what pages show.
+
+Whoever watches gives orders, which the thread obeys between two exchanges, and reads `frame`, the
+newest look of the world. A later order of the same name replaces one that still waits, so a page
+that floods the simulation with orders delays nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchline.drawing.tableau import Tableau
+from touchline.envs.scene_env import SceneEnv
+from touchline.envs.slots import SlotRows, Slots
+from touchline.policies.policy import SlotActor
+from touchline.sensors.rays import Traces
+from touchline.specs import ActionTuple
+from touchline.viewer.hands import allowed_action, with_own
+from touchline.viewer.history import BUDGET_BYTES, History, Moment
+from touchline.viewer.insight import Insight, Seat, curve_of, insight_of
+
+FRAMES_PER_S = 50.0
+"""Pages get no more."""
+MOMENTS_PER_S = 20.0
+"""The most that are kept in a second of real time, so that full speed stays full speed."""
+LAG_S = 0.25
+"""A simulation that falls behind by more does not hurry to catch up."""
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """What there is to see at one time."""
+
+    number: int
+    time_s: float
+    tableaux: Mapping[int, Tableau]
+    """By area, of the areas that are shown."""
+    rays: Traces | None = None
+    """Of the selected agent; None where there are none."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """How the simulation goes."""
+
+    time_s: float
+    is_paused: bool
+    speed: float
+    """Times natural speed, as measured."""
+    earliest_s: float
+    """The time machine goes back to here..."""
+    latest_s: float
+    """...and forward to here."""
+    history_bytes: int
+
+
+class Simulation:
+    """The slots of a scene, the actors that play in it, and where it was before."""
+
+    def __init__(
+        self,
+        env: SceneEnv,
+        actors: Callable[[Slots], Mapping[str, SlotActor]],
+        *,
+        seed: int = 0,
+        budget_bytes: int = BUDGET_BYTES,
+    ) -> None:
+        """`actors` gives one for every behavior of the slots, once those are known."""
+        self.env = env
+        self.seed = seed
+        self.slots = Slots(env)
+        self.rows: Mapping[str, SlotRows] = self.slots.reset(seed)
+        self.actors = dict(actors(self.slots))
+        self.returns = _no_returns(self.rows)
+        self.history = History(budget_bytes)
+        self.failure: BaseException | None = None
+        """What ended the thread or a page, if not `close`."""
+        self.is_paused = False
+        self.speed = 1.0
+        """Times natural speed; infinite: as fast as it goes."""
+        self.shown_areas: tuple[int, ...] = (0,)
+        self.is_watched = False
+        """Whether frames are wanted."""
+        self.selected: Seat | None = None
+        """The agent whose rays frames show."""
+        self._hands: dict[Seat, ActionTuple] = {}
+        """Actions [1, ...] of agents that people play."""
+        self._frames_per_s, self._rounds_per_frame = env.film_rate
+        self._at = 0
+        """The moment of the history where the simulation stands, or last stood."""
+        self._wants_step = False
+        self._is_closing = False
+        self._orders: dict[str, Callable[[], None]] = {}
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._seen = threading.Condition()
+        self._pace = _Pace()
+        self._kept_s = -math.inf
+        self._thread = threading.Thread(
+            target=self._run, name="simulation", daemon=True
+        )
+        self._keep()
+        self.frame = self._look(0)
+
+    # what pages call
+
+    def start(self) -> None:
+        """Begin to play."""
+        self._thread.start()
+
+    def order(self, name: str, do: Callable[[], None]) -> None:
+        """Have the simulation's thread do this between two exchanges, as soon as it can."""
+        with self._lock:
+            self._orders[name] = do
+        self._wake.set()
+
+    def wait_for_frame(self, after: int, timeout_s: float) -> Frame:
+        """The newest frame, as soon as it has another number, or when time is up."""
+        with self._seen:
+            self._seen.wait_for(lambda: self.frame.number != after, timeout_s)
+            return self.frame
+
+    @property
+    def status(self) -> Status:
+        """How it goes now."""
+        moments = self.history
+        return Status(
+            time_s=self.frame.time_s,
+            is_paused=self.is_paused,
+            speed=0.0 if self.is_paused else self._pace.measured,
+            earliest_s=moments[0].time_s,
+            latest_s=moments[-1].time_s,
+            history_bytes=moments.num_bytes,
+        )
+
+    def fail(self, failure: BaseException) -> None:
+        """End the thread; `join` raises this."""
+        self.failure = failure
+        self._is_closing = True
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the thread and close the world. Idempotent."""
+        self._is_closing = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.slots.close()
+
+    def join(self) -> None:
+        """Wait until the thread ends, and raise what ended it."""
+        while self._thread.is_alive():
+            self._thread.join(0.2)  # so that Ctrl-C is noticed
+        if self.failure is not None:
+            raise self.failure
+
+    # orders: these run in the simulation's thread
+
+    def pause(self) -> None:
+        """Stop after the running exchange."""
+        self.is_paused = True
+        self._keep()
+
+    def resume(self) -> None:
+        """Go on from where the simulation stands; what lay ahead in the history is dropped."""
+        self.history.forget_after(self._at)
+        self.is_paused = False
+        self._pace.restart()
+
+    def step_once(self) -> None:
+        """Play one exchange and stop."""
+        self._wants_step = True
+
+    def set_speed(self, speed: float) -> None:
+        """Play at so many times natural speed."""
+        self.speed = speed
+        self._pace.restart()
+
+    def go_to(self, time_s: float) -> None:
+        """Stop, and restore the moment of the history that is closest to a time."""
+        self.pause()
+        self._at = self.history.nearest(time_s)
+        moment = self.history[self._at]
+        self.slots.load_state(moment.world)
+        self.rows = moment.rows
+        self.returns = {name: kept.copy() for name, kept in moment.returns.items()}
+        for name, actor in self.actors.items():
+            actor.load_state(moment.actors[name])
+        self._publish(0)
+
+    def restart(self) -> None:
+        """Reset the world with the next seed, and forget where it was."""
+        self.seed += 1
+        self.rows = self.slots.reset(self.seed)
+        self.returns = _no_returns(self.rows)
+        self.history.clear()
+        self._kept_s = -math.inf
+        self._keep()
+        self._pace.restart()
+        self._publish(0)
+
+    def show_areas(self, areas: tuple[int, ...]) -> None:
+        """Let frames show these areas."""
+        self.shown_areas = areas
+        self._publish(0)
+
+    def select(self, seat: Seat | None) -> None:
+        """Show the rays of this agent."""
+        self.selected = seat
+        self._publish(0)
+
+    def take_over(self, seat: Seat, action: ActionTuple | None) -> None:
+        """Let this agent do this [1, ...] from now on; None: what its policy says."""
+        if action is None:
+            self._hands.pop(seat, None)
+        else:
+            self._hands[seat] = action
+
+    # what pages read
+
+    def seats(self, area: int) -> dict[Seat, str]:
+        """The agents of an area that are there, with their full behavior names."""
+        academy = self.env.scene.academy
+        names = [academy.names[k] for k in academy.behavior[area]]
+        return {
+            Seat(area, agent): name
+            for agent, name in enumerate(names)
+            if academy.enabled[area, agent]
+        }
+
+    def slot_of(self, seat: Seat) -> tuple[str, int] | None:
+        """The behavior and the slot of an agent; None while it is away."""
+        academy = self.env.scene.academy
+        name = academy.names[academy.behavior[seat]]
+        slots = np.flatnonzero(self.rows[name].agent_id == academy.agent_id[seat])
+        return (name, int(slots[0])) if len(slots) else None
+
+    def insight(self, seat: Seat) -> Insight | None:
+        """What an agent sees, thinks and has earned; None while it is away."""
+        place = self.slot_of(seat)
+        if place is None:
+            return None
+        name, slot = place
+        return insight_of(
+            name, slot, self.actors[name], self.rows[name], self.returns[name]
+        )
+
+    def curve(self, seat: Seat) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Times and returns of an agent's slot, as far back as the history goes."""
+        place = self.slot_of(seat)
+        if place is None:
+            return np.zeros(0), np.zeros(0)
+        now = self.time_s()
+        moments = [moment for moment in self.history if moment.time_s <= now]
+        return curve_of(moments, *place)
+
+    # the thread
+
+    def _run(self) -> None:
+        try:
+            while not self._is_closing:
+                self._obey()
+                if self.is_paused and not self._wants_step:
+                    # An order that came since sets the event again.
+                    self._wake.wait(1.0)
+                    self._wake.clear()
+                    continue
+                self._advance()
+        # Raised again in the main thread, by `join`.
+        except BaseException as failure:
+            self.fail(failure)
+
+    def _obey(self) -> None:
+        with self._lock:
+            orders, self._orders = self._orders, {}
+        for do in orders.values():
+            do()
+
+    def _advance(self) -> None:
+        """Play one exchange, at the pace that is set."""
+        is_single = self._wants_step
+        self._wants_step = False
+        if is_single:
+            self.is_paused = True
+            self.history.forget_after(self._at)
+        actions = self._decide()
+        every = self._rounds_per_frame
+        watching = (
+            self.env.watched(self._look_on, every) if self.is_watched else nullcontext()
+        )
+        with watching:
+            self.rows = self.slots.step(actions)
+        self._add_rewards()
+        self._keep(at_once=is_single)
+        if is_single:
+            self._publish(0)
+        else:
+            self._pace.wait(self.time_s(), self.speed)
+
+    def _decide(self) -> dict[str, ActionTuple]:
+        actions = {name: self.actors[name].act(row) for name, row in self.rows.items()}
+        for seat, own in self._hands.items():
+            place = self.slot_of(seat)
+            if place is not None:
+                name, slot = place
+                spec = self.slots.behaviors[name].action_spec
+                mask = self.rows[name].action_mask
+                allowed = None if mask is None else mask[slot]
+                own = allowed_action(own, allowed, spec)
+                actions[name] = with_own(actions[name], slot, own)
+        return actions
+
+    def time_s(self, more_rounds: int = 0) -> float:
+        """Seconds of a film of this simulation, which plays at natural speed.
+
+        Simulated time, but in scenes that decide at every step, which films slow down.
+        """
+        rounds = self.env.scene.academy.clock + more_rounds
+        return rounds / self._rounds_per_frame / self._frames_per_s
+
+    def _look_on(self) -> None:
+        """Between the rounds of an exchange: wait for the time of this frame, and show it."""
+        # The Academy counts a round after this.
+        time_s = self.time_s(more_rounds=1)
+        if not self.is_paused:
+            self._pace.wait(time_s, self.speed)
+        if self._pace.is_frame_due():
+            self._publish(1)
+
+    def _publish(self, more_rounds: int) -> None:
+        frame = self._look(more_rounds)
+        with self._seen:
+            self.frame = replace(frame, number=self.frame.number + 1)
+            self._seen.notify_all()
+
+    def _look(self, more_rounds: int) -> Frame:
+        tableaux = {area: self.env.tableau(area) for area in self.shown_areas}
+        rays = None
+        if self.selected is not None:
+            rays = self.env.scene.rays(*self.selected)
+        return Frame(0, self.time_s(more_rounds), tableaux, rays)
+
+    def _add_rewards(self) -> None:
+        for name, rows in self.rows.items():
+            returns = self.returns[name]
+            returns[rows.begins] = 0.0
+            # Where an episode begins, the rewards belong to the end of the one before.
+            goes_on = ~rows.begins
+            returns[goes_on] += rows.rewards.sum(axis=1)[goes_on]
+
+    def _keep(self, *, at_once: bool = True) -> None:
+        """Keep this moment, if it is not the newest already and the last one is old enough."""
+        now = time.monotonic()
+        if not at_once and now - self._kept_s < 1.0 / MOMENTS_PER_S:
+            return
+        time_s = self.time_s()
+        if len(self.history) and self.history[self._at].time_s == time_s:
+            return
+        world = self.slots.state()
+        assert world is not None, "scenes can be restored"
+        self.history.add(
+            Moment(
+                time_s=time_s,
+                world=world,
+                rows=self.rows,
+                actors={name: actor.state() for name, actor in self.actors.items()},
+                returns={name: kept.copy() for name, kept in self.returns.items()},
+            )
+        )
+        self._at = len(self.history) - 1
+        self._kept_s = now
+
+
+class _Pace:
+    """Keeps film time in step with real time, and measures how well that goes."""
+
+    def __init__(self) -> None:
+        self.measured = 0.0
+        self._frame_s = -math.inf
+        self.restart()
+
+    def restart(self) -> None:
+        """The next wait is the first."""
+        self._start: tuple[float, float] | None = None
+        """Real time and film time from which both are counted."""
+        self._mark: tuple[float, float] | None = None
+
+    def wait(self, time_s: float, speed: float) -> None:
+        """Return when this film time is due."""
+        now = time.monotonic()
+        if self._start is None or time_s < self._start[1]:
+            self._start = self._mark = now, time_s
+        due = self._start[0] + (time_s - self._start[1]) / speed
+        if due > now:
+            time.sleep(due - now)
+        elif now - due > LAG_S:
+            self._start = now, time_s
+        self._measure(time_s)
+
+    def is_frame_due(self) -> bool:
+        """Whether the last frame is old enough for another."""
+        now = time.monotonic()
+        if now - self._frame_s < 0.9 / FRAMES_PER_S:
+            return False
+        self._frame_s = now
+        return True
+
+    def _measure(self, time_s: float) -> None:
+        assert self._mark is not None
+        now = time.monotonic()
+        if now - self._mark[0] >= 0.5:
+            self.measured = (time_s - self._mark[1]) / (now - self._mark[0])
+            self._mark = now, time_s
+
+
+def _no_returns(rows: Mapping[str, SlotRows]) -> dict[str, NDArray[np.float64]]:
+    return {name: np.zeros(len(row)) for name, row in rows.items()}

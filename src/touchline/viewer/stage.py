@@ -1,0 +1,203 @@
+"""Frames as objects of a page's 3-D scene: made once, then moved.
+
+A mesh has all its copies in one object, whose positions travel as one array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import numpy as np
+import viser
+from numpy.typing import NDArray
+
+from touchline.drawing.tableau import (
+    Camera,
+    DrawnShapes,
+    Kind,
+    Pattern,
+    Tableau,
+    join,
+)
+from touchline.physics.frames import swap_axes
+from touchline.viewer.meshes import Copies, MeshKey, copies_of, unit_mesh
+
+Clicked = Callable[[viser.SceneNodePointerEvent[Any]], Coroutine[Any, Any, None]]
+
+ROOT = "/areas"
+_GAP = 1.15
+"""Of neighboring areas, the distance of their centers per width."""
+
+
+class Stage:
+    """The 3-D scene of all pages."""
+
+    def __init__(self, server: viser.ViserServer, on_click: Clicked) -> None:
+        """`on_click` is called when a viewer clicks on something that moves."""
+        self._scene = server.scene
+        self._on_click = on_click
+        self._root = self._scene.add_frame(ROOT, show_axes=False)
+        self._handles: dict[tuple[str, MeshKey], viser.BatchedMeshHandle] = {}
+        self._grid: viser.GridHandle | None = None
+        self._areas: tuple[int, ...] = ()
+        self._target = np.zeros(3)
+        """Where the camera of the shown area looked first; the scene moves under it."""
+        self.offsets: dict[int, NDArray[np.float64]] = {}
+        """Of each shown area, where its origin is, [3] in Unity's frame."""
+
+    def show(self, tableaux: Mapping[int, Tableau], *, with_fixed: bool = True) -> None:
+        """Show these areas side by side.
+
+        Without `with_fixed`, floors and walls stay as they are.
+        """
+        if tuple(tableaux) != self._areas:
+            self._begin(tableaux)
+            with_fixed = True
+        first = next(iter(tableaux.values()))
+        if len(tableaux) == 1:  # of a ragdoll, whose camera follows it
+            moved = np.subtract(first.camera.target, self._target)
+            self._root.position = -swap_axes(moved)
+        moving = [
+            _moved(tableau.moving, self.offsets[area])
+            for area, tableau in tableaux.items()
+        ]
+        self._place("moving", join(*moving))
+        if with_fixed:
+            fixed = [
+                _moved(_fitting(tableau, is_first=tableau is first), self.offsets[area])
+                for area, tableau in tableaux.items()
+            ]
+            self._place("fixed", join(*fixed))
+            self._place_grid(first.static)
+
+    def _begin(self, tableaux: Mapping[int, Tableau]) -> None:
+        """Lay out other areas than before."""
+        self._areas = tuple(tableaux)
+        first = next(iter(tableaux.values()))
+        self._target = np.array(first.camera.target)
+        self._root.position = (0.0, 0.0, 0.0)
+        places = grid_places(len(tableaux), *_extent(first))
+        self.offsets = dict(zip(tableaux, places, strict=True))
+
+    def _place(self, part: str, shapes: DrawnShapes) -> None:
+        copies = copies_of(shapes)
+        for known in [key for key in self._handles if key[0] == part]:
+            if known[1] not in copies:
+                self._handles.pop(known).remove()
+        for key, of_mesh in copies.items():
+            handle = self._handles.get((part, key))
+            if handle is None or len(handle.batched_positions) != len(of_mesh.position):
+                self._handles[part, key] = self._make(part, key, of_mesh)
+                continue
+            # viser sends only what has changed.
+            handle.batched_positions = of_mesh.position
+            handle.batched_wxyzs = of_mesh.wxyz
+            handle.batched_scales = of_mesh.scale
+            handle.batched_colors = of_mesh.color
+            if key.is_clear:
+                handle.batched_opacities = of_mesh.opacity
+
+    def _make(self, part: str, key: MeshKey, copies: Copies) -> viser.BatchedMeshHandle:
+        vertices, faces = unit_mesh(key.kind, key.ratio)
+        look = "clear" if key.is_clear else "solid"
+        handle = self._scene.add_batched_meshes_simple(
+            f"{ROOT}/{part}/{key.kind.name.lower()}_{key.ratio:g}_{look}",
+            vertices,
+            faces,
+            batched_positions=copies.position,
+            batched_wxyzs=copies.wxyz,
+            batched_scales=copies.scale,
+            batched_colors=copies.color,
+            batched_opacities=copies.opacity if key.is_clear else None,
+            lod="off",
+            cast_shadow=not key.is_clear,
+        )
+        if part == "moving":
+            handle.on_click(self._on_click)
+        return handle
+
+    def _place_grid(self, static: DrawnShapes) -> None:
+        """Lines on a checkered floor, without which nothing seems to move on it."""
+        is_checkered = (static.pattern == Pattern.CHECKERED) & static.shown
+        floors = np.flatnonzero(is_checkered & (static.kind == Kind.PLANE))
+        if not len(floors):
+            if self._grid is not None:
+                self._grid.remove()
+                self._grid = None
+            return
+        size = 2.0 * static.size[floors[0]]
+        if self._grid is None:
+            self._grid = self._scene.add_grid(
+                f"{ROOT}/grid",
+                width=float(size[0]),
+                height=float(size[2]),
+                cell_size=float(size[0]) / 20,
+                section_size=float(size[0]) / 20,
+                section_color=(170, 176, 184),
+            )
+        lifted = static.position[floors[0]] + (0.0, 0.01, 0.0)
+        self._grid.position = swap_axes(lifted)
+
+
+def grid_places(
+    count: int, width_m: float, depth_m: float
+) -> list[NDArray[np.float64]]:
+    """The centers [3] of so many areas in rows and columns; the first is at the origin."""
+    columns = int(np.ceil(np.sqrt(count)))
+    places = []
+    for i in range(count):
+        row, column = divmod(i, columns)
+        places.append(np.array([column * width_m * _GAP, 0.0, row * depth_m * _GAP]))
+    return places
+
+
+def camera_of(
+    camera: Camera, places: list[NDArray[np.float64]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """From where areas at these places are well seen.
+
+    Returns the eye and the target [3] in the page's frame, and the vertical field of view in rad.
+    """
+    eye, target = np.array(camera.eye), np.array(camera.target)
+    field = np.radians(camera.field_of_view_deg)
+    if camera.height_m is not None:  # parallel rays: as far as a lens shows as much
+        away = (eye - target) / np.linalg.norm(eye - target)
+        eye = target + away * camera.height_m / 2 / np.tan(field / 2)
+    sideways = eye - target
+    if not sideways[[0, 2]].any():
+        # Straight down, an orbiting camera would not know which way is up.
+        eye = eye - (0.0, 0.0, 0.05 * sideways[1])
+    middle = np.mean([places[0], places[-1]], axis=0)
+    columns = np.ceil(np.sqrt(len(places)))
+    eye = target + (eye - target) * max(1.0, 0.9 * columns)
+    return swap_axes(eye + middle), swap_axes(target + middle), float(field)
+
+
+def _extent(tableau: Tableau) -> tuple[float, float]:
+    """Width and depth of an area, in m."""
+    shapes = _fitting(tableau, is_first=False)
+    if not len(shapes):
+        shapes = tableau.moving
+    reach = np.where(shapes.shown[:, None], np.abs(shapes.size), 0.0)
+    low = (shapes.position - reach).min(axis=0)
+    high = (shapes.position + reach).max(axis=0)
+    size = np.maximum(high - low, 1.0)
+    return float(size[0]), float(size[2])
+
+
+def _fitting(tableau: Tableau, *, is_first: bool) -> DrawnShapes:
+    """The floor and walls of an area, without a floor without end that all areas would share."""
+    if is_first or not len(tableau.static):
+        return tableau.static
+    distance = np.linalg.norm(np.subtract(tableau.camera.eye, tableau.camera.target))
+    fits = tableau.static.size.max(axis=1) <= 1.2 * distance
+    return _chosen(tableau.static, fits)
+
+
+def _chosen(shapes: DrawnShapes, which: NDArray[np.bool_]) -> DrawnShapes:
+    return DrawnShapes(**{name: array[which] for name, array in vars(shapes).items()})
+
+
+def _moved(shapes: DrawnShapes, offset: NDArray[np.float64]) -> DrawnShapes:
+    return DrawnShapes(**{**vars(shapes), "position": shapes.position + offset})

@@ -1,0 +1,175 @@
+"""The page in a real browser.
+
+With TOUCHLINE_PICTURES set, the pictures of docs/view.md are written to that folder.
+"""
+
+import os
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+from tests.viewer.browser import (
+    choose,
+    field,
+    open_browser,
+    picture,
+    press,
+    resize,
+    wait_for,
+)
+
+from touchline.envs.env import EnvRecipe
+from touchline.viewer.insight import Seat
+from touchline.viewer.opening import ViewOptions, opened
+
+pytestmark = (
+    pytest.mark.slow
+)  # a browser takes seconds to start, and draws without a GPU
+
+
+@contextmanager
+def _page(scene="SoccerTwos", num_areas=2, policy="random"):
+    recipe = EnvRecipe("scene", scene, num_areas=num_areas)
+    with opened(recipe, [policy], ViewOptions(port=0)) as page:
+        # Shadows take most of the time of a renderer without a GPU.
+        page.server.scene.configure_default_lights(cast_shadow=False)
+        yield page
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with open_browser() as driver:
+        yield driver
+
+
+def _open(browser, page):
+    """Open the page and wait until it has drawn."""
+    browser.get(f"http://127.0.0.1:{page.port}")
+    wait_for(lambda: _num_colors(_scene(picture(browser))) > 50)
+    # viser warns where there is no GPU.
+    for close in browser.find_elements(
+        "css selector", ".mantine-Notification-closeButton"
+    ):
+        browser.execute_script("arguments[0].click()", close)
+
+
+def _scene(pixels):
+    """The 3-D part of a picture, without its margin."""
+    return pixels[50:, : int(0.7 * pixels.shape[1])]
+
+
+def _num_colors(pixels):
+    return len(np.unique(pixels.reshape(-1, 3), axis=0))
+
+
+def _keep(browser, name):
+    """Write what the browser shows as a picture of the docs, if those are wanted."""
+    folder = os.environ.get("TOUCHLINE_PICTURES")
+    if folder:
+        resize(browser, (1280, 800))
+        time.sleep(5.0)
+        image = Image.fromarray(picture(browser)).convert(
+            "P", palette=Image.Palette.ADAPTIVE
+        )
+        image.save(Path(folder) / f"view-{name}.png", optimize=True)
+        resize(browser, SMALL)
+
+
+def _pause(browser, page):
+    press(browser, "Pause")
+    wait_for(lambda: page.simulation.is_paused)
+    wait_for(
+        lambda: browser.find_elements("xpath", "//button[normalize-space()='Resume']")
+    )
+
+
+def test_a_page_draws_the_scene_and_the_ball_moves(browser):
+    with _page() as page:
+        _open(browser, page)
+        first = _scene(picture(browser)).astype(int)
+        wait_for(
+            lambda: np.abs(_scene(picture(browser)).astype(int) - first).max() > 60
+        )
+        _keep(browser, "soccer")
+        errors = [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
+        assert not errors
+
+
+def test_a_page_pauses_steps_goes_back_and_goes_on(browser):
+    with _page() as page:
+        simulation = page.simulation
+        _open(browser, page)
+        wait_for(lambda: simulation.time_s() > 3.0)
+        _pause(browser, page)
+        stopped = simulation.time_s()
+        press(browser, "Step")
+        wait_for(lambda: simulation.time_s() > stopped + 0.09)
+        time.sleep(0.2)
+        assert simulation.time_s() == pytest.approx(stopped + 0.1)
+
+        path = "//*[@role='slider']"
+        browser.find_element("xpath", path).send_keys(Keys.HOME)
+        earliest = simulation.status.earliest_s
+        wait_for(lambda: simulation.time_s() == pytest.approx(earliest, abs=0.11))
+        assert simulation.is_paused
+        press(browser, "Resume")
+        wait_for(lambda: simulation.time_s() > earliest + 0.5)
+        assert simulation.status.latest_s < stopped + 10.0
+
+
+def test_a_page_shows_what_an_agent_sees_and_lets_a_person_play_it(browser):
+    with _page() as page:
+        simulation = page.simulation
+        _open(browser, page)
+        choose(browser, "Agent", "1 · SoccerTwos?team=0")
+        seat = Seat(0, 1)
+        wait_for(lambda: simulation.selected == seat)
+        wait_for(lambda: simulation.frame.rays is not None)
+        assert len(simulation.frame.rays.start) == 14
+        wait_for(lambda: "rewards so far" in browser.page_source)
+        wait_for(lambda: "index 263" in browser.page_source)
+
+        box = field(browser, "Take over")
+        browser.execute_script("arguments[0].click()", box)
+        field(browser, "Keys held")
+        wait_for(lambda: browser.execute_script("return !!window.touchlineKeys"))
+        yaw = simulation.env.scene.yaw
+        before = yaw[0, 1]
+        ActionChains(browser).key_down("a").perform()
+        # Only a turn to the left at every step goes so far.
+        wait_for(lambda: np.degrees(yaw[0, 1] - before) < -60.0)
+        _keep(browser, "agent")
+        ActionChains(browser).key_up("a").perform()
+        wait_for(lambda: field(browser, "Keys held").get_attribute("value") == "")
+        time.sleep(0.5)
+        still = yaw[0, 1]
+        time.sleep(0.5)
+        assert yaw[0, 1] == still
+
+
+def test_all_areas_are_shown_side_by_side(browser):
+    with _page(num_areas=4) as page:
+        _open(browser, page)
+        choose(browser, "Area", "all")
+        wait_for(lambda: len(page.simulation.frame.tableaux) == 4)
+        time.sleep(2.0)
+        _keep(browser, "areas")
+        assert len(page.stage.offsets) == 4
+
+
+def test_a_page_that_reloads_or_closes_does_not_disturb_the_simulation(browser):
+    with _page() as page:
+        simulation = page.simulation
+        for _ in range(3):
+            browser.get(f"http://127.0.0.1:{page.port}")
+            wait_for(lambda: simulation.is_watched)
+        browser.get("about:blank")
+        wait_for(lambda: not simulation.is_watched)
+        before = simulation.time_s()
+        wait_for(lambda: simulation.time_s() > before + 0.5)
+        assert simulation.failure is None

@@ -1,0 +1,261 @@
+"""The simulation behind a page, without a page."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from touchline.envs.env import EnvRecipe, make
+from touchline.errors import RunError
+from touchline.policies.policy import load_policies
+from touchline.scenes import scene_class
+from touchline.specs import ActionSpec, ActionTuple
+from touchline.viewer.hands import action_of, allowed_action
+from touchline.viewer.insight import Seat
+from touchline.viewer.keys import KEYS, keys_of
+from touchline.viewer.simulation import Simulation
+
+
+@pytest.fixture
+def simulation():
+    """SoccerTwos at random, as fast as it goes; not started."""
+    env = make(EnvRecipe("scene", "SoccerTwos", num_areas=2))
+    env.reset()
+    env.step()  # compiles, which tests with a time limit should not wait for
+    playing = Simulation(
+        env,
+        lambda slots: load_policies(["random"], slots.behaviors),
+        budget_bytes=2**24,
+    )
+    playing.set_speed(float("inf"))
+    yield playing
+    playing.close()
+
+
+def _wait(condition, timeout_s=10.0):
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "the simulation did not get there"
+        time.sleep(0.005)
+
+
+def _done(simulation, order):
+    """Give an order and wait until it was obeyed."""
+    obeyed = threading.Event()
+
+    def obey():
+        order()
+        obeyed.set()
+
+    simulation.order("test", obey)
+    assert obeyed.wait(10.0)
+
+
+def _step(simulation, count=1):
+    for _ in range(count):
+        before = simulation.time_s()
+        _done(simulation, simulation.step_once)
+        _wait(lambda before=before: simulation.time_s() > before)
+
+
+def _looks(simulation):
+    return simulation.env.tableau(0).moving.position.copy()
+
+
+def test_a_paused_world_stands_still_until_it_is_stepped(simulation):
+    simulation.start()
+    _wait(lambda: simulation.time_s() > 1.0)
+    _done(simulation, simulation.pause)
+    stopped = simulation.time_s()
+    time.sleep(0.05)
+    assert simulation.time_s() == stopped
+    _step(simulation)
+    # One decision is five steps of 0.02 s.
+    assert simulation.time_s() == pytest.approx(stopped + 0.1)
+    assert simulation.status.is_paused
+
+
+def test_the_same_actions_give_the_same_future(simulation):
+    _pause_first(simulation)
+    _step(simulation, 10)
+    there = simulation.time_s()
+    _step(simulation, 20)
+    first = _looks(simulation), simulation.time_s()
+    _done(simulation, lambda: simulation.go_to(there))
+    assert simulation.time_s() == there
+    _step(simulation, 20)
+    second = _looks(simulation), simulation.time_s()
+    np.testing.assert_array_equal(first[0], second[0])
+    assert first[1] == second[1]
+
+
+def test_other_actions_give_another_future(simulation):
+    _pause_first(simulation)
+    _step(simulation, 10)
+    there = simulation.time_s()
+    _step(simulation, 20)
+    first = _looks(simulation)
+    _done(simulation, lambda: simulation.go_to(there))
+    for actor in simulation.actors.values():
+        actor.generator = np.random.default_rng(12345)
+    _step(simulation, 20)
+    assert not np.array_equal(first, _looks(simulation))
+
+
+def test_going_on_from_the_past_drops_what_came_after(simulation):
+    _pause_first(simulation)
+    _step(simulation, 10)
+    middle = simulation.history[5].time_s
+    latest = simulation.history[-1].time_s
+    _done(simulation, lambda: simulation.go_to(middle))
+    assert simulation.status.latest_s == latest  # one can still look ahead
+    _step(simulation)
+    assert simulation.status.latest_s == pytest.approx(middle + 0.1)
+
+
+def test_rewards_so_far_go_back_with_the_world(simulation):
+    _pause_first(simulation)
+    _step(simulation, 3)
+    kept = {name: values.copy() for name, values in simulation.returns.items()}
+    there = simulation.time_s()
+    _step(simulation, 3)
+    _done(simulation, lambda: simulation.go_to(there))
+    for name, values in kept.items():
+        np.testing.assert_array_equal(values, simulation.returns[name])
+
+
+def test_frames_come_at_natural_speed_while_the_world_is_watched(simulation):
+    simulation.set_speed(1.0)
+    simulation.is_watched = True
+    simulation.start()
+    begin = time.monotonic()
+    seen, number = 0, simulation.frame.number
+    while time.monotonic() - begin < 1.0:
+        frame = simulation.wait_for_frame(number, 0.5)
+        seen += frame.number != number
+        number = frame.number
+    assert seen >= 30
+    assert simulation.time_s() == pytest.approx(1.0, abs=0.3)
+
+
+def test_a_flood_of_orders_does_not_pile_up(simulation):
+    simulation.start()
+    obeyed = []
+    for number in range(20_000):
+        simulation.order("flood", lambda number=number: obeyed.append(number))
+    _wait(lambda: obeyed and obeyed[-1] == 19_999)
+    assert len(obeyed) < 20_000
+    before = simulation.time_s()
+    _wait(lambda: simulation.time_s() > before)
+
+
+def test_memory_stays_within_the_budget(simulation):
+    _pause_first(simulation)
+    simulation.history.budget_bytes = 2**18
+    _step(simulation, 30)
+    assert simulation.history.num_bytes <= 2**18
+    assert len(simulation.history) > 1
+
+
+def test_what_ends_the_simulation_is_raised_where_it_is_waited_for(simulation):
+    def fail():
+        raise RunError("the world broke")
+
+    simulation.start()
+    simulation.order("fail", fail)
+    with pytest.raises(RunError, match="the world broke"):
+        simulation.join()
+
+
+def test_a_restart_begins_again_with_another_seed(simulation):
+    _pause_first(simulation)
+    first = _looks(simulation)
+    _step(simulation, 5)
+    _done(simulation, simulation.restart)
+    assert simulation.seed == 1
+    assert len(simulation.history) == 1
+    assert not np.array_equal(first, _looks(simulation))
+
+
+def _pause_first(simulation):
+    simulation.pause()
+    simulation.start()
+
+
+# ----------------------------------------------------------------------------------------------
+# agents
+
+
+def test_an_agent_that_is_taken_over_does_what_the_hand_says(simulation):
+    _pause_first(simulation)
+    seat = Seat(0, 1)
+    before = simulation.env.scene.yaw[0, 1]
+    turn_left = action_of(keys_of("SoccerTwos"), ["KeyA"], _actions(simulation, seat))
+    _done(simulation, lambda: simulation.take_over(seat, turn_left))
+    _step(simulation, 4)
+    turned = np.degrees(simulation.env.scene.yaw[0, 1] - before)
+    # Four decisions of five steps of 2°, counterclockwise from above.
+    assert turned == pytest.approx(-40.0)
+    _done(simulation, lambda: simulation.take_over(seat, None))
+    yaws = []
+    for _ in range(10):
+        _step(simulation)
+        yaws.append(simulation.env.scene.yaw[0, 1])
+    assert len(set(np.sign(np.diff(yaws)))) > 1  # random again
+
+
+def test_an_insight_shows_what_the_agent_decides_on(simulation):
+    _pause_first(simulation)
+    _step(simulation, 2)
+    seat = Seat(1, 2)
+    insight = simulation.insight(seat)
+    assert insight.behavior == simulation.seats(1)[seat] == "SoccerTwos?team=1"
+    assert [obs.shape for obs in insight.obs] == [
+        sensor.shape for sensor in insight.spec.observation_specs
+    ]
+    decisions, _ = simulation.env.steps(insight.behavior)
+    row = decisions.agent_id_to_index[simulation.env.scene.academy.agent_id[seat]]
+    np.testing.assert_array_equal(insight.obs[0], decisions.obs[0][row])
+    assert insight.outlook is None  # a random policy has none
+
+
+def test_rays_end_where_the_observation_says(simulation):
+    _pause_first(simulation)
+    _step(simulation, 5)
+    rays = simulation.env.scene.rays(0, 0)
+    length = np.linalg.norm(rays.end - rays.start, axis=1)
+    newest = simulation.insight(Seat(0, 0)).obs[0].reshape(3, 11, 8)[-1]
+    assert length[:11] == pytest.approx(20.0 * newest[:, -1], abs=1e-4)
+    # Rays start at the agent, half a meter above its center.
+    center = simulation.env.tableau(0).moving.position[0]
+    assert rays.start[0] == pytest.approx(center + (0.0, 0.5, 0.0))
+    # The first ray points ahead: to where the agent's eyes are.
+    eyes = simulation.env.tableau(0).moving.position[5:7].mean(axis=0)
+    ahead = (eyes - center)[[0, 2]]
+    way = (rays.end - rays.start)[0, [0, 2]]
+    assert ahead @ way == pytest.approx(np.linalg.norm(ahead) * np.linalg.norm(way))
+
+
+def test_a_forbidden_choice_of_a_hand_becomes_an_allowed_one():
+    spec = ActionSpec.create_discrete((3, 2))
+    action = ActionTuple(np.zeros((1, 0), np.float32), np.array([[2, 1]], np.int32))
+    mask = np.array([False, True, False, True, True])
+    assert allowed_action(action, mask, spec).discrete.tolist() == [[1, 1]]
+    assert allowed_action(action, None, spec) is action
+
+
+@pytest.mark.parametrize("scene", KEYS)
+def test_every_key_is_an_action_of_its_scene(scene):
+    specs = scene_class(scene).behaviors.values()
+    for spec in specs:
+        actions = spec.action_spec
+        for press in keys_of(scene).values():
+            if press.is_continuous:
+                assert press.number < actions.continuous_size
+            else:
+                assert press.value < actions.discrete_branches[press.number]
+
+
+def _actions(simulation, seat):
+    return simulation.slots.behaviors[simulation.seats(seat.area)[seat]].action_spec
