@@ -161,7 +161,7 @@ KEYS = [
     (A + "checkpoint_interval", 500_000, "5.0e5", [0, {"a": 1}]),
     (A + "keep_checkpoints", 5, 1, [0, -3]),
     (A + "even_checkpoints", False, False, ["perhaps", 1]),
-    (A + "threaded", False, False, ["often"]),
+    (A + "threaded", False, True, ["often"]),
     (A + "init_path", None, "a.safetensors", [["a"], True]),
     (A + "behavioral_cloning", None, {"demo_path": "x.demo"}, ["x.demo", {}]),
     (A + "self_play", None, {}, [3, "yes", {"windw": 10}]),
@@ -369,11 +369,6 @@ def test_the_width_of_pocas_networks_is_a_multiple_of_its_attention_heads(tmp_pa
     [
         (NETWORK + "vis_encoder_type", "resnet", "the old spelling of vis_encode_type"),
         (A + "framework", "tensorflow", "ignored; PyTorch is the only one"),
-        (
-            A + "threaded",
-            True,
-            "ignored; learning and stepping take turns here, so that a killed run resumes exactly",
-        ),
         (
             EXTRINSIC + "network_settings",
             {"num_layers": 3},

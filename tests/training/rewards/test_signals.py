@@ -133,6 +133,7 @@ def test_each_signal_has_its_own_discount_and_the_policy_gets_their_mean(thrift)
             parameter.zero_()
     valuation = Valuation(
         learner.network,
+        learner.network,
         torch.device("cpu"),
         learner.signals,
         lambd=1.0,

@@ -92,7 +92,8 @@ SAC_SIGNALS = [
     "--set=behaviors.*.network_settings.hidden_units=32",
     "--set=behaviors.*.summary_freq=2000",
 ]
-# One run for each learner and each kind of state that a resume point holds; 220 kills together.
+THREADED = "--set=behaviors.*.threaded=true"
+# One run for each learner and each kind of state that a resume point holds; 250 kills together.
 RUNS = {
     "ppo": Run(["train", "Basic", "--max-steps=30000"], 30),
     "continuous": Run(["train", "3DBall", "--max-steps=150000"], 25),
@@ -111,6 +112,13 @@ RUNS = {
     "novelty": Run(["train", "Basic", "--max-steps=15000", *NOVELTY], 15),
     "imitation": Run(
         ["train", "PushBlock_imitation", "--max-steps=20000", *IMITATION], 15
+    ),
+    "threaded": Run(["train", "3DBall", "--max-steps=150000", THREADED], 15),
+    "threaded-sac": Run(
+        ["train", "3DBall_sac", "--max-steps=12000", *REPLAY, THREADED], 5
+    ),
+    "threaded-self-play": Run(
+        ["train", "SoccerTwos", "--max-steps=48000", *SMALL, THREADED], 10
     ),
 }
 

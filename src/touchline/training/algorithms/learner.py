@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from touchline.policies.network import Architecture
+    from touchline.policies.network import Architecture, Network
     from touchline.policies.policy import NetworkPolicy
     from touchline.specs import BehaviorSpec
     from touchline.training.experience.replay import Replay
@@ -121,6 +121,14 @@ class Remembering(Protocol):
     @property
     def experience(self) -> Replay | None:
         """What resume points hold of it; None: nothing."""
+
+
+@runtime_checkable
+class Delayed(Protocol):
+    """A learner that can learn from actions of an earlier version of its policy."""
+
+    acting_network: Network | None
+    """That version; None: the present one."""
 
 
 @cache

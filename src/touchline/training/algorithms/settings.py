@@ -28,6 +28,9 @@ class HyperparameterSettings(Part):
     """Whether it makes a difference which agents are in one group."""
     collects_in_rounds: ClassVar[bool] = True
     """Whether it learns from a buffer at a time, which several collectors can fill."""
+    takes_delay: ClassVar[bool] = False
+    """Whether it can learn from actions of an earlier version of its policy: off-policy learners,
+    and those that are `Delayed`. `threaded` needs it."""
 
     @property
     def longest_sequence(self) -> int | None:

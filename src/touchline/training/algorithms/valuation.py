@@ -7,7 +7,7 @@ its own; the policy learns from their mean.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,10 @@ class Valuation:
     """How trajectories are valued."""
 
     network: Network
+    acting: Network
+    """Took the actions: the same, or an earlier version of it."""
     device: torch.device
-    """Where the network is."""
+    """Where both are."""
     signals: Sequence[RewardSignal]
     lambd: float
     """λ of generalized advantage estimation."""
@@ -64,6 +66,10 @@ def with_values(valuation: Valuation, trajectories: Trajectories) -> Batch:
     # Normalized once: every epoch reads these values, and the statistics change only afterwards.
     obs = network.normalized(_tensors(valuation, trajectories.obs))
     outputs = _outputs(valuation, trajectories, obs)
+    if valuation.acting is not network:
+        # The ratio of the loss is to the policy that acted, not to the one that values.
+        log_prob = _log_prob_of_acting(valuation, trajectories)
+        outputs = replace(outputs, log_prob=log_prob)
     advantages = _advantages(valuation, trajectories, outputs)  # [T, N, S]
     value = outputs.value[:-1]
 
@@ -187,6 +193,22 @@ def _outputs_with_memory(
         final_value=final_value.numpy(force=True),
         log_prob=_log_prob(valuation, acted, trajectories),
     )
+
+
+def _log_prob_of_acting(
+    valuation: Valuation, trajectories: Trajectories
+) -> Float32[np.ndarray, "T N"]:
+    """By an earlier version of the network, with its own normalizer."""
+    network = valuation.acting
+    before = tuple(part[:-1] for part in trajectories.obs)
+    obs = _flat(network.normalized(_tensors(valuation, before)))
+    mask = _flat_mask(valuation, trajectories)
+    if trajectories.memory is None:
+        distribution = network.distribution(obs, mask)
+    else:
+        remembered = _tensor(valuation, trajectories.memory[:-1]).flatten(0, 1)
+        distribution, _, _ = network.step(obs, mask, remembered)
+    return _log_prob(valuation, distribution, trajectories)
 
 
 def _in_sequences(

@@ -226,10 +226,6 @@ def _modernize(tree: YamlTree, notices: list[str]) -> None:
             )
         for ignored, why in _IGNORED.items():
             _drop(tree, block + ignored, why, notices)
-        # It was the documented default once, so the files of many games have it.
-        if tree.get((*block, "threaded")) is True:
-            why = "learning and stepping take turns here, so that a killed run resumes exactly"
-            _drop(tree, (*block, "threaded"), why, notices)
     for key, instead in _REPLACED.items():
         why = f"{instead} has taken its place"
         _drop(tree, ("checkpoint_settings", key), why, notices)

@@ -114,8 +114,8 @@ class BehaviorConfig(Part):
     """Space the kept checkpoints evenly: checkpoint_interval becomes max_steps /
     keep_checkpoints."""
     threaded: Switch = False
-    """Learn beside the running world: never, they take turns here. A true is taken out, with a
-    line that says so."""
+    """Learn in a thread beside the running world, which acts with the policy of the update
+    before."""
     behavioral_cloning: CloningSettings | None = None
     """Imitate demonstrations beside what is learned from rewards; None: no imitation."""
     self_play: SelfPlaySettings | None = None
@@ -163,6 +163,9 @@ class BehaviorConfig(Part):
     @model_validator(mode="after")
     def _trainer_takes_the_rest(self) -> Self:
         conflict = self.hyperparameters.conflict(self)
+        if self.threaded and not self.hyperparameters.takes_delay:
+            why = f"{self.trainer_type} learns from actions of its present policy alone"
+            conflict = "threaded", f"{why}; leave this out"
         if conflict is None:
             return self
         key, reason = conflict

@@ -20,6 +20,7 @@ from touchline.training.algorithms.learner import (
     SettingError,
     learner_class,
 )
+from touchline.training.algorithms.threaded import Threaded
 from touchline.training.behavior_names import check_names
 from touchline.training.behavior_training import BehaviorTraining
 from touchline.training.collect.collector import GameScores, Seat
@@ -140,7 +141,7 @@ class Enrollment:
             )
         setup = LearnerSetup(name, spec, config, self._seed, self.device, self._log)
         try:
-            learner = learner_class(config.trainer_type)(setup)
+            learner: Learner = learner_class(config.trainer_type)(setup)
         except SettingError as error:
             place = self._config.place(name, error.key)
             raise UsageError(f"{place}: {error.why}") from None
@@ -151,6 +152,8 @@ class Enrollment:
             self._log(f"{name} starts with {start}")
         if isinstance(learner, Imitating) and name not in self._absent:
             learner.clone_first()
+        if config.threaded:
+            learner = Threaded(learner, setup)
         pool = None
         if config.self_play is not None and self.self_play is not None:
             pool = self.self_play.enroll(

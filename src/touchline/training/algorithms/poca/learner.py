@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from touchline.policies.nets.group_critic import GroupCritic
-from touchline.policies.network import make_network
+from touchline.policies.network import Network, make_network
 from touchline.policies.policy import NetworkPolicy
 from touchline.training.algorithms.adam import Adam, FlatParameters
 from touchline.training.algorithms.learner import (
@@ -85,6 +85,7 @@ class POCA:
         self._weights = FlatParameters(parameters)
         self._adam = Adam(self._weights.vector)
         self._cloning = make_cloning(setup, self.network, self._weights, self.generator)
+        self.acting_network: Network | None = None
         self._added: list[Trajectories] = []
         self._advantage_std = 0.0
         """Of the latest batch, before its advantages were normalized."""
@@ -168,6 +169,7 @@ class POCA:
         sequence_length = None if memory is None else memory.sequence_length
         valuation = GroupValuation(
             self.network,
+            self.acting_network or self.network,
             self.critic,
             self._device,
             self.signals,

@@ -225,8 +225,8 @@ def _latest_moments(
 def _log_prob(
     valuation: GroupValuation, trajectories: Trajectories, tables: Tables
 ) -> Float[Tensor, " R"]:
-    """Of the actions that are learned from."""
-    policy = valuation.policy
+    """Of the actions that are learned from, by the network that took them."""
+    policy = valuation.acting
     acted = tables.acted
     raw = tuple(valuation.tensor(part[acted]) for part in trajectories.obs)
     obs = policy.normalized(raw)

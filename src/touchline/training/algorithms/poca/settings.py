@@ -15,6 +15,7 @@ class POCASettings(OnPolicySettings):
 
     learner: ClassVar[str] = "touchline.training.algorithms.poca.learner:POCA"
     clones: ClassVar[bool] = True
+    takes_delay: ClassVar[bool] = True
     credits_groups: ClassVar[bool] = True
     counterfactual: ClassVar[bool] = True
     """Advantages over what the group expects without knowing the agent's action, and own rewards

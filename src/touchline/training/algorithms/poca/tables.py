@@ -26,9 +26,11 @@ class GroupValuation:
     """How trajectories are valued."""
 
     policy: Network
+    acting: Network
+    """Took the actions: the policy, or an earlier version of it."""
     critic: GroupCritic
     device: torch.device
-    """Where both networks are."""
+    """Where all networks are."""
     signals: Sequence[RewardSignal]
     lambd: float
     """λ of the returns."""

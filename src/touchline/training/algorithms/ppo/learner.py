@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from touchline.policies.network import make_network
+from touchline.policies.network import Network, make_network
 from touchline.policies.policy import NetworkPolicy
 from touchline.training.algorithms.adam import Adam, FlatParameters
 from touchline.training.algorithms.batch import Batch, joined
@@ -82,6 +82,7 @@ class PPO:
         self._weights = FlatParameters(self.network.parameters())
         self._adam = Adam(self._weights.vector)
         self._cloning = make_cloning(setup, self.network, self._weights, self.generator)
+        self.acting_network: Network | None = None
         self._added: list[Trajectories] = []
         self._advantage_std = 0.0
         """Of the latest batch, before its advantages were normalized."""
@@ -193,6 +194,7 @@ class PPO:
         sequence_length = None if memory is None else memory.sequence_length
         valuation = Valuation(
             self.network,
+            self.acting_network or self.network,
             self._device,
             self.signals,
             lambd=self.hyper.lambd,

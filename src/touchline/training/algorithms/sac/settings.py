@@ -19,6 +19,7 @@ class SACSettings(HyperparameterSettings):
     learner: ClassVar[str] = "touchline.training.algorithms.sac.learner:SAC"
     clones: ClassVar[bool] = True
     collects_in_rounds: ClassVar[bool] = False
+    takes_delay: ClassVar[bool] = True
 
     batch_size: Whole = 128
     """Experiences in one gradient step."""
