@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from touchline.api import tournament as tournament
     from touchline.api import train as train
     from touchline.api import train_seeds as train_seeds
+    from touchline.api import tune as tune
     from touchline.api import view as view
     from touchline.envs.env import Env as Env
     from touchline.envs.env import EnvRecipe as EnvRecipe
@@ -103,6 +104,8 @@ if TYPE_CHECKING:
     from touchline.training.run.result import TrainingResult as TrainingResult
     from touchline.training.studies.seeds import SeedFigures as SeedFigures
     from touchline.training.studies.seeds import SeedsResult as SeedsResult
+    from touchline.training.studies.tune_report import TrialFigures as TrialFigures
+    from touchline.training.studies.tune_report import TuneResult as TuneResult
 
 _HOME = {
     "ActionSpec": "specs",
@@ -141,6 +144,8 @@ _HOME = {
     "TerminalSteps": "steps",
     "TouchlineError": "errors",
     "TrainingResult": "training.run.result",
+    "TrialFigures": "training.studies.tune_report",
+    "TuneResult": "training.studies.tune_report",
     "UnityActionException": "envs.unity_env",
     "UnityCommunicationException": "protocol.errors",
     "UnityCommunicatorStoppedException": "protocol.errors",
@@ -175,6 +180,7 @@ _HOME = {
     "tournament": "api",
     "train": "api",
     "train_seeds": "api",
+    "tune": "api",
     "view": "api",
 }
 """Name -> its module below this package: the imports above, which only type checkers run."""

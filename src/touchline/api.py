@@ -3,6 +3,7 @@
 | verb | call |
 | --- | --- |
 | train | `touchline.train`, with several seeds `touchline.train_seeds` |
+| tune | `touchline.tune` |
 | eval | `touchline.evaluate`, with opponents `touchline.evaluate_opponents` |
 | tournament | `touchline.tournament` |
 | exploit | `touchline.exploit` |
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from touchline.training.run.progress import Watch
     from touchline.training.run.result import TrainingResult
     from touchline.training.studies.seeds import SeedsResult
+    from touchline.training.studies.tune_report import TuneResult
 
 PolicySource = str | os.PathLike[str]
 """`[BEHAVIOR=]FILE`: a run folder, a checkpoint, an ONNX file, `random`, `zero`, or
@@ -345,6 +347,85 @@ def start_seeds(
     for note in request.notes:
         log(note)
     return train_all(request.config, seeds, request.preset, log, to_wandb=to_wandb)
+
+
+def tune(
+    config: str | os.PathLike[str] | None,
+    space: str | os.PathLike[str],
+    trials: int = 30,
+    *,
+    env: str | None = None,
+    run_id: str | None = None,
+    resume: bool = False,
+    changes: Mapping[str, Any] | Iterable[str] = (),
+    log: Log = print,
+) -> TuneResult:
+    """Search for settings by trials, each a run in a process of its own, and rank them.
+
+    As many run at once as there are cores; those with poor learning curves are stopped early. The
+    run of trial N is `trial-N` below the folder of `run_id`, which is `tune-` and the
+    configuration's name by default. There are also a table, the importance of each key as a
+    picture, and the best settings as a YAML.
+
+    Parameters
+    ----------
+    space
+        A YAML file: dotted keys, each with `choices`, or with `low`, `high` and maybe `log` or
+        `step`.
+    trials
+        How many there are in the end, those of earlier sessions included.
+    resume
+        Continue a search, with the runs of its open trials.
+    config, env, run_id, changes, log
+        As in `train`.
+
+    Raises
+    ------
+    UsageError
+        As `train`, before anything is written; also for a wrong space.
+    RunError
+        Several trials in a row failed.
+    """
+    if config is None and env is None:
+        raise UsageError(
+            "tune what? give a preset's name (3DBall), a YAML file, or a player: env"
+        )
+    typed = {
+        "env_settings.env_path": env,
+        RUN_ID: run_id,
+        "checkpoint_settings.resume": resume,
+    }
+    overrides = {key: value for key, value in typed.items() if value}
+    return start_tuning(
+        config, space, trials, changes=changes, overrides=overrides, log=log
+    )
+
+
+@explain_missing("tuning")
+def start_tuning(
+    config: str | os.PathLike[str] | None,
+    space: str | os.PathLike[str],
+    trials: int,
+    *,
+    changes: Mapping[str, Any] | Iterable[str] = (),
+    overrides: Mapping[str, Any] | None = None,
+    log: Log = print,
+) -> TuneResult:
+    """Search for settings as `tune` does; `overrides` are those of `read_run`."""
+    from touchline.training.studies.tune import tune as search
+
+    changes, keys = _listed(changes), dict(overrides or {})
+    if RUN_ID not in keys and not _is_changed(RUN_ID, changes):
+        # Beside the runs of the configuration itself, not in place of them.
+        keys[RUN_ID] = f"tune-{Path(config or 'ppo').stem}"
+    request = read_run(config, changes, keys)
+    for note in request.notes:
+        log(note)
+
+    def read(tried: Mapping[str, Any]) -> RunConfig:
+        return read_run(config, changes, {**keys, **tried}).config
+
+    return search(read, Path(space), trials, request.preset, log)
 
 
 @explain_missing("evaluating")

@@ -25,6 +25,7 @@ from touchline.extras import missing_extra
 
 COMMANDS = {
     "train": "touchline.cli.train:train",
+    "tune": "touchline.cli.tune:tune",
     "eval": "touchline.cli.evaluate:evaluate",
     "tournament": "touchline.cli.tournament:tournament",
     "exploit": "touchline.cli.exploit:exploit",

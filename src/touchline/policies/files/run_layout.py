@@ -22,6 +22,16 @@ A training with several seeds has a folder around the runs:
     seed-<n>/                   a run's folder, as above
     <behavior>.png              the mean learning curve with a band
     report.md, seeds.json       figures over seeds, for people and for programs
+
+So has a search for settings:
+
+<results>/<run-id>/
+    trial-<n>/                  a run's folder, as above
+    trial-<n>.txt               what its process printed
+    trials.journal              the search itself, as Optuna keeps it
+    best.yaml                   the settings of the best trial
+    importance.png              how much each searched key matters
+    report.md, tune.json        all trials, for people and for programs
 """
 
 from __future__ import annotations
@@ -88,6 +98,34 @@ class RunLayout:
     def seed(self, seed: int) -> RunLayout:
         """The run of one of several seeds."""
         return RunLayout(self.path / f"seed-{seed}")
+
+    @property
+    def journal(self) -> Path:
+        """The trials of a search."""
+        return self.path / "trials.journal"
+
+    @property
+    def tune(self) -> Path:
+        """Figures of a search."""
+        return self.path / "tune.json"
+
+    @property
+    def best_settings(self) -> Path:
+        """The configuration of a search's best trial."""
+        return self.path / "best.yaml"
+
+    @property
+    def importance(self) -> Path:
+        """The picture of how much each searched key matters."""
+        return self.path / "importance.png"
+
+    def trial(self, number: int) -> RunLayout:
+        """The run of one trial of a search."""
+        return RunLayout(self.path / f"trial-{number}")
+
+    def printed(self, number: int) -> Path:
+        """What the process of a trial printed."""
+        return self.path / f"trial-{number}.txt"
 
     def model(self, behavior: str) -> Path:
         """The latest model for Unity."""

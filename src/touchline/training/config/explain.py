@@ -17,8 +17,13 @@ from touchline.training.config.yaml_tree import Keys, YamlTree
 from touchline.training.rewards import signal
 
 
-def explain(error: ValidationError, tree: YamlTree) -> str:
-    """One line for the first mistake: `file:line:col: key: what is wrong; what was meant?`."""
+def explain(
+    error: ValidationError, tree: YamlTree, each: type[Part] | None = None
+) -> str:
+    """One line for the first mistake: `file:line:col: key: what is wrong; what was meant?`.
+
+    `tree` is a configuration or, with `each`, a map of such blocks.
+    """
     mistakes = error.errors()
     # An unknown key often is the cause of the others, such as a missing one.
     unknown = (mistake for mistake in mistakes if mistake["type"] == "extra_forbidden")
@@ -35,7 +40,12 @@ def explain(error: ValidationError, tree: YamlTree) -> str:
 
     is_unknown = mistake["type"] == "extra_forbidden"
     if is_unknown or (is_key and mistake["type"] == "literal_error"):
-        problem = _unknown_key(keys[-1], _known_keys(location[:-1], tree))
+        known = (
+            _known_keys(location[:-1], tree)
+            if each is None
+            else list(each.model_fields)
+        )
+        problem = _unknown_key(keys[-1], known)
     else:
         problem = _wrong_value(mistake)
     return f"{tree.place(keys)}: {'.'.join(keys)}: {problem}"

@@ -27,13 +27,17 @@ from pydantic import (
 
 def _whole(value: Any) -> Any:
     """5e5 and "5e5" mean 500000 where a whole number is expected."""
-    value = _numeric(value)
+    value = numeric(value)
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
 
 
-def _numeric(value: Any) -> Any:
+def numeric(value: Any) -> Any:
+    """The number that a text shows; other values as they are.
+
+    Raises a ValueError for true and false.
+    """
     if isinstance(value, bool):  # in Python a kind of int
         raise ValueError("expected a number")
     if not isinstance(value, str):
@@ -57,12 +61,12 @@ Whole = Annotated[int, Field(gt=0), BeforeValidator(_whole)]
 Count = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
 OrNone = Annotated[int, Field(ge=-1), BeforeValidator(_whole)]
 """A count, or -1 for none."""
-Number = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_numeric)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_numeric)]
+Number = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(numeric)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(numeric)]
 NotNegative = Annotated[
-    float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_numeric)
+    float, Field(ge=0, allow_inf_nan=False), BeforeValidator(numeric)
 ]
-Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(_numeric)]
+Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(numeric)]
 Switch = Annotated[bool, Strict()]
 Text = Annotated[str, Field(min_length=1), BeforeValidator(_text)]
 Schedule = Literal["linear", "constant"]

@@ -4,37 +4,40 @@ A single run says little, since seeds differ more than many methods do. The resu
 their mean x̄ with its standard error s / √n, and the interquartile mean: the mean of the middle
 half, which one lucky or failed seed does not move (Agarwal et al. 2021, arXiv:2108.13264, section
 4.3). Its 95 % interval is the percentile bootstrap over seeds of the same section.
-
-Processes know nothing of each other. Each gets its run on standard input, which the parent keeps
-open: when it ends, the process saves and leaves. So it does when the parent is killed.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import os
-import pickle
 import re
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.errors import RunError, TouchlineError, UsageError
+from touchline.errors import RunError, UsageError
 from touchline.log import Log
 from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.files.whole import write_whole
+from touchline.training.studies.processes import (
+    STOPS_WITHIN_S,
+    ask_to_stop,
+    hand_over,
+    job_of,
+    kill,
+    settings_of,
+    start_process,
+    why_failed,
+    world_of,
+)
 
 if TYPE_CHECKING:
     from touchline.envs.env import EnvRecipe
@@ -43,14 +46,9 @@ if TYPE_CHECKING:
 MOST_SEEDS = 1000
 BETWEEN_LINES_S = 10.0
 """Seconds between two lines about the same seed."""
-STOPS_WITHIN_S = 4.0
-"""What a process may take to save after Ctrl-C. Then it is killed, and its last resume point, which
-is at most 20 seconds old, stays."""
-_INTERRUPTED = 130
 _RESAMPLES = 2000
 _GRID = 200
 """Points of a mean learning curve: seeds report at slightly different steps."""
-_CHILD = "from touchline.training.studies.seeds import run_seed; run_seed()"
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ def train_seeds(
     _check(config, study, seeds)
     runs = _runs(config, study, seeds, own_scene, log)
     unfinished = {
-        seed: pickle.dumps((*run, to_wandb))
+        seed: job_of(*run, to_wandb=to_wandb)
         for seed, run in runs.items()
         if not (settings.resume and _is_done(study.seed(seed), config))
     }
@@ -200,51 +198,14 @@ def _runs(
     """The settings and the world of each seed; mistakes in them are found here."""
     from touchline.log import silent
     from touchline.training.file_check import check_files
-    from touchline.training.world import recipe_of
 
     runs: dict[int, tuple[RunConfig, EnvRecipe]] = {}
     for position, seed in enumerate(seeds):
-        own = _settings_of(config, study, seed, position)
-        recipe = recipe_of(own, own_scene, silent if runs else log)
-        if recipe.is_editor:
-            raise UsageError(
-                "--seeds needs one world for each seed, but the Editor is one; "
-                "give a player with --env FILE"
-            )
-        if recipe.kind.is_scene:
-            # Each process has one core; results are the same with any number of threads.
-            recipe = replace(recipe, options={"num_threads": 1, **recipe.options})
-        runs[seed] = own, recipe
+        own = settings_of(config, study.seed(seed), seed, position)
+        to = silent if runs else log  # what is said of one is true of all
+        runs[seed] = own, world_of(own, own_scene, "--seeds", to)
     check_files(runs[seeds[0]][0])
     return runs
-
-
-def _settings_of(
-    config: RunConfig, study: RunLayout, seed: int, position: int
-) -> RunConfig:
-    """The settings of `touchline train --results-dir STUDY --run-id seed-N --seed N`."""
-    files, worlds = config.checkpoint_settings, config.env_settings
-    own = study.seed(seed)
-    start = files.initialize_from
-    if start is not None:
-        # A run beside the study, not beside the seed.
-        start = str(Path(files.results_dir, start).absolute())
-    own_files = {
-        "results_dir": str(study.path),
-        "run_id": own.path.name,
-        "initialize_from": start,
-        # A seed that was never begun has nothing to resume.
-        "resume": files.resume and own.resume_point.exists(),
-    }
-    port = worlds.base_port
-    if port is not None:
-        port += position * worlds.num_envs
-    return config.model_copy(
-        update={
-            "checkpoint_settings": files.model_copy(update=own_files),
-            "env_settings": worlds.model_copy(update={"seed": seed, "base_port": port}),
-        }
-    )
 
 
 # one process for each
@@ -294,13 +255,11 @@ class _Processes:
         pool.shutdown(wait=False, cancel_futures=True)
         try:
             for process in running.values():
-                assert process.stdin is not None
-                with suppress(OSError):  # it has ended already
-                    process.stdin.close()
+                ask_to_stop(process)
             late = wait(futures, timeout=STOPS_WITHIN_S).not_done
         finally:  # also at a second Ctrl-C
             for process in running.values():
-                _kill(process)
+                kill(process)
         if late:
             self._say("some seeds were slow to stop and lose their last seconds")
 
@@ -309,23 +268,19 @@ class _Processes:
         with self._lock:
             if self._is_stopping:
                 return
-            process = self._running[seed] = _start()
+            process = self._running[seed] = start_process(subprocess.PIPE)
         began = time.monotonic()
-        assert process.stdin is not None
-        with suppress(OSError, ValueError):  # it ended, or Ctrl-C closed the pipe
-            process.stdin.write(job)
-            process.stdin.flush()
+        hand_over(process, job)
         last = self._follow(seed, process)
         code = process.wait()
         with self._lock:
             del self._running[seed]
             is_stopping = self._is_stopping
-        with suppress(OSError):
-            process.stdin.close()
+        ask_to_stop(process)
         if code == 0:
             self._say(f"seed {seed}: done after {time.monotonic() - began:.0f} s")
         elif not is_stopping:
-            self.failed[seed] = _why(code, last)
+            self.failed[seed] = why_failed(code, last)
             self._say(f"seed {seed}: failed: {self.failed[seed]}")
 
     def _follow(self, seed: int, process: subprocess.Popen[bytes]) -> str:
@@ -344,80 +299,6 @@ class _Processes:
     def _say(self, line: str) -> None:
         with self._lock:  # the caller's log need not be safe for threads
             self._log(line)
-
-
-def _start() -> subprocess.Popen[bytes]:
-    # Apart from the terminal's group, whose Ctrl-C would reach the process a second time.
-    flags = 0
-    if sys.platform == "win32":
-        flags = subprocess.CREATE_NEW_PROCESS_GROUP
-    one_core = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    return subprocess.Popen(
-        [sys.executable, "-c", _CHILD],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, **one_core, "PYTHONUNBUFFERED": "1"},
-        start_new_session=sys.platform != "win32",
-        creationflags=flags,
-    )
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process, and the players that it started, at once."""
-    if process.poll() is not None:
-        return
-    if sys.platform == "win32":
-        process.kill()
-        return
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _why(code: int, last_line: str) -> str:
-    if code < 0:
-        return f"its process was killed ({signal.Signals(-code).name})"
-    if code == _INTERRUPTED:
-        return "its process was interrupted; what it has learned is saved"
-    return last_line or f"its process ended with code {code}"
-
-
-def run_seed() -> None:
-    """The process of one seed: train the run on standard input, and exit as `touchline train`."""
-    # A shell ignores Ctrl-C for what it starts in the background.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        config, recipe, to_wandb = pickle.load(sys.stdin.buffer)
-        Thread(target=_interrupt_at_end_of_input, daemon=True).start()
-        code = _train_one(config, recipe, to_wandb)
-    except KeyboardInterrupt:
-        code = _INTERRUPTED
-    sys.exit(code)
-
-
-def _interrupt_at_end_of_input() -> None:
-    from _thread import interrupt_main
-
-    # Not through `sys.stdin`, whose lock Python wants when it exits.
-    while os.read(0, 1):
-        pass
-    interrupt_main()
-
-
-def _train_one(config: RunConfig, recipe: EnvRecipe, to_wandb: bool) -> int:
-    from touchline.training.trainer import train
-
-    try:
-        result = train(config, recipe, _print, to_wandb=to_wandb)
-    except TouchlineError as error:
-        _print(" ".join(str(error).split()))
-        return 2 if isinstance(error, UsageError) else 1
-    return _INTERRUPTED if result.interrupted else 0
-
-
-def _print(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 # from the folders to one result
@@ -448,16 +329,24 @@ def _is_done(layout: RunLayout, config: RunConfig) -> bool:
     return bool(behaviors) and layout.report.exists()
 
 
+def scores_of(layout: RunLayout) -> dict[str, float]:
+    """The score of each behavior of a finished run, as `SeedFigures` has them."""
+    scores = {}
+    for name, part in _status(layout).items():
+        evaluations = part.get("evaluations")
+        score = part["checkpoints"][-1]["mean_return"]
+        if evaluations:
+            score = evaluations[-1]["score"]
+        if score is not None:
+            scores[name] = float(score)
+    return scores
+
+
 def _figures(study: RunLayout, seeds: Sequence[int]) -> dict[str, SeedFigures]:
     scores: dict[str, dict[int, float]] = {}
     for seed in seeds:
-        for name, part in _status(study.seed(seed)).items():
-            evaluations = part.get("evaluations")
-            score = part["checkpoints"][-1]["mean_return"]
-            if evaluations:
-                score = evaluations[-1]["score"]
-            if score is not None:
-                scores.setdefault(name, {})[seed] = float(score)
+        for name, score in scores_of(study.seed(seed)).items():
+            scores.setdefault(name, {})[seed] = score
     return {name: _summary(study, name, own) for name, own in scores.items()}
 
 

@@ -1,0 +1,179 @@
+"""One of several runs side by side: its settings, its process, and how that ends.
+
+Processes know nothing of each other. Each gets its run on standard input, which the parent keeps
+open: when it ends, the process saves and leaves. So it does when the parent is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+from typing import IO, TYPE_CHECKING
+
+from touchline.errors import TouchlineError, UsageError
+from touchline.log import Log
+
+if TYPE_CHECKING:
+    from touchline.envs.env import EnvRecipe
+    from touchline.policies.files.run_layout import RunLayout
+    from touchline.training.config.settings import RunConfig
+
+STOPS_WITHIN_S = 4.0
+"""What a process may take to save after Ctrl-C. Then it is killed, and its last resume point, which
+is at most 20 seconds old, stays."""
+INTERRUPTED = 130
+_CHILD = "from touchline.training.studies.processes import run_child; run_child()"
+
+
+def settings_of(
+    config: RunConfig, own: RunLayout, seed: int, position: int
+) -> RunConfig:
+    """The settings of `touchline train --results-dir .. --run-id .. --seed N` for the folder `own`.
+
+    `position` is that among the runs that go on at the same time, for the ports of their players.
+    """
+    files, worlds = config.checkpoint_settings, config.env_settings
+    start = files.initialize_from
+    if start is not None:
+        # A run beside the study, not beside this one.
+        start = str(Path(files.results_dir, start).absolute())
+    own_files = {
+        "results_dir": str(own.path.parent),
+        "run_id": own.path.name,
+        "initialize_from": start,
+        # A run that was never begun has nothing to resume.
+        "resume": files.resume and own.resume_point.exists(),
+    }
+    port = worlds.base_port
+    if port is not None:
+        port += position * worlds.num_envs
+    return config.model_copy(
+        update={
+            "checkpoint_settings": files.model_copy(update=own_files),
+            "env_settings": worlds.model_copy(update={"seed": seed, "base_port": port}),
+        }
+    )
+
+
+def world_of(
+    config: RunConfig, own_scene: str | None, command: str, log: Log
+) -> EnvRecipe:
+    """The world of one run; `command` names what starts several, for messages."""
+    from touchline.training.world import recipe_of
+
+    recipe = recipe_of(config, own_scene, log)
+    if recipe.is_editor:
+        raise UsageError(
+            f"{command} needs a world for each run, but the Editor is one; "
+            "give a player with --env FILE"
+        )
+    if recipe.kind.is_scene:
+        # Each process has one core; results are the same with any number of threads.
+        return replace(recipe, options={"num_threads": 1, **recipe.options})
+    return recipe
+
+
+def start_process(output: int | IO[bytes]) -> subprocess.Popen[bytes]:
+    """A process that waits for its run; `output` gets its lines."""
+    # Apart from the terminal's group, whose Ctrl-C would reach the process a second time.
+    flags = 0
+    if sys.platform == "win32":
+        flags = subprocess.CREATE_NEW_PROCESS_GROUP
+    one_core = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    return subprocess.Popen(
+        [sys.executable, "-c", _CHILD],
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **one_core, "PYTHONUNBUFFERED": "1"},
+        start_new_session=sys.platform != "win32",
+        creationflags=flags,
+    )
+
+
+def hand_over(process: subprocess.Popen[bytes], job: bytes) -> None:
+    """Give a process its run, as `job_of` makes it."""
+    assert process.stdin is not None
+    with suppress(OSError, ValueError):  # it ended, or Ctrl-C closed the pipe
+        process.stdin.write(job)
+        process.stdin.flush()
+
+
+def job_of(config: RunConfig, recipe: EnvRecipe, *, to_wandb: bool = False) -> bytes:
+    """A run, as a process takes it."""
+    return pickle.dumps((config, recipe, to_wandb))
+
+
+def ask_to_stop(process: subprocess.Popen[bytes]) -> None:
+    """Let a process save and leave."""
+    assert process.stdin is not None
+    with suppress(OSError):  # it has ended already
+        process.stdin.close()
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process, and the players that it started, at once."""
+    if process.poll() is not None:
+        return
+    if sys.platform == "win32":
+        process.kill()
+        return
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def why_failed(code: int, last_line: str) -> str:
+    """What a process died of, by its exit code and its last line."""
+    if code < 0:
+        return f"its process was killed ({signal.Signals(-code).name})"
+    if code == INTERRUPTED:
+        return "its process was interrupted; what it has learned is saved"
+    return last_line or f"its process ended with code {code}"
+
+
+# in the process
+
+
+def run_child() -> None:
+    """Train the run on standard input, and exit as `touchline train`."""
+    # A shell ignores Ctrl-C for what it starts in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        config, recipe, to_wandb = pickle.load(sys.stdin.buffer)
+        Thread(target=_interrupt_at_end_of_input, daemon=True).start()
+        code = _train(config, recipe, to_wandb)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    sys.exit(code)
+
+
+def _interrupt_at_end_of_input() -> None:
+    from _thread import interrupt_main
+
+    # Not through `sys.stdin`, whose lock Python wants when it exits.
+    while os.read(0, 1):
+        pass
+    interrupt_main()
+
+
+def _train(config: RunConfig, recipe: EnvRecipe, to_wandb: bool) -> int:
+    from touchline.training.trainer import train
+
+    try:
+        result = train(config, recipe, _print, to_wandb=to_wandb)
+    except TouchlineError as error:
+        _print(" ".join(str(error).split()))
+        return 2 if isinstance(error, UsageError) else 1
+    return INTERRUPTED if result.interrupted else 0
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

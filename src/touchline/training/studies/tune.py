@@ -1,0 +1,407 @@
+"""A search for settings: Optuna proposes trials, each a run in a process of its own.
+
+A trial's score is that of its last evaluation, as for seeds, and the mean over behaviors. While it
+runs, its learning curve is compared with those of earlier trials at the same share of its steps:
+below their median it is stopped (Optuna's `MedianPruner`). Values are proposed by the
+tree-structured Parzen estimator (Bergstra et al. 2011, Algorithms for Hyper-Parameter Optimization,
+section 4).
+
+Optuna keeps every trial in a journal in the result folder, so that a search that was stopped or
+killed goes on, with the runs of its open trials.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from touchline.errors import RunError, UsageError
+from touchline.log import Log, silent
+from touchline.policies.files.run_layout import RunLayout
+from touchline.training.studies.processes import (
+    STOPS_WITHIN_S,
+    ask_to_stop,
+    hand_over,
+    job_of,
+    kill,
+    settings_of,
+    start_process,
+    why_failed,
+    world_of,
+)
+from touchline.training.studies.seeds import scores_of
+from touchline.training.studies.space import Read, read_space
+from touchline.training.studies.tournament import num_cores
+from touchline.training.studies.tune_report import TuneResult, result_of, write_result
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.distributions import BaseDistribution
+
+    from touchline.training.config.settings import RunConfig
+
+POINTS = 20
+"""Of a learning curve at which trials are compared."""
+NEVER_STOPPED = 5
+"""So many trials are finished first, as Optuna's default has it."""
+WARM_UP = 4
+"""No trial is stopped before this point: early returns say little."""
+MOST_FAILURES = 3
+"""A search ends when so many trials fail one after another."""
+_POLL_S = 0.2
+
+
+@dataclass
+class Running:
+    """A trial whose process runs."""
+
+    trial: optuna.Trial
+    config: RunConfig
+    layout: RunLayout
+    process: subprocess.Popen[bytes]
+    position: int
+    """Among the runs that go on at the same time."""
+    began: float
+    reported: int = 0
+    """The latest point of its curve that was compared."""
+    stopped: float | None = None
+    """When it was told to stop, because others did better."""
+
+
+def tune(
+    read: Read, space: Path, num_trials: int, own_scene: str | None, log: Log
+) -> TuneResult:
+    """Run trials until there are `num_trials`, or until Ctrl-C, as many at once as there are cores.
+
+    `read` gives the configuration with some keys changed. Raises a UsageError before anything is
+    written, and a RunError where trials fail one after another.
+    """
+    from touchline.training.run.process import sigterm_as_ctrl_c
+
+    config = read({})
+    settings = config.checkpoint_settings
+    layout = RunLayout(Path(settings.results_dir) / settings.run_id)
+    _check(config, layout, num_trials)
+    dimensions = read_space(space, read)
+    first = settings_of(config, layout.trial(0), _seed(config), 0)
+    recipe = world_of(first, own_scene, "tune", log)
+    layout.path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(layout.path.with_name(f".{layout.path.name}.lock"))
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise UsageError(
+            f"{layout.path}: another process searches here just now; choose another --run-id"
+        ) from None
+    with lock, sigterm_as_ctrl_c():
+        if settings.force:
+            _remove(layout)
+        study = _open(layout, dimensions, _seed(config), resumes=settings.resume)
+        search = _Search(read, study, dimensions, layout, own_scene, log)
+        interrupted = search.run(num_trials)
+        result = result_of(study, layout, interrupted=interrupted)
+        if result.best is not None:
+            keys = dict(result.best.values)
+            if recipe.kind.is_scene:
+                # A YAML has no scene of its own, as a preset has.
+                keys["env_settings.env_path"] = recipe.target
+            write_result(result, layout, read(keys), log)
+    return result
+
+
+def _seed(config: RunConfig) -> int:
+    """Of all trials, so that they differ in their settings alone."""
+    return max(config.env_settings.seed, 0)
+
+
+def _check(config: RunConfig, layout: RunLayout, num_trials: int) -> None:
+    settings = config.checkpoint_settings
+    if num_trials < 1:
+        raise UsageError(f"--trials: expected 1 or more, got {num_trials}")
+    if settings.inference:
+        raise UsageError("tune trains, and --inference only acts: leave it out")
+    if settings.resume and settings.force:
+        raise UsageError(
+            "--resume continues a search and --force overwrites it: give one of them"
+        )
+    blocks = {"default_settings": config.default_settings, **config.behaviors}
+    for name, block in blocks.items():
+        if block is not None and block.self_play is not None:
+            place = config.place(name if name in config.behaviors else "", "self_play")
+            raise UsageError(
+                f"{place}: ratings of different runs do not compare, so a search cannot rank them; "
+                "rank finished runs with touchline tournament"
+            )
+    exists = layout.journal.exists()
+    if settings.resume and not exists:
+        raise UsageError(
+            f"{layout.path}: there is no search to resume; leave --resume out to start it"
+        )
+    if exists and not (settings.resume or settings.force):
+        raise UsageError(
+            f"{layout.path}: this search exists; --resume continues it, --force overwrites it"
+        )
+    if not exists and layout.path.exists() and any(layout.path.iterdir()):
+        raise UsageError(
+            f"{layout.path}: this folder holds something else than a search; "
+            "choose another --run-id"
+        )
+
+
+def _remove(layout: RunLayout) -> None:
+    import shutil
+
+    shutil.rmtree(layout.path, ignore_errors=True)
+
+
+def _open(
+    layout: RunLayout,
+    dimensions: Mapping[str, BaseDistribution],
+    seed: int,
+    *,
+    resumes: bool,
+) -> optuna.Study:
+    """The search in the result folder, new or continued."""
+    import optuna
+    from optuna.distributions import distribution_to_json
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    # Its lines would say again what ours say.
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    layout.path.mkdir(parents=True, exist_ok=True)
+    storage = JournalStorage(JournalFileBackend(str(layout.journal)))
+    study = optuna.create_study(
+        storage=storage,
+        study_name="tune",
+        direction="maximize",
+        load_if_exists=resumes,
+    )
+    # Continued with another stream, or the first proposals would come a second time.
+    stream = np.random.SeedSequence([seed, len(study.trials)]).generate_state(1)
+    study.sampler = optuna.samplers.TPESampler(seed=int(stream[0]))
+    study.pruner = optuna.pruners.MedianPruner(NEVER_STOPPED, WARM_UP)
+    space = {key: distribution_to_json(found) for key, found in dimensions.items()}
+    if study.user_attrs.get("space", space) != space:
+        raise UsageError(
+            f"{layout.path}: this search has another space; give that file, or another --run-id"
+        )
+    study.set_user_attr("space", space)
+    return study
+
+
+class _Search:
+    """The trials that run, and those that begin when one is over."""
+
+    def __init__(
+        self,
+        read: Read,
+        study: optuna.Study,
+        dimensions: Mapping[str, BaseDistribution],
+        layout: RunLayout,
+        own_scene: str | None,
+        log: Log,
+    ) -> None:
+        self._read = read
+        self._study = study
+        self._dimensions = dict(dimensions)
+        self._layout = layout
+        self._own_scene = own_scene
+        self._log = log
+        self._running: list[Running] = []
+        self._failures = 0
+        """Since a trial was finished or stopped."""
+
+    def run(self, num_trials: int) -> bool:
+        """Run all to their ends; True if Ctrl-C ended them, with everything saved."""
+        import optuna
+
+        state = optuna.trial.TrialState
+        unfinished = self._study.get_trials(states=(state.RUNNING,))
+        # Optuna has no other way to go on with a trial that it has begun.
+        waiting = [optuna.Trial(self._study, trial._trial_id) for trial in unfinished]
+        missing = num_trials - len(self._study.trials)
+        at_once = min(num_cores(), max(len(waiting) + missing, 0))
+        self._log(
+            f"trials to run: {len(waiting) + max(missing, 0)}, {at_once} at a time"
+        )
+        try:
+            while True:
+                while len(self._running) < at_once and (waiting or missing > 0):
+                    if waiting:
+                        self._begin(waiting.pop(0), resumes=True)
+                    else:
+                        missing -= 1
+                        self._begin(self._study.ask(self._dimensions), resumes=False)
+                if not self._running:
+                    return False
+                time.sleep(_POLL_S)
+                for running in list(self._running):
+                    self._follow(running)
+        except BaseException as error:
+            self._stop_all()
+            if not isinstance(error, KeyboardInterrupt):
+                raise
+            return True
+
+    def _begin(self, trial: optuna.Trial, *, resumes: bool) -> None:
+        own = self._layout.trial(trial.number)
+        taken = {running.position for running in self._running}
+        position = next(n for n in range(len(taken) + 1) if n not in taken)
+        try:
+            config = self._settings(trial, own, position, resumes=resumes)
+            recipe = world_of(config, self._own_scene, "tune", silent)
+        except UsageError as refusal:
+            # Values that the file allows one by one, but not together.
+            self._fail(trial, str(refusal))
+            return
+        with self._layout.printed(trial.number).open("ab") as output:
+            process = start_process(output)
+        running = Running(trial, config, own, process, position, time.monotonic())
+        self._running.append(running)
+        hand_over(process, job_of(config, recipe))
+        shown = ", ".join(f"{_last(k)} {v}" for k, v in trial.params.items())
+        self._log(f"trial {trial.number}: {shown}")
+
+    def _settings(
+        self, trial: optuna.Trial, own: RunLayout, position: int, *, resumes: bool
+    ) -> RunConfig:
+        config = self._read(trial.params)
+        blocks = filter(None, [config.default_settings, *config.behaviors.values()])
+        # A curve needs as many points as are compared.
+        often = min(min(b.summary_freq, max(b.max_steps // POINTS, 1)) for b in blocks)
+        config = self._read({**trial.params, "behaviors.*.summary_freq": often})
+        files = config.checkpoint_settings.model_copy(
+            update={"resume": resumes, "force": False}
+        )
+        config = config.model_copy(update={"checkpoint_settings": files})
+        return settings_of(config, own, _seed(config), position)
+
+    def _follow(self, running: Running) -> None:
+        """Compare its curve, and take note of its end."""
+        trial = running.trial
+        code = running.process.poll()
+        if code is None:
+            self._compare(running)
+            late = running.stopped and time.monotonic() - running.stopped
+            if late and late > STOPS_WITHIN_S:
+                kill(running.process)
+            return
+        self._running.remove(running)
+        ask_to_stop(running.process)
+        took = time.monotonic() - running.began
+        if running.stopped is not None:
+            self._tell(trial, "PRUNED")
+            shares = f"{running.reported} of {POINTS} parts of its steps"
+            self._log(
+                f"trial {trial.number}: stopped after {shares}, others did better"
+            )
+            return
+        if code != 0:
+            self._fail(trial, why_failed(code, _last_line(self._layout, trial.number)))
+            return
+        scores = list(scores_of(running.layout).values())
+        if not scores:
+            self._fail(trial, "no episode ended, so it has no score")
+            return
+        self._failures = 0
+        score = float(np.mean(scores))
+        self._study.tell(trial, score)
+        self._log(f"trial {trial.number}: score {score:.3f} after {took:.0f} s")
+
+    def _compare(self, running: Running) -> None:
+        for point, value in points_of(running.layout, running.config):
+            if point <= running.reported or running.stopped is not None:
+                continue
+            running.reported = point
+            # Optuna keeps the first value of a step, also of an earlier session.
+            running.trial.report(value, point)
+            if running.trial.should_prune():
+                running.stopped = time.monotonic()
+                ask_to_stop(running.process)
+
+    def _tell(self, trial: optuna.Trial, state: str) -> None:
+        import optuna
+
+        self._failures = 0
+        self._study.tell(trial, state=optuna.trial.TrialState[state])
+
+    def _fail(self, trial: optuna.Trial, why: str) -> None:
+        failures = self._failures + 1
+        trial.set_user_attr("why", why)
+        self._tell(trial, "FAIL")
+        self._failures = failures
+        self._log(f"trial {trial.number}: failed: {why}")
+        if failures >= MOST_FAILURES:
+            raise RunError(
+                f"{failures} trials in a row failed, the last one with: {why}"
+            )
+
+    def _stop_all(self) -> None:
+        """Let all save and leave; kill those that take too long. Their trials stay open."""
+        try:
+            for running in self._running:
+                ask_to_stop(running.process)
+            deadline = time.monotonic() + STOPS_WITHIN_S
+            for running in self._running:
+                left = max(deadline - time.monotonic(), 0.01)
+                try:
+                    running.process.wait(left)
+                except subprocess.TimeoutExpired:
+                    self._log(f"trial {running.trial.number} was slow to stop")
+        finally:  # also at a second Ctrl-C
+            for running in self._running:
+                kill(running.process)
+
+
+def points_of(layout: RunLayout, config: RunConfig) -> Iterator[tuple[int, float]]:
+    """The points of a run's learning curve so far: their number, and the mean over behaviors.
+
+    Point n stands where n / `POINTS` of the steps are done; before the first value of a curve that
+    value counts.
+    """
+    curves = []
+    for path in sorted(layout.path.glob("*/metrics.csv")):
+        settings = config.behavior(path.parent.name)
+        if settings is None:
+            continue
+        rows = _whole_rows(path)
+        shown = [
+            (float(r["step"]), float(r["mean_return"]))
+            for r in rows
+            if r["mean_return"]
+        ]
+        if not shown:
+            return  # the mean needs all of them
+        step, value = np.array(shown).T
+        curves.append((step / settings.max_steps, value))
+    if not curves:
+        return
+    done = min(share[-1] for share, _ in curves)
+    for point in range(1, min(int(POINTS * done), POINTS) + 1):
+        values = [np.interp(point / POINTS, share, value) for share, value in curves]
+        yield point, float(np.mean(values))
+
+
+def _whole_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table that is being written: a last line without its end is left out."""
+    text, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def _last(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def _last_line(layout: RunLayout, number: int) -> str:
+    lines = layout.printed(number).read_text(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
