@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from touchline.api import inspect as inspect
     from touchline.api import inspect_demonstration as inspect_demonstration
     from touchline.api import parity as parity
+    from touchline.api import plan as plan
     from touchline.api import play as play
     from touchline.api import record as record
     from touchline.api import tournament as tournament
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     from touchline.steps import TerminalSteps as TerminalSteps
     from touchline.training.run.result import BehaviorResult as BehaviorResult
     from touchline.training.run.result import TrainingResult as TrainingResult
+    from touchline.training.studies.plan import Plan as Plan
     from touchline.training.studies.seeds import SeedFigures as SeedFigures
     from touchline.training.studies.seeds import SeedsResult as SeedsResult
     from touchline.training.studies.tune_report import TrialFigures as TrialFigures
@@ -129,6 +131,7 @@ _HOME = {
     "ObservationSpec": "specs",
     "ObservationType": "specs",
     "OutgoingMessage": "protocol.side_channels",
+    "Plan": "training.studies.plan",
     "RawBytesChannel": "protocol.side_channels",
     "RunError": "errors",
     "SeedFigures": "training.studies.seeds",
@@ -173,6 +176,7 @@ _HOME = {
     "make_sb3": "adapters.to_sb3",
     "make_torchrl": "adapters.to_torchrl",
     "parity": "api",
+    "plan": "api",
     "play": "api",
     "pull": "hub",
     "push": "hub",

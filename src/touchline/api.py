@@ -4,6 +4,7 @@
 | --- | --- |
 | train | `touchline.train`, with several seeds `touchline.train_seeds` |
 | tune | `touchline.tune` |
+| plan | `touchline.plan` |
 | eval | `touchline.evaluate`, with opponents `touchline.evaluate_opponents` |
 | tournament | `touchline.tournament` |
 | exploit | `touchline.exploit` |
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from touchline.training.config.settings import RunConfig
     from touchline.training.run.progress import Watch
     from touchline.training.run.result import TrainingResult
+    from touchline.training.studies.plan import Plan
     from touchline.training.studies.seeds import SeedsResult
     from touchline.training.studies.tune_report import TuneResult
 
@@ -426,6 +428,37 @@ def start_tuning(
         return read_run(config, changes, {**keys, **tried}).config
 
     return search(read, Path(space), trials, request.preset, log)
+
+
+def plan(
+    config: str | os.PathLike[str] | None,
+    *,
+    env: str | None = None,
+    changes: Mapping[str, Any] | Iterable[str] = (),
+) -> Plan:
+    """Measure a run for about ten seconds; compute what limits it, how long it takes, what helps.
+
+    Nothing is written. Parameters and errors are those of `train`.
+    """
+    if config is None and env is None:
+        raise UsageError(
+            "plan what? give a preset's name (3DBall), a YAML file, or a player: env"
+        )
+    overrides = {} if env is None else {"env_settings.env_path": env}
+    return start_plan(read_run(config, changes, overrides))
+
+
+@explain_missing("planning")
+def start_plan(request: RunRequest) -> Plan:
+    """Plan a configured run, as `plan` does."""
+    from touchline.log import silent
+    from touchline.training.file_check import check_files
+    from touchline.training.studies.plan import plan as measure_and_compute
+    from touchline.training.world import recipe_of
+
+    check_files(request.config)
+    recipe = recipe_of(request.config, request.preset, silent)
+    return measure_and_compute(request.config, recipe)
 
 
 @explain_missing("evaluating")

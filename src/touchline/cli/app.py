@@ -26,6 +26,7 @@ from touchline.extras import missing_extra
 COMMANDS = {
     "train": "touchline.cli.train:train",
     "tune": "touchline.cli.tune:tune",
+    "plan": "touchline.cli.plan:plan",
     "eval": "touchline.cli.evaluate:evaluate",
     "tournament": "touchline.cli.tournament:tournament",
     "exploit": "touchline.cli.exploit:exploit",

@@ -255,3 +255,59 @@ def test_seeds_save_and_end_when_their_parent_is_killed(tmp_path):
         time.sleep(0.05)
     assert study.seed(0).report.exists()
     assert study.seed(1).report.exists()
+
+
+@pytest.mark.slow
+def test_force_replaces_the_seeds_that_are_named_and_no_others(study, monkeypatch):
+    folder, _ = study
+    monkeypatch.chdir(folder.parents[1])
+    before = {
+        n: (folder / f"seed-{n}/configuration.yaml").stat().st_mtime_ns for n in (0, 3)
+    }
+    done = subprocess.run(
+        _command("--seeds", "3", "--force", "--max-steps=200"),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert "seed 3: done after" in done.stderr
+    after = {
+        n: (folder / f"seed-{n}/configuration.yaml").stat().st_mtime_ns for n in (0, 3)
+    }
+    assert after[0] == before[0]
+    assert after[3] > before[3]
+    assert not list(folder.glob("*.replaced"))
+    figures = json.loads((folder / "seeds.json").read_text())
+    assert list(figures["behaviors"]["Basic"]["scores"]) == ["3"]
+
+
+@pytest.mark.slow
+def test_every_seed_starts_with_the_run_beside_the_study(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    single = _command(SHORT, "--seed=7", run_id="base")
+    subprocess.run(single, check=True, capture_output=True, timeout=300)
+    from_base = _command("--seeds", "0-1", SHORT, "--initialize-from", "base")
+    subprocess.run(from_base, check=True, capture_output=True, timeout=300)
+    start = (tmp_path / "results" / "base").absolute()
+    for seed in (0, 1):
+        settings = (tmp_path / f"results/x/seed-{seed}/configuration.yaml").read_text()
+        assert f"initialize_from: {start}" in settings
+    # As a single run that starts so, bit for bit.
+    alone = _command(SHORT, "--seed=1", "--initialize-from", "base", run_id="seed-1")
+    subprocess.run(alone, check=True, capture_output=True, timeout=300)
+    own = tmp_path / "results/x/seed-1/Basic/checkpoint.safetensors"
+    single_run = tmp_path / "results/seed-1/Basic/checkpoint.safetensors"
+    assert own.read_bytes() == single_run.read_bytes()
+
+
+def test_a_start_that_is_not_there_is_one_line_and_nothing_is_written(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert (
+        run(["train", "Basic", "--seeds", "0-1", "--initialize-from", "nothing"]) == 2
+    )
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    assert str(tmp_path / "results" / "nothing") in line
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,292 @@
+"""What limits a run here, and what more areas, a thread, players or machines would change.
+
+A run is measured for some seconds. The rest is arithmetic, in `Model`; `docs/training.md`,
+"Planning a run", compares it with measurements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from touchline.envs.env import EnvRecipe
+from touchline.training.config.settings import BehaviorConfig, RunConfig
+from touchline.training.studies.measuring import Costs, measure
+from touchline.training.studies.tournament import num_cores
+
+SECONDS = 10.0
+"""What measuring takes, without opening worlds and compiling."""
+AREAS_FACTOR = 4
+"""A scene is measured a second time with so many times its areas."""
+GAIN = 0.1
+"""Doubling what a run has is worth it while it gains this share of its speed."""
+SHORTEST_PIECE = 64
+"""Actions of one agent in a buffer: ML-Agents' default `time_horizon`."""
+NETWORK_BYTES_PER_S = 125e6
+"""Between machines: 1 Gbit/s, an assumption."""
+MACHINES = 1, 2, 4, 8, 16
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a run could be like."""
+
+    name: str
+    steps_per_s: float
+    """Agent steps."""
+    hours: float
+    """Until every behavior has its steps."""
+    limit: str
+    """What it waits for most: simulation, wire, acting, other, learning, network."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was measured, and what the model makes of it."""
+
+    world: str
+    num_areas: int | None
+    """None for a player, which knows its own."""
+    cores: int
+    costs: Costs
+    limit: str
+    options: list[Option]
+    """On this machine; the first one is the run as it is configured."""
+    machines: list[Option]
+    """Several machines like this one."""
+    advice: list[str]
+    """Lines for people."""
+
+
+# the model
+
+
+@dataclass(frozen=True)
+class Model:
+    """From costs to speeds. Times are of one decision step of all agents."""
+
+    costs: Costs
+    fixed: float
+    """Share of collecting that does not grow with the areas."""
+    cores: int
+    max_steps: Mapping[str, int]
+    """Base name -> agent steps to train."""
+    update_steps: int
+    """Agent steps between two updates."""
+
+    def option(
+        self,
+        name: str,
+        *,
+        areas: float = 1.0,
+        threaded: bool = False,
+        players: int = 1,
+    ) -> Option:
+        """A run on this machine, with so many times the areas, or so many players."""
+        costs = self.costs
+        grows = self.fixed + (1.0 - self.fixed) * areas
+        # Players run side by side while there are cores for them, one of which is ours. What this
+        # process does for each of them comes one after another.
+        rounds = max(1.0, players / max(self.cores - 1, 1))
+        parts = {
+            "simulation": costs.simulation * grows * rounds,
+            "wire": costs.wire * grows * players,
+            "acting": costs.acting * grows * players,
+            "other": costs.other * grows * players,
+            "learning": costs.learning * areas * players,
+        }
+        return self._option(name, parts, costs.agents * areas * players, threaded)
+
+    def machines(self, count: int) -> Option:
+        """Collectors on all cores of so many machines, but one, which learns."""
+        costs = self.costs
+        collectors = max(count * self.cores - 1, 1)
+        steps = costs.agents * collectors
+        # Trajectories of the other machines come once, weights go to each once per update.
+        others = (count - 1) / count
+        sent = steps * others * costs.bytes_per_action
+        sent += (count - 1) * costs.weight_bytes * steps / self.update_steps
+        parts = {
+            "simulation": costs.simulation,
+            "wire": costs.wire,
+            "acting": costs.acting,
+            "other": costs.other,
+            "learning": costs.learning * collectors,
+            "network": sent / NETWORK_BYTES_PER_S,
+        }
+        return self._option(
+            f"{count} x {self.cores} cores", parts, steps, threaded=False
+        )
+
+    def _option(
+        self, name: str, parts: Mapping[str, float], steps: float, threaded: bool
+    ) -> Option:
+        whole = sum(parts.values())
+        if threaded:
+            # Learning of one batch beside collecting of the next one.
+            learning = parts["learning"]
+            whole = max(whole - learning, learning)
+        speed = steps / whole
+        limit = max(parts, key=lambda part: parts[part])
+        needed = [
+            self.max_steps.get(base, 0) / share
+            for base, share in self.costs.shares.items()
+            if share
+        ]
+        hours = max(needed, default=0.0) / speed / 3600
+        return Option(name, speed, hours, limit)
+
+
+def fixed_share(few: Costs, many: Costs, factor: float) -> float:
+    """The share of collecting that areas do not change, from costs with `factor` times as many.
+
+    c(A) = c0 + c1 A, so c0 = (factor c(A) - c(factor A)) / (factor - 1).
+    """
+    fixed = (factor * few.collecting - many.collecting) / (factor - 1)
+    return min(max(fixed / few.collecting, 0.0), 1.0)
+
+
+def plan(config: RunConfig, recipe: EnvRecipe, seconds: float = SECONDS) -> Plan:
+    """Measure for about so many seconds, and compute the rest."""
+    recipe = replace(recipe, seed=max(config.env_settings.seed, 0))
+    has_areas = recipe.kind.is_scene
+    costs = measure(config, recipe, seconds * (0.5 if has_areas else 0.8))
+    num_areas = None
+    fixed = 1.0
+    if has_areas:
+        num_areas = _num_areas(recipe)
+        more = replace(recipe, num_areas=num_areas * AREAS_FACTOR)
+        fixed = fixed_share(costs, measure(config, more, seconds * 0.3), AREAS_FACTOR)
+    behaviors = {name: config.behavior(name) for name in costs.shares}
+    known = {name: b for name, b in behaviors.items() if b is not None}
+    model = Model(
+        costs,
+        fixed,
+        num_cores(),
+        {name: b.max_steps for name, b in known.items()},
+        max(min((_update_steps(b) for b in known.values()), default=1), 1),
+    )
+    options = list(_options(model, known, num_areas, recipe))
+    machines = [model.machines(count) for count in MACHINES]
+    advice = list(_advice(options, machines))
+    about = recipe.target, num_areas, model.cores
+    return Plan(*about, costs, options[0].limit, options, machines, advice)
+
+
+def _num_areas(recipe: EnvRecipe) -> int:
+    from touchline.scenes import scene_class
+
+    return recipe.num_areas or scene_class(recipe.target).unity_areas
+
+
+def _update_steps(behavior: BehaviorConfig) -> int:
+    hyper = behavior.hyperparameters
+    if hasattr(hyper, "steps_per_update"):
+        return max(int(hyper.steps_per_update), 1)
+    return int(getattr(hyper, "buffer_size", 1))
+
+
+def _options(
+    model: Model,
+    behaviors: Mapping[str, BehaviorConfig],
+    num_areas: int | None,
+    recipe: EnvRecipe,
+) -> Iterator[Option]:
+    yield model.option("as configured")
+    if model.cores > 1:
+        yield model.option("threaded: true", threaded=True)
+    if num_areas is not None:
+        factor = worthwhile_areas(model, behaviors)
+        if factor > 1:
+            areas = f"num_areas: {num_areas * factor}"
+            yield model.option(areas, areas=factor)
+            if model.cores > 1:
+                both = f"{areas}, threaded: true"
+                yield model.option(both, areas=factor, threaded=True)
+    elif not recipe.is_editor:
+        players = worthwhile_players(model)
+        if players > 1:
+            yield model.option(f"num_envs: {players}", players=players)
+
+
+def worthwhile_areas(model: Model, behaviors: Mapping[str, BehaviorConfig]) -> int:
+    """How many times the areas are worth having: doubled while that gains `GAIN`, and while enough
+    actions of each agent come into one buffer.
+    """
+    factor = 1
+    is_on_policy = all(
+        hasattr(b.hyperparameters, "epsilon") for b in behaviors.values()
+    )
+    while True:
+        pieces = model.update_steps / (2 * factor * model.costs.agents)
+        if is_on_policy and pieces < SHORTEST_PIECE:
+            return factor
+        now = model.option("", areas=factor).steps_per_s
+        if model.option("", areas=2 * factor).steps_per_s < (1 + GAIN) * now:
+            return factor
+        factor *= 2
+
+
+def worthwhile_players(model: Model) -> int:
+    """How many players are worth having: one more while it gains `GAIN`."""
+    players = 1
+    while True:
+        now = model.option("", players=players).steps_per_s
+        if model.option("", players=players + 1).steps_per_s < (1 + GAIN) * now:
+            return players
+        players += 1
+
+
+def _advice(options: list[Option], machines: list[Option]) -> Iterator[str]:
+    """What to do about it, in sentences."""
+    own = options[0]
+    yield f"{own.limit} takes the most time of this run"
+    best = max(options, key=lambda option: option.steps_per_s)
+    gain = best.steps_per_s / own.steps_per_s
+    if gain > 1 + GAIN:
+        yield f"{best.name} would make it {gain:.1f} times as fast here"
+    else:
+        yield "nothing here would make it much faster"
+    pairs = zip(machines[1:], machines, strict=False)
+    worth = [
+        more for more, fewer in pairs if more.steps_per_s > 1.5 * fewer.steps_per_s
+    ]
+    if not worth:
+        yield f"more machines are not worth having: {machines[1].limit} is the limit"
+    else:
+        yield f"machines are worth having up to {worth[-1].name}"
+
+
+# for people
+
+
+def plan_lines(found: Plan) -> Iterator[str]:
+    """Tables of what was measured and computed."""
+    costs = found.costs
+    areas = "" if found.num_areas is None else f"{found.num_areas} areas, "
+    actions = f"{costs.agents:.1f} actions in a decision step"
+    yield f"{found.world}: {areas}{actions}, {found.cores} cores"
+    yield ""
+    yield "| part | ms per decision step | share |"
+    yield "| --- | --- | --- |"
+    whole = costs.collecting + costs.learning
+    for part in ("simulation", "wire", "acting", "other", "learning"):
+        spent = getattr(costs, part)
+        yield f"| {part} | {1000 * spent:.3f} | {100 * spent / whole:.0f} % |"
+    for title, options in (("here", found.options), ("machines", found.machines)):
+        yield ""
+        yield f"| {title} | agent steps/s | the run takes | limit |"
+        yield "| --- | --- | --- | --- |"
+        for option in options:
+            speed = f"{option.steps_per_s:,.0f}"
+            yield f"| {option.name} | {speed} | {_duration(option.hours)} | {option.limit} |"
+    yield ""
+    yield from found.advice
+
+
+def _duration(hours: float) -> str:
+    minutes = math.ceil(hours * 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
