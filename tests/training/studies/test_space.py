@@ -22,14 +22,14 @@ def test_a_key_has_choices_or_a_range_of_the_numbers_that_it_takes(tmp_path):
         "behaviors.*.hyperparameters.learning_rate: {low: 1e-5, high: 1e-2, log: true}\n"
         "behaviors.*.network_settings.hidden_units: {low: 32, high: 256, step: 32}\n"
         "behaviors.*.reward_signals.extrinsic.gamma: {low: 0, high: 1}\n"
-        "behaviors.3DBall.hyperparameters.num_epoch: {choices: [3, 8]}\n",
+        "behaviors.3DBall.hyperparameters.beta: {choices: [1e-3, 0.1]}\n",
     )
     assert list(found.values()) == [
         optuna.distributions.FloatDistribution(1e-5, 1e-2, log=True),
         optuna.distributions.IntDistribution(32, 256, step=32),
         # Whole ends, but the key takes fractions.
         optuna.distributions.FloatDistribution(0, 1),
-        optuna.distributions.CategoricalDistribution([3, 8]),
+        optuna.distributions.CategoricalDistribution([0.001, 0.1]),
     ]
 
 

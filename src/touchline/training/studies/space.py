@@ -46,8 +46,12 @@ def _finite(value: float) -> float:
     return value
 
 
+def _choice(value: Any) -> Any:
+    return value if isinstance(value, bool) else numeric(value)
+
+
 _Bound = Annotated[int | float, BeforeValidator(numeric), AfterValidator(_finite)]
-_Choice = str | bool | int | float | None
+_Choice = Annotated[str | bool | int | float | None, BeforeValidator(_choice)]
 
 
 class Dimension(Part):
