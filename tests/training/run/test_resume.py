@@ -22,7 +22,7 @@ def test_a_killed_and_resumed_run_ends_bit_for_bit_like_a_whole_one():
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL there")
 @pytest.mark.parametrize("name", RUNS)
-def test_two_hundred_and_forty_kills_lose_nothing(name):
+def test_two_hundred_and_fifty_kills_lose_nothing(name):
     outcome = try_run(RUNS[name])
     print(f"{name}: {outcome.kills} kills")
     assert outcome.kills == RUNS[name].kills
