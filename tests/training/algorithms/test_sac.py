@@ -307,12 +307,13 @@ def test_short_sequences_weigh_by_their_actions(form):
     learner = _recurrent(**form)
     sample = _sequences(learner)
     noise = torch.zeros(len(sample), 1)
-    whole = _parts(learner.losses(sample, noise, noise, learner.log_temperatures))
+    alpha = learner.log_temperatures
+    whole = _parts(learner.losses(learner.evaluated(sample, noise, noise), alpha))
     total = torch.zeros_like(whole)
     for number in range(len(sample.sequences)):
         own = _only(sample, number)
         none = torch.zeros(len(own), 1)
-        parts = _parts(learner.losses(own, none, none, learner.log_temperatures))
+        parts = _parts(learner.losses(learner.evaluated(own, none, none), alpha))
         total += parts * len(own) / len(sample)
     torch.testing.assert_close(whole, total, atol=1e-5, rtol=1e-5)
 

@@ -99,8 +99,8 @@ class Case:
             next_allowed=None,
             discount=self.file["gamma"] * (1 - self.tensor("done"))[:, None],
         )
-        temperatures = self.learner.log_temperatures
-        return self.learner.losses(sample, self.noise, self.noise, temperatures)
+        found = self.learner.evaluated(sample, self.noise, self.noise)
+        return self.learner.losses(found, self.learner.log_temperatures)
 
     def draw(self):
         allowed = self.file["action_allowed"]

@@ -52,6 +52,10 @@ def minibatch(action):
     choices = [torch.randint(n, (ROWS,)) for n in action.discrete_branches]
     nothing = torch.zeros(ROWS, 0, dtype=torch.int64)
     allowed = torch.rand(ROWS, action.mask_size) > 0.3 if choices else None
+    start = 0
+    for size in action.discrete_branches:  # every branch allows something
+        allowed[:, start] = True
+        start += size
     return Sample(
         obs=(normal(ROWS, 3),),
         allowed=allowed,
@@ -70,13 +74,14 @@ def evaluated(learner, passes, sample, noise):
         learner.network, learner.critics, learner.target, learner._weights
     )
     log_alpha = learner.log_temperatures.clone().requires_grad_()
-    losses = learner.losses(sample, *noise, log_alpha)
-    parts = [losses.policy, *losses.critics, losses.value, losses.temperature]
-    found = torch.stack(parts).detach()
     learner._weights.gradient.fill_(7.0)  # what was there is overwritten
-    loss = losses.total + losses.temperature
-    (by_alpha,) = learner._passes.gradient_of(loss, [log_alpha])
-    return found, losses.expected, learner._weights.gradient.clone(), by_alpha
+    with torch.set_grad_enabled(learner._passes.uses_autograd):
+        found = learner.evaluated(sample, *noise)
+        losses = learner.losses(found, log_alpha)
+    parts = [losses.policy, *losses.critics, losses.value, losses.temperature]
+    by_alpha = learner._passes.descend(found, losses, log_alpha)
+    gradient = learner._weights.gradient.clone()
+    return torch.stack(parts).detach(), losses.expected, gradient, by_alpha
 
 
 @FORMS

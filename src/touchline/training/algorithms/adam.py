@@ -9,6 +9,7 @@ Source: Kingma and Ba 2015, arXiv:1412.6980, algorithm 1, in the order of operat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
@@ -73,10 +74,11 @@ class Adam:
 
         The gradient's memory is used for intermediate results and holds no gradient afterwards.
         """
-        # Over all parameters together, as `torch.nn.utils.clip_grad_norm_` has it.
-        norm = float(torch.linalg.vector_norm(gradient))
-        if norm > max_norm:
-            gradient.mul_(max_norm / norm)
+        if max_norm < math.inf:
+            # Over all parameters together, as `torch.nn.utils.clip_grad_norm_` has it.
+            norm = float(torch.linalg.vector_norm(gradient))
+            if norm > max_norm:
+                gradient.mul_(max_norm / norm)
         self._step += 1
         # m ← β₁ m + (1 − β₁) g, and v ← β₂ v + (1 − β₂) g².
         self._mean.lerp_(gradient, 1.0 - BETA_1)

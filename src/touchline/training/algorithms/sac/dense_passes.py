@@ -1,15 +1,14 @@
 """SAC's networks where all of them are dense layers over one vector: faster than autograd.
 
-Both critics are one call, for drawn and for taken actions together. Backward passes through the
-networks are written out and put straight into the vector of gradients. The losses remain the
-formulas of `loss.py`, and autograd differentiates them. A test holds all of it to `AutogradPasses`
-in double precision; `docs/decisions/hand-written-gradients.md` has the measurement.
+Both critics are one call, for drawn and for taken actions together, and the gradient is written out
+and put straight into the vector of gradients. The losses remain the formulas of `loss.py`. A test
+holds all of it to `AutogradPasses` in double precision; `docs/decisions/hand-written-gradients.md`
+has the measurement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -17,12 +16,23 @@ from torch import Tensor, nn
 
 from touchline.policies.fused import dense_stack
 from touchline.policies.fused import twin_mlp as fused_mlp
-from touchline.policies.fused.dense_stack import DenseStack, ForwardPass, side_by_side
+from touchline.policies.fused.dense_stack import DenseStack, side_by_side
 from touchline.policies.nets.actor_critic import ActorCritic, AnyDistribution
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.twin_mlp import ACTOR, CRITIC, TwinMLP
 from touchline.policies.network import Obs
 from touchline.training.algorithms.adam import FlatParameters
+from touchline.training.algorithms.sac.loss import (
+    Evaluation,
+    LogTemperatures,
+    Losses,
+)
+from touchline.training.algorithms.sac.loss_gradients import (
+    critic_gradient,
+    policy_gradient,
+    temperature_gradient,
+    value_gradient,
+)
 from touchline.training.algorithms.sac.passes import Memories
 
 TensorOf = Callable[[nn.Parameter], Tensor]
@@ -32,9 +42,10 @@ TensorOf = Callable[[nn.Parameter], Tensor]
 class DensePasses:
     """See `Passes`, and `fits` for the networks that it takes.
 
-    What is evaluated with gradients is a leaf for autograd: gradients of the losses end there, and
-    `gradient_of` carries them on to the weights.
+    `descend` goes back through what `policy` and `q` evaluated last.
     """
+
+    uses_autograd = False
 
     def __init__(
         self,
@@ -62,15 +73,12 @@ class DensePasses:
             self._target = _single(target.trunk, CRITIC, _values)
         else:
             self._target = _beside(target, _values)
-        self._leaves: list[tuple[Sequence[Tensor], Callable[..., Any]]] = []
-        """Of the last evaluation, each with what carries its gradients on."""
 
     @staticmethod
     def fits(network: ActorCritic) -> bool:
         """Whether the network, and so its critics, consist of dense layers over one vector."""
         return isinstance(network.trunk, TwinMLP)
 
-    @torch.no_grad()
     def policy(
         self,
         obs: Obs,
@@ -78,35 +86,13 @@ class DensePasses:
         sequences: Sequences | None,  # noqa: ARG002 - there is no memory
     ) -> tuple[AnyDistribution, Tensor | None]:
         if self._has_value:
-            outputs, value = self._actor_and_value(obs)
-        else:
-            outputs, value = self._actor_alone(obs), None
-        with torch.enable_grad():
+            self._of_trunk = fused_mlp.forward(self._trunk, obs[0])
+            outputs, value = self._of_trunk.outputs, self._of_trunk.value
             return self._network.distribution_of(outputs, allowed), value
+        self._of_actor = dense_stack.forward(self._actor, obs[0])
+        outputs = self._of_actor.outputs[0]
+        return self._network.distribution_of(outputs, allowed), None
 
-    def _actor_and_value(self, obs: Obs) -> tuple[Tensor, Tensor]:
-        passed = fused_mlp.forward(self._trunk, obs[0])
-        leaves = passed.outputs.requires_grad_(), passed.value.requires_grad_()
-
-        def carry(grad_outputs: Tensor, grad_value: Tensor) -> None:
-            out = self._trunk_gradient
-            fused_mlp.backward(self._trunk, passed, grad_outputs, grad_value, out)
-
-        self._leaves = [(leaves, carry)]
-        return leaves
-
-    def _actor_alone(self, obs: Obs) -> Tensor:
-        passed = dense_stack.forward(self._actor, obs[0])
-        outputs = passed.outputs[0].requires_grad_()
-
-        def carry(gradient: Tensor) -> None:
-            out = self._actor_gradient
-            dense_stack.backward(self._actor, passed, gradient[None], out)
-
-        self._leaves = [([outputs], carry)]
-        return outputs
-
-    @torch.no_grad()
     def q(
         self,
         obs: Obs,
@@ -114,46 +100,52 @@ class DensePasses:
         taken: Tensor,
         memories: Memories,  # noqa: ARG002 - there is no memory
     ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        size = len(taken)
         if not drawn.shape[1]:  # critics judge all choices, whichever is drawn
-            of_taken = dense_stack.forward(self._critics, obs[0])
-            taken_q = self._judged(of_taken)
-            with torch.enable_grad():
-                return taken_q.detach().unbind(), taken_q.unbind()
+            self._of_taken = dense_stack.forward(self._critics, obs[0])
+            q = self._by_signal(self._of_taken.outputs).unbind()
+            return q, q
         actions = torch.cat([drawn, taken])
         rows = torch.cat([obs[0].repeat(2, 1), actions], dim=1)
-        passed = dense_stack.forward(self._critics, rows)
-        of_drawn = passed.part(slice(0, size))
-        taken_q = self._judged(passed.part(slice(size, None)))
+        both = dense_stack.forward(self._critics, rows)
+        self._of_drawn = both.part(slice(0, len(drawn)))
+        self._of_taken = both.part(slice(len(drawn), None))
+        drawn_q = self._by_signal(self._of_drawn.outputs)
+        return drawn_q.unbind(), self._by_signal(self._of_taken.outputs).unbind()
 
-        def carry(gradient: Tensor) -> Tensor:
-            return self._climb(of_drawn, gradient)
+    @torch.no_grad()
+    def descend(
+        self,
+        found: Evaluation,
+        losses: Losses,  # noqa: ARG002 - their gradients are written out
+        log_alpha: Float[Tensor, " _"],
+    ) -> Float[Tensor, " _"]:
+        temperatures = LogTemperatures.of(log_alpha, found.noise.shape[1])
+        by_outputs = policy_gradient(found, temperatures, self._climb)
+        by_q = critic_gradient(found).flatten(2)
+        out = self._critics_gradient
+        dense_stack.backward(self._critics, self._of_taken, by_q, out)
+        if self._has_value:
+            fused_mlp.backward(
+                self._trunk,
+                self._of_trunk,
+                by_outputs,
+                value_gradient(found),
+                self._trunk_gradient,
+            )
+        else:
+            # The trunk's other half has no part in any loss.
+            for gradient in self._trunk_gradient:
+                gradient.zero_()
+            by_actor = by_outputs[None]
+            out = self._actor_gradient
+            dense_stack.backward(self._actor, self._of_actor, by_actor, out)
+        return temperature_gradient(found)
 
-        with torch.enable_grad():
-            q = self._by_signal(of_drawn.outputs)
-            drawn_q = _Climbed.apply(drawn, q, carry)  # type: ignore[no-untyped-call]
-            return drawn_q.unbind(), taken_q.unbind()
-
-    def _judged(self, passed: ForwardPass) -> Float[Tensor, "N B S P"]:
-        """Q of the actions that were taken, from which the critics learn."""
-        q = self._by_signal(passed.outputs).requires_grad_()
-
-        def carry(gradient: Tensor) -> None:
-            out = self._critics_gradient
-            dense_stack.backward(self._critics, passed, gradient.flatten(2), out)
-
-        self._leaves.append(([q], carry))
-        return q
-
-    def _climb(
-        self, passed: ForwardPass, gradient: Float[Tensor, "N B S P"]
-    ) -> Float[Tensor, "B C"]:
-        """The gradient by drawn actions, given that by their Q."""
+    def _climb(self, by_q: Float[Tensor, "N B S P"]) -> Float[Tensor, "B C"]:
+        """The gradient by the actions that were drawn last, given that by their Q."""
         stack = self._climbed
-        num_climbed = len(stack.weights[0])
-        of_climbed = passed.networks(num_climbed)
-        own = gradient[:num_climbed].flatten(2)
-        by_layer = dense_stack.backward(stack, of_climbed, own, None)
+        of_climbed = self._of_drawn.networks(len(by_q))
+        by_layer = dense_stack.backward(stack, of_climbed, by_q.flatten(2), None)
         num_actions = self._network.spec.action_spec.continuous_size
         # Actions are the last inputs of a critic.
         weight = stack.weights[0][:, -num_actions:]
@@ -185,35 +177,8 @@ class DensePasses:
         passed = dense_stack.forward(self._target, rows)
         return self._by_signal(passed.outputs).unbind()
 
-    def gradient_of(self, loss: Tensor, others: Sequence[Tensor]) -> Sequence[Tensor]:
-        leaves = [leaf for own, _ in self._leaves for leaf in own]
-        found = torch.autograd.grad(loss, [*leaves, *others])
-        # Networks that were not evaluated have no part in the loss.
-        self._weights.gradient.zero_()
-        gradients = iter(found)
-        with torch.no_grad():
-            for own, carry in self._leaves:
-                carry(*[next(gradients) for _ in own])
-        self._leaves = []
-        return list(gradients)
-
     def _by_signal(self, outputs: Float[Tensor, "N B _"]) -> Float[Tensor, "N B S P"]:
         return outputs.view(*outputs.shape[:2], self._num_signals, -1)
-
-
-class _Climbed(torch.autograd.Function):
-    """Q of drawn actions: gradients reach the actions, and not the critics."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, _drawn: Tensor, q: Tensor, carry: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        ctx.carry = carry
-        return q
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.carry(gradient), None, None
 
 
 def _values(parameter: nn.Parameter) -> Tensor:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,15 +41,12 @@ from touchline.training.algorithms.on_policy import (
 from touchline.training.algorithms.sac.critics import Critic
 from touchline.training.algorithms.sac.dense_passes import DensePasses
 from touchline.training.algorithms.sac.loss import (
+    Evaluation,
     LogTemperatures,
+    Losses,
     PolicyDraw,
-    chosen,
-    entropy,
-    policy_loss,
     soft_value,
-    squared_error,
     target_entropies,
-    temperature_loss,
 )
 from touchline.training.algorithms.sac.passes import AutogradPasses, Memories, Passes
 from touchline.training.algorithms.sac.settings import SACSettings
@@ -70,26 +66,6 @@ LONGEST_WAIT = 1024
 """Before the first gradient step, experience arrives in pieces of so many results."""
 REFILL_BATCHES = 10
 """A replay that starts empty beside trained networks gets so many batches first."""
-
-
-@dataclass(frozen=True)
-class Losses:
-    """Of one minibatch."""
-
-    policy: Tensor
-    critics: list[Tensor]
-    value: Tensor
-    """0 where there is no value network."""
-    temperature: Tensor
-    expected: Tensor
-    """[B, S] the soft value of each situation."""
-    entropy: Tensor
-    """Of the policy, nats, all action parts together."""
-
-    @property
-    def total(self) -> Tensor:
-        """Of policy, critics and value network, which share no weights."""
-        return self.policy + sum(self.critics, self.value)
 
 
 class SAC:
@@ -316,13 +292,14 @@ class SAC:
 
     def descend(self, sample: Sample) -> Losses:
         """One gradient step; the targets follow."""
+        passes = self._passes
         log_alpha = self.log_temperatures.detach().requires_grad_()
         noise = self._noise(len(sample))
         next_noise = self._noise(len(sample))
-        losses = self.losses(sample, noise, next_noise, log_alpha)
-        # One pass for both, because they share nothing.
-        loss = losses.total + losses.temperature
-        (gradient,) = self._passes.gradient_of(loss, [log_alpha])
+        with torch.set_grad_enabled(passes.uses_autograd):
+            found = self.evaluated(sample, noise, next_noise)
+            losses = self.losses(found, log_alpha)
+        gradient = passes.descend(found, losses, log_alpha)
         rate = self._learning_rate()
         # Gradients are not clipped, as in ML-Agents.
         self._adam.step(self._weights.gradient, rate, float("inf"))
@@ -331,46 +308,41 @@ class SAC:
         self._target_weights.vector.lerp_(self._followed, self.hyper.tau)
         return losses
 
-    def losses(
-        self, sample: Sample, noise: Tensor, next_noise: Tensor, log_alpha: Tensor
-    ) -> Losses:
-        """Of a minibatch, with this noise [B, C] in the actions that are drawn for it."""
-        split = int(self._continuous_size > 0)
-        temperatures = LogTemperatures(log_alpha[:split], log_alpha[split:])
-        # Only the temperatures' own loss may move them.
-        fixed = LogTemperatures(
-            temperatures.continuous.detach(), temperatures.discrete.detach()
-        )
+    def losses(self, found: Evaluation, log_alpha: Tensor) -> Losses:
+        """Of a minibatch."""
+        temperatures = LogTemperatures.of(log_alpha, self._continuous_size)
+        return Losses.of(found, temperatures)
+
+    def evaluated(
+        self, sample: Sample, noise: Tensor, next_noise: Tensor
+    ) -> Evaluation:
+        """What the networks make of a minibatch, with this noise [B, C] in the actions that are
+        drawn for it.
+        """
+        alpha = LogTemperatures.of(self.log_temperatures, self._continuous_size)
         obs = self._inputs(sample.obs)
         allowed = self._moved(sample.allowed)
         sequences = self._sequences(sample)
         without_memory = self._empty(sequences)
         distribution, value = self._passes.policy(obs, allowed, sequences)
         assert isinstance(distribution, SquashedDistribution)
-        draw = PolicyDraw.of(distribution, noise.to(self._device))
+        noise = noise.to(self._device)
+        draw = PolicyDraw.of(distribution, noise)
         taken = sample.continuous.to(self._device)
         drawn_q, taken_q = self._passes.q(obs, draw.continuous, taken, without_memory)
-        climbed = drawn_q if self.hyper.target_critics else drawn_q[:1]
-        expected = soft_value(drawn_q, draw, fixed).detach()
-        target = self._target(sample, next_noise, fixed)
-        discrete = sample.discrete.to(self._device)
-        nothing = expected.new_zeros(())
-        entropies = target_entropies(self._branches, sample.allowed, len(expected))
-        return Losses(
-            policy=policy_loss(climbed, draw, fixed),
-            critics=[
-                squared_error(chosen(q, discrete, self._branches), target)
-                for q in taken_q
-            ],
-            value=nothing if value is None else squared_error(value, expected),
-            temperature=temperature_loss(
-                draw,
-                temperatures,
-                -float(self._continuous_size),
-                entropies.to(self._device),
-            ),
-            expected=expected,
-            entropy=entropy(draw),
+        entropies = target_entropies(self._branches, sample.allowed, len(sample))
+        return Evaluation(
+            distribution=distribution,
+            noise=noise,
+            draw=draw,
+            drawn_q=drawn_q,
+            num_climbed=len(drawn_q) if self.hyper.target_critics else 1,
+            taken_q=taken_q,
+            taken=sample.discrete.to(self._device),
+            target=self._target(sample, next_noise, alpha),
+            expected=soft_value(drawn_q, draw, alpha).detach(),
+            value=value,
+            target_entropies=entropies.to(self._device),
         )
 
     @torch.no_grad()

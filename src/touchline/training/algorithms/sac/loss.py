@@ -50,6 +50,96 @@ class LogTemperatures:
     """[1], or [0] without continuous actions."""
     discrete: Float[Tensor, " D"]
 
+    @staticmethod
+    def of(log_alpha: Float[Tensor, " _"], continuous_size: int) -> LogTemperatures:
+        """From one vector: that of the continuous actions, if there are any, then the branches'."""
+        split = int(continuous_size > 0)
+        return LogTemperatures(log_alpha[:split], log_alpha[split:])
+
+    def detached(self) -> LogTemperatures:
+        """The same numbers, without a gradient."""
+        return LogTemperatures(self.continuous.detach(), self.discrete.detach())
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the networks make of a minibatch: all that its losses depend on."""
+
+    distribution: SquashedDistribution
+    noise: Float[Tensor, "B C"]
+    draw: PolicyDraw
+    """The distribution's, with this noise."""
+    drawn_q: Sequence[Float[Tensor, "B S P"]]
+    """Of each critic, for the drawn action."""
+    num_climbed: int
+    """How many of the critics the policy climbs."""
+    taken_q: Sequence[Float[Tensor, "B S P"]]
+    """Of each critic, for the action that was taken."""
+    taken: Int[Tensor, "B D"]
+    """The choices that were made."""
+    target: Float[Tensor, "B S"]
+    """What `taken_q` of those choices should be."""
+    expected: Float[Tensor, "B S"]
+    """The soft value of each situation, without a gradient."""
+    value: Float[Tensor, "B S"] | None
+    """Of the value network; None where there is none."""
+    target_entropies: Float[Tensor, "B D"]
+
+    @property
+    def target_continuous(self) -> float:
+        """Target entropy of the continuous actions: −1 for each."""
+        return -float(self.noise.shape[1])
+
+    @property
+    def sections(self) -> list[int]:
+        """How many choices each branch has."""
+        return [branch.shape[1] for branch in self.draw.choices]
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Of one minibatch."""
+
+    policy: Tensor
+    critics: list[Tensor]
+    value: Tensor
+    """0 where there is no value network."""
+    temperature: Tensor
+    expected: Tensor
+    """[B, S] the soft value of each situation."""
+    entropy: Tensor
+    """Of the policy, nats, all action parts together."""
+
+    @staticmethod
+    def of(found: Evaluation, temperatures: LogTemperatures) -> Losses:
+        """All losses; only their own moves the temperatures."""
+        climbed = found.drawn_q[: found.num_climbed]
+        fixed = temperatures.detached()
+        nothing = found.expected.new_zeros(())
+        value = found.value
+        sections = found.sections
+        return Losses(
+            policy=policy_loss(climbed, found.draw, fixed),
+            critics=[
+                squared_error(chosen(q, found.taken, sections), found.target)
+                for q in found.taken_q
+            ],
+            value=nothing if value is None else squared_error(value, found.expected),
+            temperature=temperature_loss(
+                found.draw,
+                temperatures,
+                found.target_continuous,
+                found.target_entropies,
+            ),
+            expected=found.expected,
+            entropy=entropy(found.draw),
+        )
+
+    @property
+    def total(self) -> Tensor:
+        """Of all networks and temperatures, which share nothing."""
+        return self.policy + sum(self.critics, self.value) + self.temperature
+
 
 def expected(
     q: Float[Tensor, "B S P"], choices: Sequence[Float[Tensor, "B _"]]

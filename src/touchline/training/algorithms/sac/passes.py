@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from touchline.policies.nets.actor_critic import ActorCritic, AnyDistribution
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.network import Obs
 from touchline.training.algorithms.adam import FlatParameters
+from touchline.training.algorithms.sac.loss import Evaluation, Losses
 
 Memories = Sequence[Sequences | None]
 """For each critic: the sequences of a batch with what it remembers; None without memory."""
@@ -23,10 +25,13 @@ Memories = Sequence[Sequences | None]
 class Passes(Protocol):
     """What a gradient step needs of the networks."""
 
+    uses_autograd: bool
+    """Whether losses are to be computed with gradients."""
+
     def policy(
         self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None
     ) -> tuple[AnyDistribution, Tensor | None]:
-        """The policy in B situations and the value network's [B, S], with gradients.
+        """The policy in B situations and the value network's [B, S].
 
         No values where there is no value network.
         """
@@ -52,12 +57,19 @@ class Passes(Protocol):
     ) -> Sequence[Tensor]:
         """[B, S, P] of each slowly moving critic."""
 
-    def gradient_of(self, loss: Tensor, others: Sequence[Tensor]) -> Sequence[Tensor]:
-        """As `FlatParameters.gradient_of`, of a loss of what was evaluated last."""
+    def descend(
+        self, found: Evaluation, losses: Losses, log_alpha: Float[Tensor, " _"]
+    ) -> Float[Tensor, " _"]:
+        """Write the gradient of what was evaluated last into that of the weights.
+
+        Gives the gradient of ln α.
+        """
 
 
 class AutogradPasses:
     """For every network."""
+
+    uses_autograd = True
 
     def __init__(
         self,
@@ -113,8 +125,15 @@ class AutogradPasses:
     ) -> Sequence[Tensor]:
         return self._q(self._target, obs, continuous, memories)
 
-    def gradient_of(self, loss: Tensor, others: Sequence[Tensor]) -> Sequence[Tensor]:
-        return self._weights.gradient_of(loss, others)
+    def descend(
+        self,
+        found: Evaluation,  # noqa: ARG002 - autograd knows where losses come from
+        losses: Losses,
+        log_alpha: Float[Tensor, " _"],
+    ) -> Float[Tensor, " _"]:
+        # One pass for all, because they share nothing.
+        (gradient,) = self._weights.gradient_of(losses.total, [log_alpha])
+        return gradient
 
     @staticmethod
     def _q(

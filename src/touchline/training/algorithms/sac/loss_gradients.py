@@ -1,0 +1,139 @@
+"""The gradients of `loss.py`'s losses by what networks give out, written as formulas.
+
+Small gradient steps cost calls, and autograd makes three for each of a loss's own. A test holds
+these to autograd in double precision. B rows, S signals, P choices of all D branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from touchline.policies.distributions import LOG_STD_RANGE
+from touchline.training.algorithms.sac.loss import (
+    Evaluation,
+    LogTemperatures,
+    chosen,
+    negative_entropies,
+)
+
+Climb = Callable[[Tensor], Tensor]
+"""From the gradient by Q [N, B, S, P] of drawn actions to that by the actions [B, C]."""
+
+
+class _Slope(NamedTuple):
+    """Of the policy's loss, by the Q of the critics that it climbs."""
+
+    q: Float[Tensor, "N B S P"]
+    by_expected: Float[Tensor, "N B S"]
+    """By each critic's mean over the policy's choices."""
+    by_q: Float[Tensor, "N B S P"]
+
+
+def policy_gradient(
+    found: Evaluation, temperatures: LogTemperatures, climb: Climb
+) -> Float[Tensor, "B _"]:
+    """By the policy's outputs: means, logarithms of spreads, then the choices of all branches.
+
+    With a = tanh(u) and u = μ + ε σ: ∂a/∂u = 1 − a², and ∂log π/∂u = 2a, because the density of
+    tanh(u) falls with the slope of tanh. With chances p of a branch and g = ∂L/∂p:
+    ∂L/∂logits = p (g − Σ p g).
+    """
+    slope = _slope(found)
+    parts = []
+    if found.noise.shape[1]:
+        parts += _continuous_gradient(found, temperatures, climb(slope.by_q))
+    if found.draw.choices:
+        parts += _discrete_gradient(found, temperatures, slope)
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def _slope(found: Evaluation) -> _Slope:
+    """L = −⟨min over critics of Σ p Q⟩ + …"""
+    q = torch.stack(tuple(found.drawn_q[: found.num_climbed]))
+    chance = None
+    if found.draw.choices:
+        num_branches = len(found.draw.choices)
+        log_probs = torch.cat(tuple(found.draw.choices), dim=1)
+        chance = (torch.exp(log_probs) / num_branches)[:, None]  # [B, 1, P]
+    expected = q[..., 0] if chance is None else (q * chance).sum(dim=3)
+    by_expected = torch.full_like(expected, -1.0 / expected[0].numel())
+    if len(q) > 1:
+        # Of two, the smaller one alone.
+        is_first = expected[0] <= expected[1]
+        by_expected *= torch.stack([is_first, ~is_first])
+    by_q = by_expected[..., None]
+    return _Slope(q, by_expected, by_q if chance is None else by_q * chance)
+
+
+def _continuous_gradient(
+    found: Evaluation, temperatures: LogTemperatures, by_action: Float[Tensor, "B C"]
+) -> list[Tensor]:
+    """By means and by logarithms of spreads."""
+    action, log_std = found.draw.continuous, found.distribution.log_std
+    # The bonus for entropy: α log π is paid for, averaged over rows.
+    share = torch.exp(temperatures.continuous) / len(action)
+    by_u = by_action * (1.0 - action * action) + 2.0 * share * action
+    by_log_std = by_u * found.noise * torch.exp(log_std) - share
+    # Outside of its range a spread stands still.
+    low, high = LOG_STD_RANGE
+    is_inside = (log_std > low) & (log_std < high)
+    return [by_u, by_log_std * is_inside]
+
+
+def _discrete_gradient(
+    found: Evaluation, temperatures: LogTemperatures, slope: _Slope
+) -> list[Tensor]:
+    """By the logits of each branch."""
+    num_branches = len(found.draw.choices)
+    by_chance = (slope.q * slope.by_expected[..., None]).sum(dim=(0, 2)) / num_branches
+    alphas = torch.exp(temperatures.discrete) / (len(by_chance) * num_branches)
+    gradients = []
+    parts = torch.split(by_chance, found.sections, dim=1)
+    for own, log_probs, alpha in zip(parts, found.draw.choices, alphas, strict=True):
+        p = torch.exp(log_probs)
+        weighted = p * (own + alpha * log_probs)
+        gradients.append(weighted - p * weighted.sum(dim=1, keepdim=True))
+    return gradients
+
+
+def critic_gradient(found: Evaluation) -> Float[Tensor, "N B S P"]:
+    """By each critic's Q of the actions that were taken; 0 for other choices."""
+    sections = found.sections
+    q = torch.stack([chosen(own, found.taken, sections) for own in found.taken_q])
+    error = ((q - found.target) / found.target.numel())[..., None]
+    if not sections:
+        return error
+    starts = torch.tensor([0, *sections[:-1]], device=q.device).cumsum(0)
+    index = (found.taken + starts)[
+        :, None
+    ]  # [B, 1, D], among the choices of all branches
+    num_branches = len(sections)
+    index = index.expand(*q.shape, num_branches)
+    share = (error / num_branches).expand(*q.shape, num_branches)
+    # Branches do not share choices, so no two of them write to one place.
+    zeros = q.new_zeros(*q.shape, sum(sections))
+    return zeros.scatter_(3, index, share)
+
+
+def value_gradient(found: Evaluation) -> Float[Tensor, "B S"]:
+    """By the value network's values."""
+    assert found.value is not None
+    return (found.value - found.expected) / found.value.numel()
+
+
+def temperature_gradient(found: Evaluation) -> Float[Tensor, " _"]:
+    """By ln α, of the continuous actions and then of each branch."""
+    parts = []
+    if found.noise.shape[1]:
+        lack = found.draw.log_prob.mean() + found.target_continuous
+        parts.append(-lack[None])
+    if found.draw.choices:
+        negative = torch.stack(negative_entropies(found.draw.choices), dim=1)
+        lack = (negative + found.target_entropies).mean(dim=0)
+        parts.append(-lack / len(found.draw.choices))
+    return torch.cat(parts)
