@@ -9,7 +9,6 @@ that cannot be restored (Unity players) begin again.
 from __future__ import annotations
 
 import logging
-import os
 import platform
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -58,8 +57,6 @@ def connected(where: str) -> Iterator[None]:
     if ray.is_initialized():
         yield  # whoever connected also disconnects
         return
-    # Ray would send figures about itself to its makers.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if where.startswith(LOCAL):
@@ -130,14 +127,18 @@ def check_cluster(recipe: EnvRecipe, count: int, cpus: float) -> None:
         )
     player = recipe.target if recipe.kind.is_player else None
     probe = ray.remote(num_cpus=0)(_probe_of_a_node())
-    asked = {node.address: _on(probe, node).remote(player) for node in known}
+    probed = {}
+    for node in known:
+        place = NodeAffinitySchedulingStrategy(node.id, soft=False)
+        there = probe.options(scheduling_strategy=place)
+        probed[node.address] = there.remote(player)
     try:
-        found = ray.get(list(asked.values()), timeout=CHECKED_WITHIN_S)
+        found = ray.get(list(probed.values()), timeout=CHECKED_WITHIN_S)
     except RayError as error:
         raise UsageError(
             f"--cluster: not every node answers: {_one_line(error)}"
         ) from error
-    for address, (python, version, problem) in zip(asked, found, strict=True):
+    for address, (python, version, problem) in zip(probed, found, strict=True):
         here = touchline.__version__
         if python.rpartition(".")[0] != platform.python_version().rpartition(".")[0]:
             problem = f"it has Python {python}, this is {platform.python_version()}"
@@ -169,12 +170,6 @@ def _probe_of_a_node() -> Callable[[str | None], tuple[str, str | None, str]]:
         return python, touchline.__version__, problem
 
     return probe
-
-
-def _on(task: Any, node: Node, *, soft: bool = False) -> Any:
-    return task.options(
-        scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=soft)
-    )
 
 
 # workers
@@ -291,8 +286,9 @@ class OnCluster:
         setup = replace(self.setups[index], replacements=restarts.number)
         # Without a claim to processors, for which it might have to wait: the dead one's may not
         # be free yet, or be gone with its node.
-        without = self._actor.options(num_cpus=0)
-        self._actors[index] = _on(without, node, soft=True).remote(setup)
+        place = NodeAffinitySchedulingStrategy(node.id, soft=True)
+        without = self._actor.options(num_cpus=0, scheduling_strategy=place)
+        self._actors[index] = without.remote(setup)
         self._node[index] = node.id
         sent = self._sent[index]
         calls: list[Call] = [("open", ())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +22,16 @@ from touchline.training.config.settings import RunConfig
 from touchline.training.run.stopwatch import Stopwatch
 from touchline.training.world import open_slots, restart_limits
 
+RAY = {
+    # Figures about its use would go to its makers.
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Its workers run at niceness 15, so on a busy machine collectors would starve.
+    "RAY_worker_niceness": "0",
+    # It prints a paragraph about every death; the run's log has a line.
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
+}
+"""Ray's settings from the environment, some of which it reads when it is imported."""
+
 MakeCollector = Callable[[Lineup, Stopwatch], Collector]
 
 
@@ -35,6 +46,8 @@ def open_collector(
             yield partial(LocalCollector, slots)
         return
     if cluster.cluster is not None:
+        for name, value in RAY.items():
+            os.environ.setdefault(name, value)
         with explain_missing("--cluster"):
             from touchline.training.collect.cluster import on_cluster
         each = cluster.cpus_per_collector

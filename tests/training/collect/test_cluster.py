@@ -1,0 +1,273 @@
+"""Collectors on a Ray cluster of three nodes: the same run as in process, whatever dies."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import touchline
+from touchline.envs.env import EnvRecipe
+from touchline.errors import RunError, UsageError
+from touchline.player import build
+from touchline.training.config.reading import read_config
+from touchline.training.trainer import train
+from touchline.training.world import recipe_of
+
+pytest.importorskip("ray", reason="needs touchline[ray]")
+
+pytestmark = [
+    pytest.mark.slow,  # a cluster takes half a minute to start
+    pytest.mark.skipif(
+        sys.platform == "win32", reason="Ray's clusters of several nodes need POSIX"
+    ),
+    # Ray leaves sockets and pipes to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+RECIPE = EnvRecipe("scene", "3DBall", num_areas=4)
+STORE_BYTES = 100 * 2**20
+BUFFER = 240
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_worker_niceness"] = "0"  # tests run beside each other
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 1, "object_store_memory": STORE_BYTES}
+    cluster = Cluster(
+        initialize_head=True, head_node_args={**node, "include_dashboard": False}
+    )
+    for _ in range(2):
+        cluster.add_node(**node)
+    yield cluster
+    cluster.shutdown()
+
+
+def config_of(folder, run_id, cluster=None, updates=4, scene="3DBall", **changes):
+    overrides = {
+        "checkpoint_settings.results_dir": str(folder),
+        "checkpoint_settings.run_id": run_id,
+        "env_settings.seed": 3,
+        "env_settings.max_lifetime_restarts": -1,
+        "env_settings.restarts_rate_limit_n": -1,
+        "cluster_settings.collectors": 3,
+        f"behaviors.{scene}.hyperparameters.buffer_size": BUFFER,
+        f"behaviors.{scene}.hyperparameters.batch_size": BUFFER // 4,
+        f"behaviors.{scene}.max_steps": BUFFER * updates,
+        f"behaviors.{scene}.summary_freq": BUFFER,
+    }
+    if cluster is not None:
+        overrides["cluster_settings.cluster"] = cluster.address
+    changes = {key.replace("__", "."): value for key, value in changes.items()}
+    return read_config(scene, (), overrides | changes)
+
+
+def checkpoint(folder, run_id, cluster=None, log=print, **changes):
+    """The bytes of what a run has learned."""
+    result = train(config_of(folder, run_id, cluster, **changes), RECIPE, log)
+    return (result.folder / "3DBall" / "checkpoint.safetensors").read_bytes()
+
+
+def actors():
+    """The processes of collectors."""
+    found = []
+    for process in psutil.process_iter(["name", "cmdline"]):
+        title = " ".join(process.info["cmdline"] or ())
+        if title.startswith("ray::Actor"):
+            found.append(process)
+    return found
+
+
+def files_in(folder):
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def gone_within(find, seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if not find():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.parametrize("updates", [4, 50])
+def test_collectors_on_a_cluster_train_the_weights_of_collectors_in_process(
+    cluster, tmp_path, updates
+):
+    here = checkpoint(tmp_path, "here", updates=updates)
+    there = checkpoint(tmp_path, "there", cluster, updates=updates)
+    assert here == there
+
+
+class Killer(threading.Thread):
+    """Kills collectors at random moments of a run; takes the run's lines."""
+
+    def __init__(self, kills):
+        super().__init__(daemon=True)
+        self.killed, self.lines = 0, []
+        self._kills = kills
+        self._chance = random.Random(1)
+        self._has_begun, self._is_over = threading.Event(), threading.Event()
+
+    def log(self, line):
+        self.lines.append(line)
+        if "3DBall  step" in line:
+            self._has_begun.set()
+
+    @property
+    def replaced(self):
+        return sum("died and is replaced" in line for line in self.lines)
+
+    def stop(self):
+        self._is_over.set()
+        self._has_begun.set()
+        self.join()
+
+    def run(self):
+        self._has_begun.wait()
+        while self.killed < self._kills and not self._is_over.is_set():
+            found = actors()
+            if self.replaced < self.killed or not found:
+                time.sleep(0.01)
+                continue
+            time.sleep(self._chance.uniform(0.0, 0.3))
+            self._chance.choice(found).send_signal(signal.SIGKILL)
+            self.killed += 1
+
+
+@pytest.mark.parametrize("kills", [3, 20])
+def test_killed_collectors_cost_a_run_nothing(cluster, tmp_path, kills):
+    updates = 15 * kills
+    calm = checkpoint(tmp_path, "calm", updates=updates)
+    killer = Killer(kills)
+    killer.start()
+    try:
+        killed = checkpoint(tmp_path, "killed", cluster, killer.log, updates=updates)
+    finally:
+        killer.stop()
+    assert killer.killed == killer.replaced == kills
+    assert killed == calm
+    assert gone_within(actors, 5.0)
+
+
+def test_a_node_that_dies_takes_nothing_from_the_run(cluster, tmp_path):
+    node = cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
+    lines = []
+
+    def log(line):
+        lines.append(line)
+        if (
+            sum("3DBall  step" in known for known in lines) == 5
+            and node in cluster.worker_nodes
+        ):
+            cluster.remove_node(node, allow_graceful=False)
+
+    # Four of four nodes have a collector.
+    more = {"cluster_settings__collectors": 4, "updates": 40}
+    calm = checkpoint(tmp_path, "calm4", **more)
+    shaken = checkpoint(tmp_path, "shaken", cluster, log, **more)
+    assert sum("died and is replaced" in line for line in lines) == 1
+    assert shaken == calm
+
+
+def test_a_collector_that_dies_too_often_ends_the_run_which_is_saved(cluster, tmp_path):
+    killer = Killer(1)
+    killer.start()
+    config = config_of(
+        tmp_path, "run", cluster, 400, env_settings__max_lifetime_restarts=0
+    )
+    try:
+        with pytest.raises(
+            RunError, match=r"collector \d failed again after 0 restarts"
+        ):
+            train(config, RECIPE, killer.log)
+    finally:
+        killer.stop()
+    assert (tmp_path / "run" / "resume.safetensors").exists()
+    assert gone_within(actors, 5.0)
+
+
+def test_players_run_on_the_nodes_and_their_logs_arrive(cluster, tmp_path):
+    player = build("Basic", tmp_path / "build", num_areas=2)
+    config = config_of(
+        tmp_path,
+        "run",
+        cluster,
+        scene="Basic",
+        env_settings__env_path=str(player),
+        cluster_settings__collectors=2,
+    )
+    result = train(config, recipe_of(config), print)
+    assert result.behaviors["Basic"].steps >= 4 * BUFFER
+    assert gone_within(players, 5.0)
+
+
+def players():
+    found = psutil.process_iter(["cmdline"])
+    return [p for p in found if "touchline.player" in (p.info["cmdline"] or ())]
+
+
+def test_what_a_cluster_cannot_do_is_one_line_and_nothing_is_written(
+    cluster, tmp_path, monkeypatch
+):
+    def refused(**changes):
+        with pytest.raises(UsageError) as caught:
+            train(config_of(tmp_path, "run", cluster, **changes), RECIPE)
+        text = str(caught.value)
+        assert "\n" not in text
+        assert not files_in(tmp_path / "run")
+        return text
+
+    assert "room for 3 (3 CPUs in 3 nodes)" in refused(cluster_settings__collectors=4)
+    assert "room for 0" in refused(cluster_settings__cpus_per_collector=2)
+    where = {"cluster_settings__cluster": "127.0.0.1:1"}
+    assert "no cluster there" in refused(**where)
+    monkeypatch.setattr(touchline, "__version__", "99.0")
+    assert "it has Touchline" in refused()
+
+
+def test_a_build_that_a_node_does_not_have_is_one_line(cluster, tmp_path):
+    player = build("Basic", tmp_path / "build")
+    config = config_of(tmp_path, "run", cluster, env_settings__env_path=str(player))
+    recipe = recipe_of(config)
+    player.unlink()
+    with pytest.raises(UsageError, match=r"node \S+: no player at .*Basic"):
+        train(config, recipe)
+    assert not files_in(tmp_path / "run")
+
+
+def test_ctrl_c_ends_all_within_seconds_and_saves(tmp_path):
+    command = [
+        *(sys.executable, "-m", "touchline", "train", "3DBall", "--cluster", "local:2"),
+        *("--collectors", "2", "--results-dir", str(tmp_path), "--num-areas", "2"),
+    ]
+    environment = os.environ | {"PYTHONPATH": str(Path(touchline.__file__).parents[1])}
+    process = subprocess.Popen(
+        command, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    whole = psutil.Process(process.pid)
+    for line in process.stderr:
+        if "3DBall  step" in line:
+            break
+    children = whole.children(recursive=True)
+    assert any("raylet" in child.name() for child in children)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    took = time.monotonic() - began
+    assert process.returncode == 130
+    assert took < 5.0
+    assert (tmp_path / "3DBall" / "resume.safetensors").exists()
+    _, alive = psutil.wait_procs(children, timeout=5.0)
+    assert not alive
