@@ -16,6 +16,7 @@ import touchline
 from touchline.envs.env import EnvRecipe
 from touchline.errors import RunError, UsageError
 from touchline.player import build
+from touchline.training.collect.opening import RAY
 from touchline.training.config.reading import read_config
 from touchline.training.trainer import train
 from touchline.training.world import recipe_of
@@ -39,8 +40,7 @@ BUFFER = 240
 
 @pytest.fixture(scope="module")
 def cluster():
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_worker_niceness"] = "0"  # tests run beside each other
+    os.environ.update(RAY)
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 1, "object_store_memory": STORE_BYTES}

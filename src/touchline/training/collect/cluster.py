@@ -81,7 +81,7 @@ def connected(where: str) -> Iterator[None]:
 
 def _reach(where: str) -> None:
     """Refuse an address where nothing listens, for which Ray would wait a minute."""
-    host, colon, port = where.removeprefix("ray://").rpartition(":")
+    host, colon, port = where.rpartition(":")
     if not colon or not port.isdigit():
         return  # auto: Ray looks for it
     try:
