@@ -137,6 +137,7 @@ def test_ratios_are_to_the_policy_that_acted_and_values_of_the_present_critic(me
     ("scene", "changes"),
     [
         ("Basic", {}),
+        ("Basic", {"cluster_settings.collectors": 2}),
         ("Hallway", {"behaviors.*.hyperparameters.buffer_size": 300}),
         (
             "3DBall_sac",

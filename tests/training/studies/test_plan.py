@@ -67,6 +67,10 @@ def test_players_share_the_cores_and_this_process_serves_them_in_turn():
     assert six.steps_per_s == pytest.approx(60 / (2 * 0.005 + 6 * 0.003 + 6 * 0.002))
 
 
+def test_collectors_on_the_cores_of_a_machine_share_one_learner():
+    assert _model().collectors(4).steps_per_s == pytest.approx(40 / (0.008 + 4 * 0.002))
+
+
 def test_machines_send_trajectories_once_and_weights_once_per_update():
     two = _model().machines(2)
     steps = 70  # of seven collectors; the eighth core learns
@@ -112,5 +116,7 @@ def test_every_learner_can_be_planned(tmp_path, monkeypatch):
 def test_a_mistake_is_found_before_anything_is_measured(capsys):
     assert run(["plan", "3DBal"]) == 2
     assert "did you mean '3DBall'" in capsys.readouterr().err
+    assert run(["plan", "3DBall", "--collectors", "2"]) == 2
+    assert "leave out --collectors and --cluster" in capsys.readouterr().err
     assert run(["plan"]) == 2
     assert "plan what?" in capsys.readouterr().err

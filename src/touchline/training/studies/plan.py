@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from touchline.envs.env import EnvRecipe
+from touchline.errors import UsageError
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.studies.measuring import Costs, measure
 from touchline.training.studies.tournament import num_cores
@@ -98,26 +99,33 @@ class Model:
         }
         return self._option(name, parts, costs.agents * areas * players, threaded)
 
+    def collectors(self, count: int) -> Option:
+        """Collectors in processes of their own on this machine, at most one for each core."""
+        name = f"--cluster local:1 --collectors {count}"
+        return self._collectors(name, count, network=0.0)
+
     def machines(self, count: int) -> Option:
         """Collectors on all cores of so many machines, but one, which learns."""
-        costs = self.costs
         collectors = max(count * self.cores - 1, 1)
-        steps = costs.agents * collectors
+        steps = self.costs.agents * collectors
         # Trajectories of the other machines come once, weights go to each once per update.
         others = (count - 1) / count
-        sent = steps * others * costs.bytes_per_action
-        sent += (count - 1) * costs.weight_bytes * steps / self.update_steps
+        sent = steps * others * self.costs.bytes_per_action
+        sent += (count - 1) * self.costs.weight_bytes * steps / self.update_steps
+        name = f"{count} x {self.cores} cores"
+        return self._collectors(name, collectors, sent / NETWORK_BYTES_PER_S)
+
+    def _collectors(self, name: str, count: int, network: float) -> Option:
+        costs = self.costs
         parts = {
             "simulation": costs.simulation,
             "wire": costs.wire,
             "acting": costs.acting,
             "other": costs.other,
-            "learning": costs.learning * collectors,
-            "network": sent / NETWORK_BYTES_PER_S,
+            "learning": costs.learning * count,
+            "network": network,
         }
-        return self._option(
-            f"{count} x {self.cores} cores", parts, steps, threaded=False
-        )
+        return self._option(name, parts, costs.agents * count, threaded=False)
 
     def _option(
         self, name: str, parts: Mapping[str, float], steps: float, threaded: bool
@@ -149,6 +157,11 @@ def fixed_share(few: Costs, many: Costs, factor: float) -> float:
 
 def plan(config: RunConfig, recipe: EnvRecipe, seconds: float = SECONDS) -> Plan:
     """Measure for about so many seconds, and compute the rest."""
+    if config.cluster_settings.collectors is not None:
+        raise UsageError(
+            "plan measures one collector on this machine and computes what others add; "
+            "leave out --collectors and --cluster"
+        )
     recipe = replace(recipe, seed=max(config.env_settings.seed, 0))
     has_areas = recipe.kind.is_scene
     costs = measure(config, recipe, seconds * (0.5 if has_areas else 0.8))
@@ -167,7 +180,8 @@ def plan(config: RunConfig, recipe: EnvRecipe, seconds: float = SECONDS) -> Plan
         {name: b.max_steps for name, b in known.items()},
         max(min((_update_steps(b) for b in known.values()), default=1), 1),
     )
-    options = list(_options(model, known, num_areas, recipe))
+    num_envs = config.env_settings.num_envs
+    options = list(_options(model, known, num_areas, recipe, num_envs))
     machines = [model.machines(count) for count in MACHINES]
     advice = list(_advice(options, machines))
     about = recipe.target, num_areas, model.cores
@@ -192,6 +206,7 @@ def _options(
     behaviors: Mapping[str, BehaviorConfig],
     num_areas: int | None,
     recipe: EnvRecipe,
+    num_envs: int,
 ) -> Iterator[Option]:
     yield model.option("as configured")
     if model.cores > 1:
@@ -204,10 +219,17 @@ def _options(
             if model.cores > 1:
                 both = f"{areas}, threaded: true"
                 yield model.option(both, areas=factor, threaded=True)
-    elif not recipe.is_editor:
+    if not recipe.is_editor:
+        collect_in_rounds = all(
+            b.self_play is None and b.hyperparameters.collects_in_rounds
+            for b in behaviors.values()
+        )
+        if model.cores > 1 and collect_in_rounds:
+            yield model.collectors(model.cores)
+    if recipe.kind.is_player and not recipe.is_editor:
         players = worthwhile_players(model)
         if players > 1:
-            yield model.option(f"num_envs: {players}", players=players)
+            yield model.option(f"num_envs: {num_envs * players}", players=players)
 
 
 def worthwhile_areas(model: Model, behaviors: Mapping[str, BehaviorConfig]) -> int:
