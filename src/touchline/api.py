@@ -824,6 +824,7 @@ def view(
     *,
     host: str = "127.0.0.1",
     port: int = 8080,
+    record: Path | str | None = None,
     deterministic: bool = False,
     log: Log = print,
 ) -> None:
@@ -840,13 +841,16 @@ def view(
         simulation, without a password.
     port
         0: any that is free.
+    record
+        The .demo file for what people play on the page; without, the page offers it for download.
     log
         Gets the page's address.
 
     Raises
     ------
     UsageError
-        The world is no scene, a policy cannot be loaded or does not fit, or the port is in use.
+        The world is no scene, a policy cannot be loaded or does not fit, the port is in use, or the
+        name of the recording does not end in `.demo`.
     """
     from touchline.envs.env import EnvRecipe
     from touchline.policies.trained_world import as_trained
@@ -856,7 +860,8 @@ def view(
     sides = policy if isinstance(policy, Sides) else Sides(policy)
     sources, others = _sources(sides.policy), _sources(sides.versus)
     recipe = as_trained(EnvRecipe.parse(env), [*sources, *others])
-    options = ViewOptions(host, port, others, deterministic)
+    path = None if record is None else Path(record)
+    options = ViewOptions(host, port, others, deterministic, path)
     with opened(recipe, sources, options) as page:
         log(f"open http://{host}:{page.port} in a browser; Ctrl-C ends")
         if not is_loopback(host):

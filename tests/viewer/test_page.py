@@ -24,6 +24,7 @@ from tests.viewer.browser import (
 )
 
 from touchline.envs.env import EnvRecipe
+from touchline.training.demonstrations import read_demonstration
 from touchline.viewer.insight import Seat
 from touchline.viewer.opening import ViewOptions, opened
 
@@ -33,9 +34,10 @@ pytestmark = (
 
 
 @contextmanager
-def _page(scene="SoccerTwos", num_areas=2, policy="random"):
-    recipe = EnvRecipe("scene", scene, num_areas=num_areas)
-    with opened(recipe, [policy], ViewOptions(port=0)) as page:
+def _page(num_areas=2, record=None):
+    recipe = EnvRecipe("scene", "SoccerTwos", num_areas=num_areas)
+    options = ViewOptions(port=0, record=record)
+    with opened(recipe, ["random"], options) as page:
         # Shadows take most of the time of a renderer without a GPU.
         page.server.scene.configure_default_lights(cast_shadow=False)
         yield page
@@ -122,8 +124,9 @@ def test_a_page_pauses_steps_goes_back_and_goes_on(browser):
         assert simulation.status.latest_s < stopped + 10.0
 
 
-def test_a_page_shows_what_an_agent_sees_and_lets_a_person_play_it(browser):
-    with _page() as page:
+def test_a_page_shows_an_agent_and_lets_a_person_play_and_record_it(browser, tmp_path):
+    record = tmp_path / "play.demo"
+    with _page(record=record) as page:
         simulation = page.simulation
         _open(browser, page)
         choose(browser, "Agent", "1 · SoccerTwos?team=0")
@@ -144,12 +147,20 @@ def test_a_page_shows_what_an_agent_sees_and_lets_a_person_play_it(browser):
         # Only a turn to the left at every step goes so far.
         wait_for(lambda: np.degrees(yaw[0, 1] - before) < -60.0)
         _keep(browser, "agent")
+        # With a file named, recording began with the take-over.
+        wait_for(lambda: simulation.tape is not None and len(simulation.tape) > 3)
         ActionChains(browser).key_up("a").perform()
         wait_for(lambda: field(browser, "Keys held").get_attribute("value") == "")
         time.sleep(0.5)
         still = yaw[0, 1]
         time.sleep(0.5)
         assert yaw[0, 1] == still
+
+        browser.execute_script("arguments[0].click()", box)
+        wait_for(lambda: page.agent._num_written == 1)
+        shown = read_demonstration(record)
+        assert shown.behavior == "SoccerTwos"
+        assert [0, 0, 1] in shown.actions.discrete.tolist()
 
 
 def test_all_areas_are_shown_side_by_side(browser):

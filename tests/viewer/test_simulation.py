@@ -11,6 +11,8 @@ from touchline.errors import RunError
 from touchline.policies.policy import load_policies
 from touchline.scenes import scene_class
 from touchline.specs import ActionSpec, ActionTuple
+from touchline.training.demonstrations import read_demonstration
+from touchline.training.recording import write_demos
 from touchline.viewer.hands import action_of, allowed_action
 from touchline.viewer.insight import Seat
 from touchline.viewer.keys import KEYS, keys_of
@@ -259,3 +261,66 @@ def test_every_key_is_an_action_of_its_scene(scene):
 
 def _actions(simulation, seat):
     return simulation.slots.behaviors[simulation.seats(seat.area)[seat]].action_spec
+
+
+# ----------------------------------------------------------------------------------------------
+# recordings
+
+
+def _basic():
+    env = make(EnvRecipe("scene", "Basic", num_areas=1))
+    playing = Simulation(env, lambda slots: load_policies(["random"], slots.behaviors))
+    playing.set_speed(float("inf"))
+    return playing
+
+
+def _hold(playing, seat, key):
+    action = action_of(keys_of("Basic"), [key], _actions(playing, seat))
+    _done(playing, lambda: playing.take_over(seat, action))
+
+
+def test_what_a_person_plays_is_a_demonstration(tmp_path):
+    playing = _basic()
+    seat = Seat(0, 0)
+    _pause_first(playing)
+    _hold(playing, seat, "KeyD")
+    _done(playing, lambda: playing.record(seat))
+    # Seven steps right from the middle, at 0.01 each, to the large prize of 1.
+    while not _is_over(playing):
+        _step(playing)
+    _step(playing, 3)  # and three more of an episode that stays open
+    (path,) = write_demos(playing.end_recording(), tmp_path / "right.demo")
+    playing.close()
+
+    shown = read_demonstration(path)
+    assert set(shown.actions.discrete[:, 0]) == {2}
+    assert shown.num_episodes == 2
+    assert shown.finished.tolist() == [True, False]
+    assert shown.returns[0] == pytest.approx(0.93)
+    assert len(shown) == 7 + 2  # the third action of the open episode has no result yet
+
+
+def test_going_back_takes_back_what_was_recorded_since(tmp_path):
+    playing = _basic()
+    seat = Seat(0, 0)
+    _pause_first(playing)
+    _done(playing, lambda: playing.record(seat))
+    _hold(playing, seat, "KeyD")
+    _step(playing, 3)
+    there = playing.time_s()
+    _hold(playing, seat, "KeyA")
+    _step(playing, 2)
+    _done(playing, lambda: playing.go_to(there))
+    _hold(playing, seat, "KeyD")
+    while not _is_over(playing):
+        _step(playing)
+    (path,) = write_demos(playing.end_recording(), tmp_path / "taken_back.demo")
+    playing.close()
+    shown = read_demonstration(path)
+    assert shown.actions.discrete[:, 0].tolist() == [2] * 7
+    assert shown.finished.tolist() == [True]
+
+
+def _is_over(playing):
+    (rows,) = playing.rows.values()
+    return rows.terminated[0]

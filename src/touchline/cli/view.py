@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -48,6 +49,14 @@ def view(
         str | None,
         typer.Option("--versus", metavar="FILE", help="The policy of the other team."),
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record",
+            metavar="FILE.demo",
+            help="Record what you play in place of an agent into this file.",
+        ),
+    ] = None,
     deterministic: Deterministic = False,
 ) -> None:
     """Open a page in the browser on which a scene plays: watch in 3-D, pause, step, go back."""
@@ -58,6 +67,7 @@ def view(
         api.Sides(policy or "random", versus or ()),
         host=address.host,
         port=address.port,
+        record=record,
         deterministic=deterministic,
         log=log,
     )

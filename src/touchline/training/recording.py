@@ -37,7 +37,7 @@ def record_episodes(
     """
     rows = slots.reset(seed)
     recorders = {
-        name: _Recorder(name, slots.behaviors[name], row, episodes)
+        name: EpisodeRecorder(name, slots.behaviors[name], row, episodes)
         for name, row in rows.items()
     }
     total = episodes * len(recorders)
@@ -95,7 +95,7 @@ class _Records:
     """[K, 3]: the record begins an episode, ends one, ends one by interruption."""
 
 
-class _Recorder:
+class EpisodeRecorder:
     """The records of one behavior."""
 
     def __init__(

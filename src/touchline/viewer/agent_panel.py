@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import viser
 from numpy.typing import NDArray
 
 from touchline.physics.frames import swap_axes
+from touchline.protocol.demonstrations import SUFFIX, DemoFile, encode_demo
 from touchline.sensors.rays import Traces
+from touchline.training.recording import write_demos
 from touchline.viewer.hands import action_of
 from touchline.viewer.insight import Insight, Seat
 from touchline.viewer.keys import keys_of, listener_html, no_listener_html
@@ -34,12 +37,22 @@ HIT_COLOR, MISS_COLOR = (217, 66, 56), (150, 156, 164)
 class AgentPanel:
     """Controls and figures of the selected agent."""
 
-    def __init__(self, server: viser.ViserServer, simulation: Simulation) -> None:
+    def __init__(
+        self,
+        server: viser.ViserServer,
+        simulation: Simulation,
+        record: Path | None = None,
+    ) -> None:
+        """`record` is the .demo file that recordings are written to; None: viewers get them."""
         self._server = server
+        self._record_path = record
+        self._num_written = 0
         self._simulation = simulation
         self._keys = keys_of(simulation.env.scene.name)
         self._seats: dict[str, Seat] = {}
         self._seat: Seat | None = None
+        self._player: viser.ClientHandle | None = None
+        """Who took the agent over."""
         self._curve_s = -math.inf
         self._rays: viser.LineSegmentsHandle | None = None
         self._add_controls()
@@ -91,6 +104,10 @@ class AgentPanel:
 
     def refresh(self) -> None:
         """Show the selected agent's figures as they are now."""
+        tape = self._simulation.tape
+        self._record.label = (
+            "Record" if tape is None else f"End recording ({len(tape)})"
+        )
         if self._seat is None:
             return
         insight = self._simulation.insight(self._seat)
@@ -104,6 +121,10 @@ class AgentPanel:
             times, returns = self._simulation.curve(self._seat)
             if len(times):
                 self._curve.data = (times, returns)
+
+    def close(self) -> None:
+        """Write what is still being recorded; the simulation has ended."""
+        self._deliver(self._simulation.end_recording(), None)
 
     def _show(self, insight: Insight) -> None:
         self._facts.content = facts_html(
@@ -133,6 +154,8 @@ class AgentPanel:
             self._held = gui.add_text(KEYS_FIELD, "", visible=False)
             self._held.on_update(self._press)
             self._listener = gui.add_html("")
+            self._record = gui.add_button("Record", visible=False)
+            self._record.on_click(self._toggle_recording)
             self._curve = gui.add_uplot(
                 (np.zeros(1), np.zeros(1)),
                 ({}, {"label": "rewards so far", "stroke": "#0d9488", "width": 2}),
@@ -161,7 +184,10 @@ class AgentPanel:
         self._take.visible = shown and bool(self._keys)
         self._simulation.order("select", lambda: self._simulation.select(seat))
 
-    async def _take_over(self, _: Any) -> None:
+    async def _take_over(self, event: Any) -> None:
+        if event.client is None:
+            return  # set by `_let_go`
+        self._player = event.client
         if not self._take.value:
             self._let_go()
             return
@@ -169,6 +195,9 @@ class AgentPanel:
         self._held.visible = True
         self._listener.content = listener_html(self._keys, KEYS_FIELD)
         self._play(())
+        self._record.visible = True
+        if self._record_path is not None:
+            self._start_recording()
 
     async def _press(self, _: Any) -> None:
         if self._take.value:
@@ -187,9 +216,48 @@ class AgentPanel:
         )
         simulation.order(f"hands {seat}", lambda: simulation.take_over(seat, action))
 
+    async def _toggle_recording(self, _: Any) -> None:
+        if self._simulation.tape is None:
+            self._start_recording()
+        else:
+            self._end_recording()
+
+    def _start_recording(self) -> None:
+        seat, simulation = self._seat, self._simulation
+        if seat is not None:
+            simulation.order("tape", lambda: simulation.record(seat))
+
+    def _end_recording(self) -> None:
+        simulation, client = self._simulation, self._player
+        simulation.order(
+            "tape", lambda: self._deliver(simulation.end_recording(), client)
+        )
+
+    def _deliver(
+        self, files: Mapping[str, DemoFile], client: viser.ClientHandle | None
+    ) -> None:
+        """Write a recording to the file that was named, or else send it to a viewer."""
+        if not files:
+            return
+        path = self._record_path
+        if path is not None:
+            self._num_written += 1
+            if self._num_written > 1:
+                path = path.with_name(f"{path.stem}-{self._num_written}{path.suffix}")
+            write_demos(files, path)
+        elif client is not None:
+            for name, file in files.items():
+                text = name.replace("?team=", "-") + SUFFIX
+                client.send_file_download(
+                    text, encode_demo(file), save_immediately=True
+                )
+
     def _let_go(self) -> None:
         """Give the agent back to its policy."""
         seat, simulation = self._seat, self._simulation
+        self._record.visible = False
+        if simulation.tape is not None:
+            self._end_recording()
         self._take.value = False
         self._held.visible = False
         self._listener.content = no_listener_html()

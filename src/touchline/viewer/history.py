@@ -29,6 +29,8 @@ class Moment:
     actors: Mapping[str, ActorState]
     returns: Mapping[str, NDArray[Any]]
     """[N] the rewards of each slot's open episode so far."""
+    recorded: tuple[int, int] = (0, 0)
+    """The number of the tape that ran, 0 for none, and its length."""
 
     @property
     def num_bytes(self) -> int:

@@ -48,7 +48,7 @@ def insight_of(
 ) -> Insight:
     """What the agent in a slot sees and its policy makes of it."""
     assert actor.spec is not None, "a world's actors know their specs"
-    one = one_row(rows, slot)
+    one = only_slot(rows, slot)
     outlook = None
     if isinstance(actor.policy, Transparent):
         outlook = actor.policy.outlook(one, _one_memory(actor.memory, slot))
@@ -62,18 +62,18 @@ def insight_of(
     )
 
 
-def one_row(rows: SlotRows, slot: int) -> SlotRows:
-    """The rows of one slot alone, N = 1."""
-    only = slice(slot, slot + 1)
-    no_ends = np.empty(0, np.int32)
+def only_slot(rows: SlotRows, slot: int) -> SlotRows:
+    """The rows of one slot alone, N = 1, with its ends."""
+    one = slice(slot, slot + 1)
+    ended = rows.final_slot == slot
     return SlotRows(
-        obs=tuple(obs[only] for obs in rows.obs),
-        action_mask=None if rows.action_mask is None else rows.action_mask[only],
-        flags=rows.flags[only],
-        rewards=rows.rewards[only],
-        ids=rows.ids[only],
-        final_slot=no_ends,
-        final_obs=tuple(obs[:0] for obs in rows.obs),
+        obs=tuple(obs[one] for obs in rows.obs),
+        action_mask=None if rows.action_mask is None else rows.action_mask[one],
+        flags=rows.flags[one],
+        rewards=rows.rewards[one],
+        ids=rows.ids[one],
+        final_slot=np.zeros(int(ended.sum()), np.int32),
+        final_obs=tuple(obs[ended] for obs in rows.final_obs),
     )
 
 

@@ -125,7 +125,8 @@ _SCRIPT = """
   };
   const isTyping = (at) =>
     at.tagName === 'TEXTAREA' ||
-    (at.tagName === 'INPUT' && !['checkbox', 'range'].includes(at.type));
+    (at.tagName === 'INPUT' && !at.readOnly && !['checkbox', 'range'].includes(at.type));
+  document.activeElement?.blur();
   const down = (event) => {
     const isCombined = event.ctrlKey || event.metaKey || event.altKey;
     if (!codes.has(event.code) || isCombined || isTyping(event.target)) return;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.scene_env import SceneEnv
@@ -12,6 +13,7 @@ from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.policies.policy import SlotActor
 from touchline.policies.sides import load_sides
+from touchline.training.recording import check_name
 from touchline.viewer.page import Page
 from touchline.viewer.server import LOOPBACK
 from touchline.viewer.simulation import Simulation
@@ -27,6 +29,8 @@ class ViewOptions:
     versus: Sequence[str] = ()
     """The policy of the other teams; otherwise all teams play by the same one."""
     deterministic: bool = False
+    record: Path | None = None
+    """The .demo file for what people play; without, they can download it."""
 
 
 DEFAULTS = ViewOptions()
@@ -47,6 +51,9 @@ def opened(
             "in 3-D; `touchline play` shows a Unity player in its own window"
         )
 
+    if options.record is not None:
+        check_name(options.record)
+
     def actors(slots: Slots) -> Mapping[str, SlotActor]:
         return load_sides(
             sources,
@@ -60,10 +67,11 @@ def opened(
     with make(recipe) as env:
         assert isinstance(env, SceneEnv)
         simulation = Simulation(env, actors, seed=recipe.seed)
-        page = Page(simulation, options.host, options.port)
+        page = Page(simulation, options.host, options.port, options.record)
         simulation.start()
         try:
             yield page
         finally:
             page.close()
             simulation.close()
+            page.agent.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,13 @@ ALL_AREAS = "all"
 class Page:
     """The page of one simulation, open on a port from here on."""
 
-    def __init__(self, simulation: Simulation, host: str, port: int) -> None:
-        """Raises a UsageError where the port is taken."""
+    def __init__(
+        self, simulation: Simulation, host: str, port: int, record: Path | None = None
+    ) -> None:
+        """`record` is the .demo file that recordings are written to; None: viewers get them.
+
+        Raises a UsageError where the port is taken.
+        """
         self.simulation = simulation
         name = simulation.env.scene.name
         self.server = open_server(host, port, f"Touchline · {name}")
@@ -51,7 +57,7 @@ class Page:
         self._fixed_s = -math.inf
         self._shown_areas = simulation.shown_areas
         self._add_controls()
-        self.agent = AgentPanel(self.server, simulation)
+        self.agent = AgentPanel(self.server, simulation, record)
         self.agent.offer(simulation.shown_areas)
         self._draw(simulation.frame)
         self._aim()

@@ -21,11 +21,13 @@ from touchline.drawing.tableau import Tableau
 from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import SlotRows, Slots
 from touchline.policies.policy import SlotActor
+from touchline.protocol.demonstrations import DemoFile
 from touchline.sensors.rays import Traces
 from touchline.specs import ActionTuple
-from touchline.viewer.hands import allowed_action, with_own
+from touchline.viewer.hands import allowed_action, only_action, with_own
 from touchline.viewer.history import BUDGET_BYTES, History, Moment
-from touchline.viewer.insight import Insight, Seat, curve_of, insight_of
+from touchline.viewer.insight import Insight, Seat, curve_of, insight_of, only_slot
+from touchline.viewer.tape import Tape
 
 FRAMES_PER_S = 50.0
 """Pages get no more."""
@@ -93,6 +95,9 @@ class Simulation:
         """The agent whose rays frames show."""
         self._hands: dict[Seat, ActionTuple] = {}
         """Actions [1, ...] of agents that people play."""
+        self.tape: Tape | None = None
+        """What is being recorded."""
+        self._num_tapes = 0
         self._frames_per_s, self._rounds_per_frame = env.film_rate
         self._at = 0
         """The moment of the history where the simulation stands, or last stood."""
@@ -189,6 +194,9 @@ class Simulation:
         self.pause()
         self._at = self.history.nearest(time_s)
         moment = self.history[self._at]
+        if self.tape is not None:
+            number, length = moment.recorded
+            self.tape.cut(length if number == self.tape.number else 0)
         self.slots.load_state(moment.world)
         self.rows = moment.rows
         self.returns = {name: kept.copy() for name, kept in moment.returns.items()}
@@ -199,6 +207,8 @@ class Simulation:
     def restart(self) -> None:
         """Reset the world with the next seed, and forget where it was."""
         self.seed += 1
+        if self.tape is not None:
+            self.tape.forget_open_episode()
         self.rows = self.slots.reset(self.seed)
         self.returns = _no_returns(self.rows)
         self.history.clear()
@@ -223,6 +233,16 @@ class Simulation:
             self._hands.pop(seat, None)
         else:
             self._hands[seat] = action
+
+    def record(self, seat: Seat) -> None:
+        """Begin to record what this agent does."""
+        self._num_tapes += 1
+        self.tape = Tape(seat, self._num_tapes)
+
+    def end_recording(self) -> dict[str, DemoFile]:
+        """Stop recording; a demonstration for each behavior that the agent had."""
+        tape, self.tape = self.tape, None
+        return {} if tape is None else tape.files(self.slots.behaviors)
 
     # what pages read
 
@@ -296,8 +316,18 @@ class Simulation:
         watching = (
             self.env.watched(self._look_on, every) if self.is_watched else nullcontext()
         )
+        recorded = None if self.tape is None else self.slot_of(self.tape.seat)
+        before = self.rows
         with watching:
             self.rows = self.slots.step(actions)
+        if self.tape is not None and recorded is not None:
+            name, slot = recorded
+            self.tape.add(
+                name,
+                only_slot(before[name], slot),
+                only_action(actions[name], slot),
+                only_slot(self.rows[name], slot),
+            )
         self._add_rewards()
         self._keep(at_once=is_single)
         if is_single:
@@ -366,6 +396,7 @@ class Simulation:
             return
         world = self.slots.state()
         assert world is not None, "scenes can be restored"
+        tape = self.tape
         self.history.add(
             Moment(
                 time_s=time_s,
@@ -373,6 +404,7 @@ class Simulation:
                 rows=self.rows,
                 actors={name: actor.state() for name, actor in self.actors.items()},
                 returns={name: kept.copy() for name, kept in self.returns.items()},
+                recorded=(0, 0) if tape is None else (tape.number, len(tape)),
             )
         )
         self._at = len(self.history) - 1
