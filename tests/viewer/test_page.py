@@ -33,6 +33,9 @@ pytestmark = (
 )  # a browser takes seconds to start, and draws without a GPU
 
 
+WANTS_PICTURES = "TOUCHLINE_PICTURES" in os.environ
+
+
 @contextmanager
 def _page(num_areas=2, record=None):
     recipe = EnvRecipe("scene", "SoccerTwos", num_areas=num_areas)
@@ -49,9 +52,17 @@ def browser():
         yield driver
 
 
-def _open(browser, page):
-    """Open the page and wait until it has drawn."""
+def _open(browser, page, *, drawn=True):
+    """Open the page and wait until it is there; one that is not drawn is much faster."""
+    page.server.scene.set_global_visibility(drawn)
     browser.get(f"http://127.0.0.1:{page.port}")
+    if not drawn:
+        wait_for(
+            lambda: browser.find_elements(
+                "xpath", "//button[normalize-space()='Pause']"
+            )
+        )
+        return
     wait_for(lambda: _num_colors(_scene(picture(browser))) > 50)
     # viser warns where there is no GPU.
     for close in browser.find_elements(
@@ -105,7 +116,7 @@ def test_a_page_draws_the_scene_and_the_ball_moves(browser):
 def test_a_page_pauses_steps_goes_back_and_goes_on(browser):
     with _page() as page:
         simulation = page.simulation
-        _open(browser, page)
+        _open(browser, page, drawn=WANTS_PICTURES)
         wait_for(lambda: simulation.time_s() > 3.0)
         _pause(browser, page)
         stopped = simulation.time_s()
@@ -128,7 +139,7 @@ def test_a_page_shows_an_agent_and_lets_a_person_play_and_record_it(browser, tmp
     record = tmp_path / "play.demo"
     with _page(record=record) as page:
         simulation = page.simulation
-        _open(browser, page)
+        _open(browser, page, drawn=WANTS_PICTURES)
         choose(browser, "Agent", "1 · SoccerTwos?team=0")
         seat = Seat(0, 1)
         wait_for(lambda: simulation.selected == seat)
