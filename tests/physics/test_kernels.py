@@ -135,13 +135,20 @@ def test_environments_with_the_same_sources_share_their_machine_code(
     assert use_a_kernel(another_environment).stdout.split() == ["True", "0"]
 
 
-def test_a_change_of_any_kernels_source_compiles_again(
-    use_a_kernel, another_environment
+@pytest.mark.parametrize(
+    ("changed", "compiled_again"),
+    [
+        ("scenes/academy.py", "1"),  # imported by what the kernel's module imports
+        ("scenes/basic.py", "0"),  # imported by none of them
+    ],
+)
+def test_a_change_compiles_again_what_imports_the_changed_file(
+    use_a_kernel, another_environment, changed, compiled_again
 ):
     use_a_kernel(another_environment)
-    frames = another_environment / "touchline" / "physics" / "frames.py"
-    frames.write_text(frames.read_text() + "# changed\n")
-    assert use_a_kernel(another_environment).stdout.split() == ["True", "1"]
+    source = another_environment / "touchline" / changed
+    source.write_text(source.read_text() + "# changed\n")
+    assert use_a_kernel(another_environment).stdout.split() == ["True", compiled_again]
 
 
 def test_without_a_place_to_write_kernels_work_all_the_same(use_a_kernel, tmp_path):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import shutil
 import tempfile
 from atexit import register
@@ -36,6 +37,10 @@ _MIN_SHARE = 64
 trial)."""
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+_IMPORT = re.compile(
+    r"^from (touchline[\w.]*) import (?:\(([^)]*)\)|(.*))", re.MULTILINE
+)
+"""Module, and the names imported from it: between brackets, or on the rest of the line."""
 _KERNELS: set[Callable[..., Any]] = set()
 """Functions that became kernels here; other code in the process may use numba too."""
 
@@ -109,7 +114,8 @@ class SourceLocator:
 
     numba's own locators use the path of the file, so that a second environment compiles again.
     They notice a change of the file that holds a kernel, but not of the files whose kernels it
-    calls. Here the contents of all packages that hold kernels are part of the folder's name.
+    calls. Here the folder's name stands for the contents of that file and of everything in this
+    package that it imports: a change of a scene does not compile the wire's decoder again.
     """
 
     def __init__(self, folder: Path, line: int) -> None:
@@ -126,9 +132,7 @@ class SourceLocator:
             return None
         is_ours = _PACKAGE in source.parents
         place = source.relative_to(_PACKAGE) if is_ours else Path(source.name)
-        digest = _digest(place.parts[0] if len(place.parts) > 1 else "")
-        if not is_ours:
-            digest += "-" + _short_hash(source.read_bytes())
+        digest = _digest(source.resolve())
         folder = _cache_root() / f"kernels-{digest}" / ".".join(place.parent.parts)
         folder.mkdir(parents=True, exist_ok=True)
         return cls(folder, py_func.__code__.co_firstlineno)
@@ -147,17 +151,47 @@ class SourceLocator:
 
 
 @cache
-def _digest(folder: str) -> str:
-    """Stands for numba's version and for the sources that a kernel in `folder` may be made of."""
-    digest = hashlib.sha256(numba.__version__.encode())
-    for name in sorted({"physics", "sensors", "scenes", folder} - {""}):
-        for source in sorted((_PACKAGE / name).rglob("*.py")):
-            digest.update(source.read_bytes())
-    return digest.hexdigest()[:16]
+def _digest(source: Path) -> str:
+    """Stands for numba's version and for the sources that a kernel in this file may be made of."""
+    # Sorted by content, because the same files may lie elsewhere in another environment.
+    contents = sorted(_short_hash(file) for file in _sources(source))
+    text = " ".join([numba.__version__, *contents])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _short_hash(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
+def _sources(source: Path) -> set[Path]:
+    """A file and all files of this package that it imports, directly or through others."""
+    found = {source}
+    waiting = [source]
+    while waiting:
+        imported = _imported(waiting.pop())
+        waiting += imported - found
+        found |= imported
+    return found
+
+
+@cache
+def _imported(source: Path) -> frozenset[Path]:
+    """The files of this package from which the names in a module come.
+
+    Only imports at its top: kernels take constants and other kernels from the module's names.
+    """
+    text = source.read_text(encoding="utf-8")
+    candidates = []
+    for module, in_brackets, on_line in _IMPORT.findall(text):
+        place = _PACKAGE.joinpath(*module.split(".")[1:])
+        candidates.append(place.with_suffix(".py"))
+        if place.is_dir():
+            # What is imported from a package may be a module of it.
+            names = re.findall(r"\w+", in_brackets or on_line)
+            candidates.append(place / "__init__.py")
+            candidates.extend(place / f"{name}.py" for name in names)
+    return frozenset(file for file in candidates if file.is_file())
+
+
+@cache
+def _short_hash(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
 @cache
