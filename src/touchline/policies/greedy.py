@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from touchline.envs.slots import SlotRows
 from touchline.errors import UsageError
 from touchline.physics.kernels import compiled
-from touchline.policies.policy import Decision
-from touchline.policies.slot_memory import SlotMemory
+from touchline.policies.policy import RulePolicy
 from touchline.scenes.match3.rules import (
     COLUMNS,
     EMPTY,
@@ -38,11 +37,8 @@ _SHAPES = (
 """Of the two sensors, in either form."""
 
 
-class GreedyPolicy:
+class GreedyPolicy(RulePolicy):
     """Takes the valid move of Match3 that makes most points at once, ties at random."""
-
-    def __init__(self, spec: BehaviorSpec) -> None:
-        """Any spec; `check` refuses those of other games."""
 
     def check(self, behavior: str, spec: BehaviorSpec) -> None:
         """Raise a UsageError unless the behavior is one of Match3's."""
@@ -53,33 +49,29 @@ class GreedyPolicy:
                 f"{describe_spec(spec)}"
             )
 
-    def new_memory(self) -> None:
-        return None
-
-    def new_generator(self, seed: int) -> np.random.Generator:
-        return np.random.default_rng(seed)
-
-    def act(
-        self,
-        rows: SlotRows,
-        memory: SlotMemory | None,  # noqa: ARG002
-        generator: np.random.Generator,
-    ) -> Decision:
+    def choose(self, rows: SlotRows, generator: np.random.Generator) -> ActionTuple:
         count = len(rows)
-        kind, special = _cells(rows.obs[0], TYPES), _cells(rows.obs[1], SPECIALS)
+        kind = _cells(rows.obs[0], TYPES)
+        special = _cells(rows.obs[1], SPECIALS)
+        # One number per board, whether or not it has a tie to decide: so what one board draws
+        # does not depend on the others.
+        tie_break = generator.random(count)
         moves = np.zeros((count, 1), np.int32)
         valid = np.empty(MOVES, np.bool_)
-        _choose(kind, special, valid, generator.random(count), moves)
-        return Decision(ActionTuple(discrete=moves), None)
+        _choose(kind, special, valid, tie_break, moves)
+        return ActionTuple(discrete=moves)
 
 
 def _cells(one_hot: NDArray[Any], depth: int) -> Cells:
     """The index of each cell's 1 [N, 9, 8], `EMPTY` where there is none."""
-    if one_hot.ndim == 2:
+    if one_hot.ndim == 2:  # a vector; pictures are [N, depth, 9, 8]
         shaped = one_hot.reshape(-1, ROWS, COLUMNS, depth)
     else:
         shaped = one_hot.transpose(0, 2, 3, 1)
-    return np.where(shaped.any(axis=3), shaped.argmax(axis=3), EMPTY).astype(np.int8)
+    # `argmax` gives 0 for a cell without a 1: `any` marks those.
+    is_filled = shaped.any(axis=3)
+    index = shaped.argmax(axis=3)
+    return np.where(is_filled, index, EMPTY).astype(np.int8)
 
 
 @compiled

@@ -96,14 +96,17 @@ class Policy(Protocol):
         """
 
 
-class RandomPolicy:
-    """Uniform over [-1, 1] and over all allowed choices."""
+class RulePolicy:
+    """A policy that follows a fixed rule: no network, no memory, nothing learned from it.
+
+    Subclasses say what they choose.
+    """
 
     def __init__(self, spec: BehaviorSpec) -> None:
-        self._actions = spec.action_spec
+        self.action_spec = spec.action_spec
 
     def check(self, behavior: str, spec: BehaviorSpec) -> None:
-        """Every behavior: it was made from its spec."""
+        """Fits, because it was made from the behavior's own spec."""
 
     def new_memory(self) -> None:
         return None
@@ -117,39 +120,36 @@ class RandomPolicy:
         memory: SlotMemory | None,  # noqa: ARG002
         generator: np.random.Generator,
     ) -> Decision:
-        actions = random_allowed(
-            self._actions, rows.action_mask, rows.second_mask, len(rows), generator
+        return Decision(self.choose(rows, generator), kept=None)
+
+    def choose(self, rows: SlotRows, generator: np.random.Generator) -> ActionTuple:
+        """The actions of all slots."""
+        raise NotImplementedError
+
+
+class RandomPolicy(RulePolicy):
+    """Uniform over [-1, 1] and over all allowed choices."""
+
+    def choose(self, rows: SlotRows, generator: np.random.Generator) -> ActionTuple:
+        return random_allowed(
+            self.action_spec, rows.action_mask, rows.second_mask, len(rows), generator
         )
-        return Decision(actions, None)
 
 
-class ZeroPolicy:
+class ZeroPolicy(RulePolicy):
     """Zeros, or the first allowed choice: what an agent without a policy does."""
 
-    def __init__(self, spec: BehaviorSpec) -> None:
-        self._actions = spec.action_spec
-
-    def check(self, behavior: str, spec: BehaviorSpec) -> None:
-        """Every behavior: it was made from its spec."""
-
-    def new_memory(self) -> None:
-        return None
-
-    def new_generator(self, seed: int) -> None:  # noqa: ARG002
-        return None
-
-    def act(
+    def choose(
         self,
         rows: SlotRows,
-        memory: SlotMemory | None,  # noqa: ARG002
-        generator: None,  # noqa: ARG002
-    ) -> Decision:
-        actions = self._actions.empty_action(len(rows))
-        if rows.action_mask is not None:
-            # 0 may be masked.
-            discrete = first_allowed(self._actions, rows.action_mask, rows.second_mask)
-            actions = ActionTuple(actions.continuous, discrete)
-        return Decision(actions, None)
+        generator: np.random.Generator,  # noqa: ARG002
+    ) -> ActionTuple:
+        zeros = self.action_spec.empty_action(len(rows))
+        if rows.action_mask is None:
+            return zeros
+        # Choice 0 may be masked.
+        discrete = first_allowed(self.action_spec, rows.action_mask, rows.second_mask)
+        return ActionTuple(zeros.continuous, discrete)
 
 
 def _greedy(spec: BehaviorSpec) -> Policy:
