@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from touchline.cli.options import Deterministic, Policies, RecordWire, World
-from touchline.cli.output import show, show_json
+from touchline.cli.options import AsJson, Deterministic, Policies, RecordWire, World
+from touchline.cli.output import show_figures
 from touchline.cli.progress import shown
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ def evaluate(
     ] = None,
     deterministic: Deterministic = False,
     record_wire: RecordWire = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Figures as JSON instead of text.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure a policy: mean return with its confidence interval over a fixed quota of episodes per
     agent.
@@ -58,10 +56,11 @@ def evaluate(
     figures: Mapping[str, Any]
     if opponents is not None:
         with shown(f"eval {world.env}", "games") as progress:
-            names, settings["progress"] = opponents.split(","), progress
-            table = api.evaluate_opponents(recipe, policy, names, **settings)
+            table = api.evaluate_opponents(
+                recipe, policy, opponents.split(","), progress=progress, **settings
+            )
         figures = {"scene": world.env, "policy": ", ".join(policy), **table}
-        lines = _opponent_lines(figures)
+        lines = _opponent_lines
     else:
         with shown(f"eval {world.env}", "episodes", recipe) as progress:
             figures = api.evaluate(
@@ -73,8 +72,8 @@ def evaluate(
                 **settings,
             )
         figures = {**figures, "scene": world.env}
-        lines = _lines(figures)
-    show_json(figures) if as_json else show("\n".join(lines))
+        lines = _lines
+    show_figures(figures, lines, as_json=as_json)
 
 
 def _opponent_lines(figures: Mapping[str, Any]) -> Iterator[str]:

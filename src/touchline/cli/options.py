@@ -60,6 +60,9 @@ Parameters = Annotated[
         "--parameter", metavar="NAME=VALUE", help="Set an environment parameter."
     ),
 ]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Figures as JSON instead of text.")
+]
 RecordWire = Annotated[
     Path | None,
     typer.Option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 
@@ -22,3 +23,16 @@ def show(result: str) -> None:
 def show_json(figures: Any) -> None:
     """A result for programs."""
     show(json.dumps(figures, indent=2))
+
+
+def show_figures(
+    figures: Mapping[str, Any],
+    lines: Callable[[Mapping[str, Any]], Iterable[str]],
+    *,
+    as_json: bool,
+) -> None:
+    """Figures for programs, or the lines that people read of them."""
+    if as_json:
+        show_json(figures)
+    else:
+        show("\n".join(lines(figures)))

@@ -7,8 +7,14 @@ from typing import Annotated
 
 import typer
 
-from touchline.cli.options import Deterministic, Policies, UnityReference, World
-from touchline.cli.output import log, show, show_json
+from touchline.cli.options import (
+    AsJson,
+    Deterministic,
+    Policies,
+    UnityReference,
+    World,
+)
+from touchline.cli.output import log, show_figures
 from touchline.cli.progress import shown
 
 
@@ -31,9 +37,7 @@ def parity(
         ),
     ] = None,
     deterministic: Deterministic = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Figures as JSON instead of text.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare a scene with Unity: the same policy in both, every observation, return and length
     beside the difference that chance explains.
@@ -59,4 +63,4 @@ def parity(
         )
     if picture is not None:
         log(f"wrote {picture}")
-    show_json(figures) if as_json else show("\n".join(parity_lines(figures)))
+    show_figures(figures, parity_lines, as_json=as_json)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from touchline.cli.options import Deterministic, World
-from touchline.cli.output import log, show, show_json
+from touchline.cli.options import AsJson, Deterministic, World
+from touchline.cli.output import log, show_figures
 from touchline.cli.progress import shown
 
 
@@ -48,9 +48,7 @@ def tournament(
         ),
     ] = None,
     deterministic: Deterministic = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Figures as JSON instead of text.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Let policies play each other, everyone against everyone in both seats; rate them."""
     from touchline import api
@@ -69,4 +67,4 @@ def tournament(
         )
     if picture is not None:
         log(f"wrote {picture}")
-    show_json(figures) if as_json else show("\n".join(tournament_lines(figures)))
+    show_figures(figures, tournament_lines, as_json=as_json)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EVERY_S = 0.25
 """Between looks at the run; the table is drawn as often."""
 SPEED_OVER_S = 20.0
-"""Speed is that of so many latest seconds."""
+"""Speed is measured over the latest seconds, this many of them."""
 
 
 @contextmanager
