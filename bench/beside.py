@@ -11,6 +11,7 @@ pairs and the probe: bare MuJoCo stepping 3DBall's 256 areas for one decision ro
 absolute figures of two days can be compared.
 
 The benchmarks use only what both trees have: the command line, `make`, `Slots`, `UnityEnvironment`.
+Scenes that only one of them has are left out, with a line.
 """
 
 from __future__ import annotations
@@ -118,9 +119,8 @@ def compare(benchmark: Benchmark, trees: Sequence[Path], turns: int) -> str:
                 probes.append(probe.milliseconds())
     ratios = [before / after for before, after in pairs]
     low, middle, high = statistics.quantiles(ratios, n=4)
-    before_ms, after_ms = (
-        1e3 * statistics.median(side) for side in zip(*pairs, strict=True)
-    )
+    before_ms = 1e3 * statistics.median(before for before, _ in pairs)
+    after_ms = 1e3 * statistics.median(after for _, after in pairs)
     return (
         f"{benchmark.name:24s} {middle:5.3f} ({low:.3f} to {high:.3f})"
         f"   ms: {before_ms:.3f} before, {after_ms:.3f} after"
@@ -177,6 +177,32 @@ def benchmarks(only: Sequence[str], scenes: Sequence[str]) -> Iterator[Benchmark
             f"{behavior}.hyperparameters.buffer_size=1024",
             f"{behavior}.summary_freq=1024",
         )
+
+
+def shared_scenes(trees: tuple[Path, Path], chosen: Sequence[str] | None) -> list[str]:
+    """The chosen scenes that both trees have (None: all); a line for each that one lacks."""
+    before, after = (scenes_of(tree) for tree in trees)
+    shared = []
+    for name in chosen or after:
+        if name in before and name in after:
+            shared.append(name)
+        else:
+            print(f"{name:24s} skipped: not a scene of both trees", flush=True)
+    return shared
+
+
+def scenes_of(tree: Path) -> list[str]:
+    """The names of a tree's scenes, by a process that imports that tree."""
+    code = "from touchline.scenes import SCENES; print(*SCENES)"
+    variables = os.environ | {"PYTHONPATH": str(tree / "src")}
+    listed = subprocess.run(
+        [sys.executable, "-c", code],
+        env=variables,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return listed.stdout.split()
 
 
 def worker(name: str, *arguments: str) -> Benchmark:
@@ -272,10 +298,9 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=40)
     arguments = parser.parse_args()
     sys.path.insert(0, str(ROOT / "src"))
-    from touchline.scenes import SCENES
-
     trees = (arguments.before.resolve(), ROOT)
-    for benchmark in benchmarks(arguments.only, arguments.scene or list(SCENES)):
+    scenes = shared_scenes(trees, arguments.scene) if "scenes" in arguments.only else []
+    for benchmark in benchmarks(arguments.only, scenes):
         print(compare(benchmark, trees, arguments.turns), flush=True)
 
 
