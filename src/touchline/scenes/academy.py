@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.physics.kernels import compiled
+from touchline.scenes.stored_actions import StoredActions
 from touchline.specs import ActionTuple, BehaviorSpec
 from touchline.steps import DecisionSteps, Exchange, TerminalSteps
 
@@ -85,7 +86,11 @@ class Academy:
         """The episode ended, and the agent has not decided since."""
         self._counters = np.zeros(2, np.int64)
         """The clock, and the next unused agent id."""
-        self._make_actions(shape)
+        self._stored = StoredActions(behaviors, num_areas, agents_per_area)
+        self.continuous = self._stored.continuous
+        """[A, G, C] what agents do until their next decision; scenes read them."""
+        self.discrete = self._stored.discrete
+        """[A, G, D] likewise."""
 
         sent = (self.reward, self.agent_id, self.group_id, self.group_reward)
         self._sent: list[NDArray[Any]] = [array.reshape(-1) for array in sent]
@@ -110,27 +115,6 @@ class Academy:
         """All agents split by behavior, and the bytes of `behavior` that this was made from."""
         self.restart()
 
-    def _make_actions(self, shape: tuple[int, int]) -> None:
-        """Room for the stored actions, as wide as the widest behavior needs."""
-        specs = {name: spec.action_spec for name, spec in self.behaviors.items()}
-        most_continuous = max(spec.continuous_size for spec in specs.values())
-        most_discrete = max(spec.discrete_size for spec in specs.values())
-        self.continuous = np.zeros((*shape, most_continuous), np.float32)
-        self.discrete = np.zeros((*shape, most_discrete), np.int32)
-        num_agents = shape[0] * shape[1]
-        continuous = self.continuous.reshape(num_agents, most_continuous)
-        discrete = self.discrete.reshape(num_agents, most_discrete)
-        self._all_actions: list[NDArray[Any]] = [continuous, discrete]
-        """[A * G, actions]: views."""
-        self._actions = {
-            name: (
-                continuous[:, : spec.continuous_size],
-                discrete[:, : spec.discrete_size],
-            )
-            for name, spec in specs.items()
-        }
-        """The columns that each behavior uses: views."""
-
     @property
     def clock(self) -> int:
         """Academy steps since the last reset."""
@@ -154,7 +138,7 @@ class Academy:
         self.group_reward.fill(0)
         self.requested.fill(False)
         self._end_sent.fill(False)
-        self.forget_actions(self._all_agents)
+        self._stored.forget(self._all_agents)
         self._forget_ends()
 
     def set_actions(self, behavior: str, actions: ActionTuple) -> None:
@@ -162,17 +146,7 @@ class Academy:
 
         Rows are in the order of that exchange.
         """
-        agents = self._due[behavior]
-        continuous, discrete = self._actions[behavior]
-        if continuous.shape[1]:
-            continuous[agents] = actions.continuous
-        if discrete.shape[1]:
-            discrete[agents] = actions.discrete
-
-    def forget_actions(self, agents: Agents) -> None:
-        """Let these agents do nothing (zeros) until their next decision."""
-        for actions in self._all_actions:
-            actions[agents] = 0
+        self._stored.store(behavior, self._due[behavior], actions)
 
     def end(
         self, scene: SceneHooks, agents: Agents, *, interrupted: bool = False
@@ -183,11 +157,11 @@ class Academy:
         episodes.
         """
         flat = np.asarray(agents)
-        ending = flat[~self._end_sent.reshape(-1)[flat]]
+        has_ended = self._end_sent.reshape(-1)[flat]
+        ending = flat[~has_ended]
         for name, chosen in self._by_behavior(ending):
-            reward, agent_id, group_id, group_reward = (
-                array[chosen] for array in self._sent
-            )
+            sent = [array[chosen] for array in self._sent]
+            reward, agent_id, group_id, group_reward = sent
             self._ended[name].append(
                 TerminalSteps(
                     obs=scene.observe(name, chosen),
@@ -203,7 +177,7 @@ class Academy:
         self._end_sent.reshape(-1)[ending] = True
         self.step_count.reshape(-1)[flat] = 0
         # An agent does nothing between its end and its next decision.
-        self.forget_actions(flat)
+        self._stored.forget(flat)
 
     def interrupt_overdue(self, scene: SceneHooks) -> None:
         """Interrupt agents at their step limit and begin their next episodes.
@@ -224,8 +198,10 @@ class Academy:
     def enable(self, agents: Agents) -> None:
         """Return K agents to the world, in this order, each under the next unused id."""
         self.enabled.reshape(-1)[agents] = True
-        self.agent_id.reshape(-1)[agents] = self._counters[1] + np.arange(len(agents))
-        self._counters[1] += len(agents)
+        count = len(agents)
+        new_ids = self._counters[1] + np.arange(count)
+        self.agent_id.reshape(-1)[agents] = new_ids
+        self._counters[1] += count
         self.step_count.reshape(-1)[agents] = 0
         self._end_sent.reshape(-1)[agents] = False
 
@@ -268,18 +244,21 @@ class Academy:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything needed to continue from the last exchange, as copies."""
-        due = {f"due/{name}": agents for name, agents in self._due.items()}
-        return {name: array.copy() for name, array in (self._arrays() | due).items()}
+        arrays = self._arrays()
+        for name, agents in self._due.items():
+            arrays[f"due/{name}"] = agents
+        return {name: array.copy() for name, array in arrays.items()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from what `state` returned, in an Academy of the same sizes."""
         for name, array in self._arrays().items():
             array[...] = state[name]
-        self._due = {
-            name: state[f"due/{name}"].copy()
-            for name in self.names
-            if f"due/{name}" in state
-        }
+        self._due = {}
+        for name in self.names:
+            agents = state.get(f"due/{name}")
+            # A world that was only reset has no agents that decided.
+            if agents is not None:
+                self._due[name] = agents.copy()
         self._forget_ends()
 
     def _decisions(
@@ -290,9 +269,8 @@ class Academy:
         decisions = dict(self._no_decisions)
         for name, agents in self._by_behavior(deciding):
             self._due[name] = agents
-            reward, agent_id, group_id, group_reward = (
-                array[agents] for array in self._sent
-            )
+            sent = [array[agents] for array in self._sent]
+            reward, agent_id, group_id, group_reward = sent
             decisions[name] = DecisionSteps(
                 obs=scene.observe(name, agents),
                 reward=reward,
@@ -305,6 +283,7 @@ class Academy:
 
     def _deciding(self) -> Agents:
         if self.clock % self.decision_period == 0:
+            # The common case gives one and the same array, by which others recognize it.
             all_enabled = np.count_nonzero(self.enabled) == self.enabled.size
             return self._all_agents if all_enabled else np.flatnonzero(self.enabled)
         if np.count_nonzero(self.requested):
@@ -340,8 +319,12 @@ class Academy:
 
     def _split(self, agents: Agents) -> list[tuple[str, Agents]]:
         behavior = self.behavior.reshape(-1)[agents]
-        split = [(name, agents[behavior == k]) for k, name in enumerate(self.names)]
-        return [(name, chosen) for name, chosen in split if len(chosen)]
+        split = []
+        for k, name in enumerate(self.names):
+            chosen = agents[behavior == k]
+            if len(chosen):
+                split.append((name, chosen))
+        return split
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         """What makes up the state. The names are those of saved runs and do not change."""
@@ -383,11 +366,9 @@ def _largest(step_count: NDArray[np.int32]) -> int:
 def _joined(chunks: list[TerminalSteps]) -> TerminalSteps:
     if len(chunks) == 1:
         return chunks[0]
+    by_sensor = zip(*(chunk.obs for chunk in chunks), strict=True)
     return TerminalSteps(
-        obs=[
-            np.concatenate(parts)
-            for parts in zip(*(c.obs for c in chunks), strict=True)
-        ],
+        obs=[np.concatenate(parts) for parts in by_sensor],
         reward=np.concatenate([c.reward for c in chunks]),
         interrupted=np.concatenate([c.interrupted for c in chunks]),
         agent_id=np.concatenate([c.agent_id for c in chunks]),
