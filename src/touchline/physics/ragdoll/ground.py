@@ -38,6 +38,7 @@ from touchline.physics.ragdoll.model import (
     SPHERE,
     PartRecord,
     Settings,
+    collider_turn,
 )
 from touchline.physics.ragdoll.records import (
     ANCHORS,
@@ -118,9 +119,8 @@ def build_ground(
             n = _find_points(part, body, lane, points, settings.ground_top)
             patch.num_points = max(patch.num_points, n)
             for i in range(n):
-                _set_normal(
-                    normals[index * POINTS + i], part, body, lane, points[i], settings
-                )
+                row = normals[index * POINTS + i]
+                _set_normal(row, part, body, lane, points[i], settings)
             _update_anchors(body, lane, agent, index, points, n, anchors)
             kept = anchors.number[agent, index]
             patch.num_anchors = max(patch.num_anchors, kept)
@@ -135,15 +135,14 @@ def build_ground(
 @compiled
 def _find_lowest(part: PartRecord, body: Body, patch: Patch, ground_top: float) -> None:
     """The gap between the ground and each lane's collider; of a box, between its lowest corner."""
-    turn = (part.turn_x, part.turn_y, part.turn_z, part.turn_w)
+    turn = collider_turn(part)
     for lane in range(LANES):
         x, y, z = columns(multiply(get_turn(body.rotation, lane), turn))
+        # How far the collider reaches down from its center: its axes' heights, added up.
         if part.kind == BOX:
-            depth = (
-                abs(x[1]) * part.half_x
-                + abs(y[1]) * part.half_y
-                + abs(z[1]) * part.half_z
-            )
+            depth = abs(x[1]) * part.half_x
+            depth += abs(y[1]) * part.half_y
+            depth += abs(z[1]) * part.half_z
         else:
             depth = part.half_x + abs(x[1]) * part.half_y
         patch.lowest[lane] = body.center[1, lane] - depth - ground_top
@@ -186,8 +185,8 @@ def _find_points(
     """Write contact points (x, y, z, gap) into `points` [8, 4]; returns their number, up to 4."""
     gate = body.reach[lane] + GROUND_REACH_M
     center = get(body.center, lane)
-    turn = (part.turn_x, part.turn_y, part.turn_z, part.turn_w)
-    axes = columns(multiply(get_turn(body.rotation, lane), turn))
+    rotation = get_turn(body.rotation, lane)
+    axes = columns(multiply(rotation, collider_turn(part)))
     radius = part.half_x
     if part.kind == SPHERE:
         gap = center[1] - radius - ground_top
@@ -225,19 +224,20 @@ def _box_points(
     ground_top: float,
 ) -> int:
     """The corners of the lowest face within the gate, and where its edges cross the gate."""
-    half = (part.half_x, part.half_y, part.half_z)
-    if abs(axes[0][1]) >= abs(axes[1][1]) and abs(axes[0][1]) >= abs(axes[2][1]):
-        down = times(axes[0], half[0])
-        across = times(axes[1], half[1])
-        along = times(axes[2], half[2])
-    elif abs(axes[1][1]) >= abs(axes[2][1]):
-        down = times(axes[1], half[1])
-        across = times(axes[0], half[0])
-        along = times(axes[2], half[2])
+    half_x = times(axes[0], part.half_x)
+    half_y = times(axes[1], part.half_y)
+    half_z = times(axes[2], part.half_z)
+    # The face that looks down is across the steepest axis. Its other two are taken in this
+    # order, because the corners' order decides the order of the sweep, and with it the result.
+    steep_x = abs(axes[0][1])
+    steep_y = abs(axes[1][1])
+    steep_z = abs(axes[2][1])
+    if steep_x >= steep_y and steep_x >= steep_z:
+        down, across, along = half_x, half_y, half_z
+    elif steep_y >= steep_z:
+        down, across, along = half_y, half_x, half_z
     else:
-        down = times(axes[2], half[2])
-        across = times(axes[0], half[0])
-        along = times(axes[1], half[1])
+        down, across, along = half_z, half_x, half_y
     face = minus(center, down) if down[1] > 0.0 else plus(center, down)
     corners = (
         plus(face, plus(across, along)),
@@ -245,11 +245,11 @@ def _box_points(
         minus(face, plus(across, along)),
         minus(face, minus(across, along)),
     )
-    # The corners' order decides the order of the sweep, and with it the result.
     n = 0
     for at in corners:
-        if at[1] - ground_top < gate:
-            _set_point(points, n, (at[0], ground_top, at[2]), at[1] - ground_top)
+        gap = at[1] - ground_top
+        if gap < gate:
+            _set_point(points, n, (at[0], ground_top, at[2]), gap)
             n += 1
     before = corners[3]
     for at in corners:
@@ -320,10 +320,12 @@ def _reduce(points: Floats) -> int:
 @inlined
 def _aside(points: Floats, i: int) -> float:
     """How far a point is to one side of the line through points 0 and 1."""
-    x = points[1, 0] - points[0, 0]
-    z = points[1, 2] - points[0, 2]
+    line_x = points[1, 0] - points[0, 0]
+    line_z = points[1, 2] - points[0, 2]
+    x = points[i, 0] - points[0, 0]
+    z = points[i, 2] - points[0, 2]
     # (p − p₀) · ((p₁ − p₀) × up)
-    aside: float = (points[i, 2] - points[0, 2]) * x - (points[i, 0] - points[0, 0]) * z
+    aside: float = z * line_x - x * line_z
     return aside
 
 
@@ -337,7 +339,8 @@ def _set_normal(
     settings: Settings,
 ) -> None:
     """A contact point: 80 % of its gap may be closed in a step, or of its penetration removed."""
-    arm = minus((point[0], point[1], point[2]), get(body.center, lane))
+    position = (point[0], point[1], point[2])
+    arm = minus(position, get(body.center, lane))
     turn = cross(arm, (0.0, 1.0, 0.0))
     push = apply(get_symmetric(body.inertia, lane), turn)
     speed = REMOVED_SHARE * point[3] / settings.dt
@@ -371,8 +374,10 @@ def _update_anchors(
     if kept and not _still_holds(rotation, center, kept, own, world, normal):
         kept = 0
     # Two anchors that lie close together hold a wide contact badly; a factor of 2 in length.
-    if kept == ANCHORS and 4.0 * _square_between(own, 0, 1) < _extent(points, n):
-        kept = 0
+    if kept == ANCHORS:
+        square = _square_between(own, 0, 1)
+        if 4.0 * square < _extent(points, n):
+            kept = 0
     # Two that hold are not searched again.
     if kept == ANCHORS:
         return
@@ -396,7 +401,9 @@ def _choose(
     points: Floats, n: int, kept: int, first: Vector
 ) -> tuple[int, Vector, Vector]:
     """The number of anchors and their places: two points as far apart as PhysX's search finds."""
-    number, second, spread = kept, first, 0.0
+    number = kept
+    second = first
+    spread = 0.0  # squared distance of the two
     for i in range(n):
         if points[i, 3] >= _ANCHOR_GAP_M:
             continue
@@ -428,7 +435,9 @@ def _still_holds(
     normal: Floats,
 ) -> bool:
     """Whether the body has neither tilted nor lifted since its anchors were made."""
-    if rotate(rotation, (normal[0], normal[1], normal[2]))[1] <= _TILT_COS:
+    up = rotate(rotation, (normal[0], normal[1], normal[2]))
+    # Its y is the cosine of the tilt: the ground's normal is y.
+    if up[1] <= _TILT_COS:
         return False
     for i in range(count):
         arm = rotate(rotation, (own[i, 0], own[i, 1], own[i, 2]))
@@ -465,10 +474,11 @@ def _set_friction(
     """Both directions of friction at an anchor; the first along the body's velocity."""
     arm = rotate(get_turn(body.rotation, lane), (own[0], own[1], own[2]))
     at = plus(get(body.center, lane), arm)
-    moved = minus(at, (world[0], world[1], world[2]))
+    made_at = (world[0], world[1], world[2])
+    moved = minus(at, made_at)
+    # Of the center of mass, without spin, as PhysX takes it.
     vx = body.velocity[0, lane]
     vz = body.velocity[2, lane]
-    # Of the center of mass, without spin, as PhysX takes it.
     square = vx * vx + vz * vz
     along = (0.0, 0.0, 1.0)
     if square > STILL_SQUARE:

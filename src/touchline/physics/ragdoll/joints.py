@@ -23,12 +23,14 @@ from touchline.physics.ragdoll.lanes import (
     cross,
     dot,
     get,
+    get_axis,
     get_symmetric,
     get_turn,
     minus,
     multiply,
     plus,
     put,
+    put_axis,
     put_turn,
     rotate,
     same_half,
@@ -40,6 +42,7 @@ from touchline.physics.ragdoll.model import (
     IS_LOCKED,
     JointRecord,
     Settings,
+    center_of,
 )
 from touchline.physics.ragdoll.records import Body, JointFrame, Row
 from touchline.physics.shapes import Floats
@@ -61,7 +64,35 @@ def build_joint(
     # Equality rows before limit rows: each row is made orthogonal to the equality rows before
     # it.
     first = joint.first_row + joint.num_drive_rows
-    at = first
+    first_limit = first + joint.num_equality_rows
+    end = first_limit + joint.num_limit_rows
+    _lock_axes(joint, rows, first, frame)
+    add_limits(joint, rows, first_limit, frame)
+    mass0 = parts[joint.owner].inverse_mass * joint.owner_scale
+    mass1 = parts[joint.connected].inverse_mass * joint.connected_scale
+    for i in range(first, end):
+        row = rows[i]
+        is_limit = i >= first_limit
+        row.mass0 = mass0
+        row.mass1 = mass1
+        # A limit only pushes away from itself.
+        row.low = 0.0 if is_limit else -math.inf
+        if not is_limit:
+            row.active = 1
+        if row.active:
+            _weigh(row, owner, connected, joint.owner_scale, joint.connected_scale)
+            _keep_error(row, is_limit)
+            if joint.preprocess:
+                # Limits are not made orthogonal to each other, nor are drives to anything: as
+                # PhysX does.
+                for p in range(first, min(i, first_limit)):
+                    _make_orthogonal(row, rows[p])
+            _finish(row, settings.dt)
+
+
+@compiled
+def _lock_axes(joint: JointRecord, rows: Any, at: int, frame: JointFrame) -> None:
+    """Fill the equality rows from `at` on; their order is PhysX's, and decides the result."""
     if joint.swing == IS_LIMITED:
         _locked_swing(rows[at], frame)
         at += 1
@@ -74,26 +105,6 @@ def build_joint(
             at += 1
         _turn_row(rows[at], frame, 1)
         _turn_row(rows[at + 1], frame, 2)
-    add_limits(joint, rows, first + joint.num_equality_rows, frame)
-    mass0 = parts[joint.owner].inverse_mass * joint.owner_scale
-    mass1 = parts[joint.connected].inverse_mass * joint.connected_scale
-    end = first + joint.num_equality_rows + joint.num_limit_rows
-    first_limit = first + joint.num_equality_rows
-    for i in range(first, end):
-        row = rows[i]
-        row.mass0, row.mass1 = mass0, mass1
-        row.low = 0.0 if i >= first_limit else -math.inf
-        if i < first_limit:
-            row.active = 1
-        if row.active:
-            _weigh(row, owner, connected, joint.owner_scale, joint.connected_scale)
-            _keep_error(row, i >= first_limit)
-            if joint.preprocess:
-                # Limits are not made orthogonal to each other, nor are drives to anything: as
-                # PhysX does.
-                for p in range(first, min(i, first_limit)):
-                    _make_orthogonal(row, rows[p])
-            _finish(row, settings.dt)
 
 
 @compiled
@@ -106,9 +117,11 @@ def build_drive(
 ) -> None:
     """Fill the rows of a joint's drive; `frame` is placed and holds target and torque."""
     for lane in range(LANES):
-        turned = multiply(get_turn(frame.owner, lane), get_turn(frame.target, lane))
-        # Of q and −q the nearer one: otherwise a drive would turn the long way round.
-        put_turn(frame.target, lane, same_half(turned, get_turn(frame.connected, lane)))
+        # The target was given as the owner sees it.
+        target = multiply(get_turn(frame.owner, lane), get_turn(frame.target, lane))
+        # The nearer of q and −q, because otherwise a drive would turn the long way round.
+        nearer = same_half(target, get_turn(frame.connected, lane))
+        put_turn(frame.target, lane, nearer)
     _relative_turn(frame, frame.target, frame.connected)
     owner = bodies[joint.owner]
     connected = bodies[joint.connected]
@@ -125,14 +138,11 @@ def place_frames(
     joint: JointRecord, owner: Body, connected: Body, parts: Any, frame: JointFrame
 ) -> None:
     """Where the joint's frames are in the world."""
-    part0 = parts[joint.owner]
-    part1 = parts[joint.connected]
-    center0 = (part0.center_x, part0.center_y, part0.center_z)
-    center1 = (part1.center_x, part1.center_y, part1.center_z)
     # Levers start at the center of mass, frames are given from the body's origin.
-    p0 = minus((joint.px, joint.py, joint.pz), center0)
+    p0 = (joint.px, joint.py, joint.pz)
+    p0 = minus(p0, center_of(parts[joint.owner]))
     p1 = (joint.connected_px, joint.connected_py, joint.connected_pz)
-    p1 = minus(p1, center1)
+    p1 = minus(p1, center_of(parts[joint.connected]))
     f0 = (joint.qx, joint.qy, joint.qz, joint.qw)
     f1 = (
         joint.connected_qx,
@@ -149,17 +159,18 @@ def place_frames(
         put_turn(frame.connected, lane, b)
         put_turn(frame.relative, lane, multiply(conjugate(a), b))
         x, y, z = columns(a)
-        for k in range(3):
-            frame.axes[k, lane] = x[k]
-            frame.axes[3 + k, lane] = y[k]
-            frame.axes[6 + k, lane] = z[k]
-        put(frame.twist_axis, lane, columns(b)[0])
+        put_axis(frame.axes, 0, lane, x)
+        put_axis(frame.axes, 1, lane, y)
+        put_axis(frame.axes, 2, lane, z)
+        twist_axis, _, _ = columns(b)
+        put(frame.twist_axis, lane, twist_axis)
         arm0 = rotate(q0, p0)
         arm1 = rotate(q1, p1)
         put(frame.owner_arm, lane, arm0)
         put(frame.connected_arm, lane, arm1)
         between = minus(get(connected.center, lane), get(owner.center, lane))
-        put(frame.offset, lane, minus(plus(between, arm1), arm0))
+        offset = minus(plus(between, arm1), arm0)
+        put(frame.offset, lane, offset)
 
 
 @compiled
@@ -186,7 +197,7 @@ def _relative_turn(frame: JointFrame, p: Floats, q: Floats) -> None:
         j[6, lane] = 0.5 * (u0 * v2 + v0 * u2 + c1)
         j[7, lane] = 0.5 * (u1 * v2 + v1 * u2 - c0)
         j[8, lane] = 0.5 * (2.0 * u2 * v2 + k)
-        x, y, z, _ = multiply((-u0, -u1, -u2, s), (v0, v1, v2, t))
+        x, y, z, _ = multiply((-u0, -u1, -u2, s), (v0, v1, v2, t))  # p* q
         put(frame.error, lane, (x, y, z))
 
 
@@ -194,10 +205,10 @@ def _relative_turn(frame: JointFrame, p: Floats, q: Floats) -> None:
 def _turn_row(row: Row, frame: JointFrame, i: int) -> None:
     """A row that turns the relative rotation's component i to 0."""
     for lane in range(LANES):
-        for k in range(3):
-            row.linear[k, lane] = 0.0
-            row.turn0[k, lane] = frame.jacobian[3 * i + k, lane]
-            row.turn1[k, lane] = frame.jacobian[3 * i + k, lane]
+        jacobian = get_axis(frame.jacobian, i, lane)
+        put(row.linear, lane, (0.0, 0.0, 0.0))
+        put(row.turn0, lane, jacobian)
+        put(row.turn1, lane, jacobian)
         row.error[lane] = -frame.error[i, lane]
 
 
@@ -206,7 +217,7 @@ def _locked_swing(row: Row, frame: JointFrame) -> None:
     """Where only z is locked: the connected x stays orthogonal to the owner's y."""
     for lane in range(LANES):
         x = get(frame.twist_axis, lane)
-        y = (frame.axes[3, lane], frame.axes[4, lane], frame.axes[5, lane])
+        y = get_axis(frame.axes, 1, lane)
         turn = cross(x, y)
         put(row.linear, lane, (0.0, 0.0, 0.0))
         put(row.turn0, lane, turn)
@@ -218,18 +229,14 @@ def _locked_swing(row: Row, frame: JointFrame) -> None:
 def _linear_rows(x: Row, y: Row, z: Row, frame: JointFrame) -> None:
     """The anchors stay together, along each of the owner's axes."""
     _linear_row(x, frame, 0)
-    _linear_row(y, frame, 3)
-    _linear_row(z, frame, 6)
+    _linear_row(y, frame, 1)
+    _linear_row(z, frame, 2)
 
 
 @inlined
 def _linear_row(row: Row, frame: JointFrame, k: int) -> None:
     for lane in range(LANES):
-        axis = (
-            frame.axes[k, lane],
-            frame.axes[k + 1, lane],
-            frame.axes[k + 2, lane],
-        )
+        axis = get_axis(frame.axes, k, lane)
         put(row.linear, lane, axis)
         put(row.turn0, lane, cross(get(frame.owner_arm, lane), axis))
         put(row.turn1, lane, cross(get(frame.connected_arm, lane), axis))
@@ -250,11 +257,11 @@ def _weigh(row: Row, owner: Body, connected: Body, s0: float, s1: float) -> None
 def _response(row: Row, lane: int) -> float:
     """The change of a row's speed by an impulse of 1."""
     linear = get(row.linear, lane)
-    return (
-        (row.mass0 + row.mass1) * dot(linear, linear)
-        + dot(get(row.turn0, lane), get(row.push0, lane))
-        + dot(get(row.turn1, lane), get(row.push1, lane))
-    )
+    by_masses = (row.mass0 + row.mass1) * dot(linear, linear)
+    by_owner = dot(get(row.turn0, lane), get(row.push0, lane))
+    by_connected = dot(get(row.turn1, lane), get(row.push1, lane))
+    response: float = by_masses + by_owner + by_connected
+    return response
 
 
 @inlined
@@ -266,8 +273,9 @@ def _spring(row: Row, limit: Floats, settings: Settings) -> None:
     alpha = h * h * settings.spring + h * settings.damper
     for lane in range(LANES):
         beta = -h * settings.spring * row.error[lane]
-        turns0 = dot(get(row.turn0, lane), get(row.push0, lane))
-        response = turns0 + dot(get(row.turn1, lane), get(row.push1, lane))
+        by_owner = dot(get(row.turn0, lane), get(row.push0, lane))
+        by_connected = dot(get(row.turn1, lane), get(row.push1, lane))
+        response = by_owner + by_connected
         x = 1.0 / (1.0 + alpha * response)
         row.decay[lane] = 1.0 - x
         row.gain[lane] = x * alpha
@@ -290,11 +298,11 @@ def _make_orthogonal(row: Row, earlier: Row) -> None:
     """Take from a row what an earlier row of a locked axis already does."""
     masses = row.mass0 + row.mass1
     for lane in range(LANES):
-        shared = (
-            masses * dot(get(row.linear, lane), get(earlier.linear, lane))
-            + dot(get(row.turn0, lane), get(earlier.push0, lane))
-            + dot(get(row.turn1, lane), get(earlier.push1, lane))
-        )
+        # What an impulse of the earlier row does to the speed of this one.
+        by_masses = masses * dot(get(row.linear, lane), get(earlier.linear, lane))
+        by_owner = dot(get(row.turn0, lane), get(earlier.push0, lane))
+        by_connected = dot(get(row.turn1, lane), get(earlier.push1, lane))
+        shared = by_masses + by_owner + by_connected
         s = shared * earlier.gain[lane]
         for k in range(3):
             row.linear[k, lane] -= s * earlier.linear[k, lane]

@@ -67,6 +67,33 @@ def put(field: NDArray[np.float64], lane: int, vector: Vector) -> None:
 
 
 @inlined
+def add(field: NDArray[np.float64], lane: int, vector: Vector) -> None:
+    """Add to the vector of one lane, in place."""
+    put(field, lane, plus(get(field, lane), vector))
+
+
+@inlined
+def subtract(field: NDArray[np.float64], lane: int, vector: Vector) -> None:
+    """Subtract from the vector of one lane, in place."""
+    put(field, lane, minus(get(field, lane), vector))
+
+
+@inlined
+def get_axis(axes: NDArray[np.float64], k: int, lane: int) -> Vector:
+    """Axis k of the three that a `Lane9` holds, one after the other."""
+    x = 3 * k
+    return axes[x, lane], axes[x + 1, lane], axes[x + 2, lane]
+
+
+@inlined
+def put_axis(axes: NDArray[np.float64], k: int, lane: int, axis: Vector) -> None:
+    x = 3 * k
+    axes[x, lane] = axis[0]
+    axes[x + 1, lane] = axis[1]
+    axes[x + 2, lane] = axis[2]
+
+
+@inlined
 def get_turn(field: NDArray[np.float64], lane: int) -> Quaternion:
     """The quaternion of one lane."""
     return field[0, lane], field[1, lane], field[2, lane], field[3, lane]
@@ -130,20 +157,21 @@ def conjugate(q: Quaternion) -> Quaternion:
 @inlined
 def same_half(q: Quaternion, other: Quaternion) -> Quaternion:
     """Q or −q, whichever is nearer to the other; both are the same rotation."""
-    product = q[0] * other[0] + q[1] * other[1] + q[2] * other[2] + q[3] * other[3]
-    sign = -1.0 if product < 0.0 else 1.0
-    return sign * q[0], sign * q[1], sign * q[2], sign * q[3]
+    x, y, z, w = q
+    # The cosine of half the angle between the two.
+    cosine = x * other[0] + y * other[1] + z * other[2] + w * other[3]
+    sign = -1.0 if cosine < 0.0 else 1.0
+    return sign * x, sign * y, sign * z, sign * w
 
 
 @inlined
 def columns(q: Quaternion) -> Matrix:
     """The three columns of a quaternion's matrix: its own axes, in the frame outside."""
     x, y, z, w = q
-    return (
-        (1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y)),
-        (2 * (x * y - w * z), 1 - 2 * (x * x + z * z), 2 * (y * z + w * x)),
-        (2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)),
-    )
+    own_x = (1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y))
+    own_y = (2 * (x * y - w * z), 1 - 2 * (x * x + z * z), 2 * (y * z + w * x))
+    own_z = (2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y))
+    return own_x, own_y, own_z
 
 
 @inlined
@@ -202,5 +230,6 @@ def euler(x: float, y: float, z: float) -> Quaternion:
     cy = math.cos(0.5 * y)
     sz = math.sin(0.5 * z)
     cz = math.cos(0.5 * z)
-    yx = (cy * sx, sy * cx, -sy * sx, cy * cx)
-    return multiply(yx, (0.0, 0.0, sz, cz))
+    about_x_then_y = (cy * sx, sy * cx, -sy * sx, cy * cx)
+    about_z = (0.0, 0.0, sz, cz)
+    return multiply(about_x_then_y, about_z)

@@ -18,8 +18,10 @@ from touchline.physics.ragdoll.lanes import (
     cross,
     dot,
     get,
+    get_axis,
     get_turn,
     multiply,
+    plus,
     put,
     times,
 )
@@ -73,11 +75,12 @@ def _set(row: Row, lane: int, axis: Vector, error: float) -> None:
 
 @inlined
 def _twist_of(q: Quaternion) -> Quaternion:
-    length = math.sqrt(q[0] * q[0] + q[3] * q[3])
+    x, _, _, w = q
+    length = math.sqrt(x * x + w * w)
     # Half a turn of pure swing has no defined twist.
-    if q[0] == 0.0 or length == 0.0:
+    if x == 0.0 or length == 0.0:
         return 0.0, 0.0, 0.0, 1.0
-    return q[0] / length, 0.0, 0.0, q[3] / length
+    return x / length, 0.0, 0.0, w / length
 
 
 @compiled
@@ -104,7 +107,7 @@ def _swing_limit(joint: JointRecord, row: Row, frame: JointFrame, lane: int) -> 
     margin = _MARGIN_SHARE * min(joint.y, _MARGIN_RAD)
     swing = _swing_of(frame, lane)
     angle = 4.0 * math.atan2(swing[1], 1.0 + swing[3])
-    axis = (frame.axes[3, lane], frame.axes[4, lane], frame.axes[5, lane])
+    axis = get_axis(frame.axes, 1, lane)
     if angle < margin - joint.y:
         _set(row, lane, times(axis, -1.0), angle + joint.y)
     elif angle > joint.y - margin:
@@ -135,19 +138,13 @@ def _cone_limit(joint: JointRecord, row: Row, frame: JointFrame, lane: int) -> N
     if length == 0.0:
         return
     axis = cross(u, times(across, 1.0 / length))
-    error = dot(cross(u, axis), columns(swing)[0])
+    connected_x, _, _ = columns(swing)
+    error = dot(cross(u, axis), connected_x)
     # Columns of the owner's matrix, scaled and added: from the owner's frame to the world's.
-    world = (
-        frame.axes[0, lane] * axis[0]
-        + frame.axes[3, lane] * axis[1]
-        + frame.axes[6, lane] * axis[2],
-        frame.axes[1, lane] * axis[0]
-        + frame.axes[4, lane] * axis[1]
-        + frame.axes[7, lane] * axis[2],
-        frame.axes[2, lane] * axis[0]
-        + frame.axes[5, lane] * axis[1]
-        + frame.axes[8, lane] * axis[2],
-    )
+    along_x = times(get_axis(frame.axes, 0, lane), axis[0])
+    along_y = times(get_axis(frame.axes, 1, lane), axis[1])
+    along_z = times(get_axis(frame.axes, 2, lane), axis[2])
+    world = plus(plus(along_x, along_y), along_z)
     _set(row, lane, world, error)
 
 
@@ -160,7 +157,8 @@ def _nearest_on_ellipse(
     It is (width² y / (t + width²), …) for the greatest root t of a convex falling function, which
     Newton's method approaches from the left. Source: Eberly, "Distance from a Point to an Ellipse".
     """
-    ww, hh = width * width, height * height
+    ww = width * width
+    hh = height * height
     a = abs(y)
     b = abs(z)
     # There one of the two squares is 1, so the value is not negative: left of the root.
@@ -174,7 +172,9 @@ def _nearest_on_ellipse(
         if slope == 0.0 or abs(value) < 1e-14:
             break
         t -= value / slope
-    return ww * y / (t + ww), hh * z / (t + hh)
+    nearest_y = ww * y / (t + ww)
+    nearest_z = hh * z / (t + hh)
+    return nearest_y, nearest_z
 
 
 @inlined

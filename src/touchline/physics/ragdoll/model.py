@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.physics.frames import product, rotate
-from touchline.physics.kernels import record_type
+from touchline.physics.kernels import inlined, record_type
 from touchline.physics.shapes import Floats, Vector
 
 SPHERE, CAPSULE, BOX = 0, 1, 2
@@ -71,7 +71,8 @@ def capsule(name: str, mass: float, radius: float, height: float, axis: str) -> 
 
 
 def box(name: str, mass: float, size: Vector, center: Vector) -> Part:
-    return Part(name, mass, BOX, (0.5 * size[0], 0.5 * size[1], 0.5 * size[2]), center)
+    half = (0.5 * size[0], 0.5 * size[1], 0.5 * size[2])
+    return Part(name, mass, BOX, half, center)
 
 
 def _box_moments(mass: float, half: Vector) -> Vector:
@@ -138,7 +139,8 @@ def joint_frame(axis: Vector, secondary: Vector) -> Quaternion:
     x /= np.linalg.norm(x)
     z = np.cross(x, secondary)
     z /= np.linalg.norm(z)
-    return quaternion_of(np.stack([x, np.cross(z, x), z], axis=1))
+    y = np.cross(z, x)
+    return quaternion_of(np.stack([x, y, z], axis=1))
 
 
 def quaternion_of(matrix: Floats) -> Quaternion:
@@ -150,9 +152,12 @@ def quaternion_of(matrix: Floats) -> Quaternion:
     upper[3, :3] = m[2, 1] - m[1, 2], m[0, 2] - m[2, 0], m[1, 0] - m[0, 1]
     upper[:3, 3] = upper[3, :3]
     upper[3, 3] = np.trace(m)
-    q = np.linalg.eigh(upper)[1][:, -1]
-    q = q if q[3] >= 0 else -q
-    return float(q[0]), float(q[1]), float(q[2]), float(q[3])
+    # `eigh` lists eigenvalues from least to greatest, with their eigenvectors as columns.
+    _, eigenvectors = np.linalg.eigh(upper)
+    q = eigenvectors[:, -1]
+    # q and -q are the same rotation, and `eigh` may give either.
+    x, y, z, w = (q if q[3] >= 0 else -q).tolist()
+    return x, y, z, w
 
 
 def seen_from(frame: Frame, body: Frame, other: Frame) -> Frame:
@@ -217,6 +222,18 @@ class PartRecord:
     """What drag leaves of a velocity in a step"""
     keep_spin: float
     max_spin: float
+
+
+@inlined
+def center_of(part: PartRecord) -> Vector:
+    """A part's center of mass, in its body's frame."""
+    return part.center_x, part.center_y, part.center_z
+
+
+@inlined
+def collider_turn(part: PartRecord) -> Quaternion:
+    """The rotation of a part's collider, in its body's frame."""
+    return part.turn_x, part.turn_y, part.turn_z, part.turn_w
 
 
 class JointRecord:

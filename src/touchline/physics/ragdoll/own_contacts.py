@@ -22,6 +22,7 @@ from touchline.physics.ragdoll.ground import (
 )
 from touchline.physics.ragdoll.lanes import (
     LANES,
+    add,
     apply,
     columns,
     cross,
@@ -32,10 +33,10 @@ from touchline.physics.ragdoll.lanes import (
     minus,
     multiply,
     plus,
-    put,
+    subtract,
     times,
 )
-from touchline.physics.ragdoll.model import PartRecord, Settings
+from touchline.physics.ragdoll.model import PartRecord, Settings, collider_turn
 from touchline.physics.ragdoll.records import OWN_CONTACTS, Body, OwnContact
 from touchline.physics.shapes import Floats, Vector
 
@@ -58,12 +59,14 @@ def find_own_contacts(
         a = pairs[i, 0]
         b = pairs[i, 1]
         bound = parts[a].bound + parts[b].bound
+        # The cheap check runs for all lanes at once; few pairs pass it.
         if _mark_near(bodies[a], bodies[b], bound, near):
             for lane in range(count):
                 n = num_contacts[lane]
                 if near[lane] > 0.0 and n < OWN_CONTACTS:
                     contact = contacts[lane * OWN_CONTACTS + n]
-                    contact.a, contact.b = a, b
+                    contact.a = a
+                    contact.b = b
                     if _touch(contact, parts, bodies, lane, settings):
                         num_contacts[lane] += 1
 
@@ -75,6 +78,7 @@ def _mark_near(a: Body, b: Body, bound: float, near: Floats) -> bool:
         between = minus(get(a.center, lane), get(b.center, lane))
         reach = bound + a.reach[lane] + b.reach[lane]
         near[lane] = 1.0 if dot(between, between) < reach * reach else 0.0
+    # A loop of its own, because vector instructions cannot leave one early.
     found = 0.0
     for lane in range(LANES):
         found = max(found, near[lane])
@@ -84,8 +88,9 @@ def _mark_near(a: Body, b: Body, bound: float, near: Floats) -> bool:
 @inlined
 def _half_axis(part: PartRecord, body: Body, lane: int) -> Vector:
     """From a capsule's center to the center of its first cap; of a sphere, zero."""
-    turn = (part.turn_x, part.turn_y, part.turn_z, part.turn_w)
-    x, _, _ = columns(multiply(get_turn(body.rotation, lane), turn))
+    rotation = get_turn(body.rotation, lane)
+    # A capsule lies along x; a sphere's `half_y` is 0.
+    x, _, _ = columns(multiply(rotation, collider_turn(part)))
     return times(x, part.half_y)
 
 
@@ -119,8 +124,11 @@ def _touch(
     contact.nx, contact.ny, contact.nz = normal
     contact.ax, contact.ay, contact.az = arm_a
     contact.bx, contact.by, contact.bz = arm_b
-    along = _direction(minus(get(a.velocity, lane), get(b.velocity, lane)), normal)
+    sliding = minus(get(a.velocity, lane), get(b.velocity, lane))
+    along = _direction(sliding, normal)
     contact.tx, contact.ty, contact.tz = along
+    # As at the ground: a deep overlap must not throw the parts apart, and what removes it is not
+    # kept.
     speed = REMOVED_SHARE * gap / settings.dt
     contact.bias = max(speed, -MAX_REMOVAL_MPS)
     contact.kept_bias = max(speed, 0.0)
@@ -152,12 +160,14 @@ def _closest(a: Vector, b: Vector, between: Vector) -> tuple[float, float]:
     slope = aa * bb - ab * ab
     s = 0.0
     if slope > 1e-12 * aa * bb:
-        s = min(max((ab * b_between - a_between * bb) / slope, -1.0), 1.0)
+        on_line = (ab * b_between - a_between * bb) / slope
+        s = min(max(on_line, -1.0), 1.0)
     t = (ab * s + b_between) / bb if bb > 0.0 else 0.0
     t = min(max(t, -1.0), 1.0)
     if aa > 0.0:
         # Again, because t may have been cut to its segment.
-        s = min(max((ab * t - a_between) / aa, -1.0), 1.0)
+        on_line = (ab * t - a_between) / aa
+        s = min(max(on_line, -1.0), 1.0)
     return s, t
 
 
@@ -186,7 +196,8 @@ def _response(
     turn_a = cross(arm_a, along)
     turn_b = cross(arm_b, along)
     by_a = dot(turn_a, apply(get_symmetric(a.inertia, lane), turn_a))
-    return masses + by_a + dot(turn_b, apply(get_symmetric(b.inertia, lane), turn_b))
+    by_b = dot(turn_b, apply(get_symmetric(b.inertia, lane), turn_b))
+    return masses + by_a + by_b
 
 
 @compiled
@@ -219,8 +230,7 @@ def _solve(
     """The normal, f ← max(0, f − gain (v + bias)), then two directions of friction up to ± μ f."""
     a = bodies[contact.a]
     b = bodies[contact.b]
-    mass_a = parts[contact.a].inverse_mass
-    mass_b = parts[contact.b].inverse_mass
+    masses = (parts[contact.a].inverse_mass, parts[contact.b].inverse_mass)
     arms = (
         (contact.ax, contact.ay, contact.az),
         (contact.bx, contact.by, contact.bz),
@@ -229,20 +239,25 @@ def _solve(
     bias = contact.bias if is_moving else contact.kept_bias
     speed = _speed(a, b, lane, arms, normal)
     impulse = max(contact.impulse - contact.gain * (speed + bias), 0.0)
-    _push(a, b, lane, arms, normal, impulse - contact.impulse, (mass_a, mass_b))
+    change = impulse - contact.impulse
+    _push(a, b, lane, arms, normal, change, masses)
     contact.impulse = impulse
     if not with_friction:
         return
     most = friction * impulse
     along = (contact.tx, contact.ty, contact.tz)
     speed = _speed(a, b, lane, arms, along)
-    impulse = min(max(contact.t_impulse - contact.t_gain * speed, -most), most)
-    _push(a, b, lane, arms, along, impulse - contact.t_impulse, (mass_a, mass_b))
+    impulse = contact.t_impulse - contact.t_gain * speed
+    impulse = min(max(impulse, -most), most)
+    change = impulse - contact.t_impulse
+    _push(a, b, lane, arms, along, change, masses)
     contact.t_impulse = impulse
     aside = cross(normal, along)
     speed = _speed(a, b, lane, arms, aside)
-    impulse = min(max(contact.u_impulse - contact.u_gain * speed, -most), most)
-    _push(a, b, lane, arms, aside, impulse - contact.u_impulse, (mass_a, mass_b))
+    impulse = contact.u_impulse - contact.u_gain * speed
+    impulse = min(max(impulse, -most), most)
+    change = impulse - contact.u_impulse
+    _push(a, b, lane, arms, aside, change, masses)
     contact.u_impulse = impulse
 
 
@@ -251,8 +266,10 @@ def _speed(
     a: Body, b: Body, lane: int, arms: tuple[Vector, Vector], along: Vector
 ) -> float:
     """How fast the point of a moves from that of b."""
-    at_a = plus(get(a.velocity, lane), cross(get(a.spin, lane), arms[0]))
-    at_b = plus(get(b.velocity, lane), cross(get(b.spin, lane), arms[1]))
+    by_spin_a = cross(get(a.spin, lane), arms[0])
+    by_spin_b = cross(get(b.spin, lane), arms[1])
+    at_a = plus(get(a.velocity, lane), by_spin_a)
+    at_b = plus(get(b.velocity, lane), by_spin_b)
     return dot(along, minus(at_a, at_b))
 
 
@@ -266,15 +283,9 @@ def _push(
     impulse: float,
     masses: tuple[float, float],
 ) -> None:
-    put(
-        a.velocity, lane, plus(get(a.velocity, lane), times(along, impulse * masses[0]))
-    )
-    put(
-        b.velocity,
-        lane,
-        minus(get(b.velocity, lane), times(along, impulse * masses[1])),
-    )
-    turned = apply(get_symmetric(a.inertia, lane), cross(arms[0], along))
-    put(a.spin, lane, plus(get(a.spin, lane), times(turned, impulse)))
-    turned = apply(get_symmetric(b.inertia, lane), cross(arms[1], along))
-    put(b.spin, lane, minus(get(b.spin, lane), times(turned, impulse)))
+    add(a.velocity, lane, times(along, impulse * masses[0]))
+    subtract(b.velocity, lane, times(along, impulse * masses[1]))
+    turned_a = apply(get_symmetric(a.inertia, lane), cross(arms[0], along))
+    add(a.spin, lane, times(turned_a, impulse))
+    turned_b = apply(get_symmetric(b.inertia, lane), cross(arms[1], along))
+    subtract(b.spin, lane, times(turned_b, impulse))

@@ -11,11 +11,11 @@ from typing import Any
 from touchline.physics.kernels import compiled, inlined
 from touchline.physics.ragdoll.lanes import (
     LANES,
+    add,
     dot,
     get,
     minus,
-    plus,
-    put,
+    subtract,
     times,
 )
 from touchline.physics.ragdoll.model import PartRecord
@@ -48,15 +48,22 @@ def sweep_joints(joints: Any, bodies: Any, rows: Any) -> None:
 
 
 @inlined
+def _set_impulse(row: Any, lane: int, impulse: float) -> None:
+    """A row's impulse in all sweeps so far; the bodies still have to feel the change of it."""
+    row.change[lane] = impulse - row.impulse[lane]
+    row.impulse[lane] = impulse
+
+
+@inlined
 def _solve_drive(row: Row, owner: Body, connected: Body) -> None:
     for lane in range(LANES):
+        # A drive turns both bodies by one Jacobian, so their relative spin is enough.
         spin = minus(get(owner.spin, lane), get(connected.spin, lane))
-        v = dot(get(row.turn0, lane), spin)
-        f = row.decay[lane] * row.impulse[lane] - row.gain[lane] * v
-        f = max(f + row.constant[lane], -row.high[lane])
-        f = min(f, row.high[lane])
-        row.change[lane] = f - row.impulse[lane]
-        row.impulse[lane] = f
+        speed = dot(get(row.turn0, lane), spin)
+        impulse = row.decay[lane] * row.impulse[lane] - row.gain[lane] * speed
+        impulse = max(impulse + row.constant[lane], -row.high[lane])
+        impulse = min(impulse, row.high[lane])
+        _set_impulse(row, lane, impulse)
     _turn(row, owner, connected)
 
 
@@ -65,22 +72,22 @@ def _solve_row(row: Row, owner: Body, connected: Body) -> None:
     low = row.low
     for lane in range(LANES):
         velocity = minus(get(owner.velocity, lane), get(connected.velocity, lane))
-        v = dot(get(row.linear, lane), velocity)
-        v += dot(get(row.turn0, lane), get(owner.spin, lane))
-        v -= dot(get(row.turn1, lane), get(connected.spin, lane))
+        speed = dot(get(row.linear, lane), velocity)
+        speed += dot(get(row.turn0, lane), get(owner.spin, lane))
+        speed -= dot(get(row.turn1, lane), get(connected.spin, lane))
         # The sum over all sweeps is limited, not each change: a later sweep may take some of it
         # back.
-        f = row.impulse[lane] - row.gain[lane] * v + row.constant[lane]
-        f = max(f, low)
-        row.change[lane] = f - row.impulse[lane]
-        row.impulse[lane] = f
-    mass0, mass1 = row.mass0, row.mass1
+        impulse = row.impulse[lane] - row.gain[lane] * speed + row.constant[lane]
+        impulse = max(impulse, low)
+        _set_impulse(row, lane, impulse)
+    mass0 = row.mass0
+    mass1 = row.mass1
     for lane in range(LANES):
         by = times(get(row.linear, lane), row.change[lane] * mass0)
-        put(owner.velocity, lane, plus(get(owner.velocity, lane), by))
+        add(owner.velocity, lane, by)
     for lane in range(LANES):
         by = times(get(row.linear, lane), row.change[lane] * mass1)
-        put(connected.velocity, lane, minus(get(connected.velocity, lane), by))
+        subtract(connected.velocity, lane, by)
     _turn(row, owner, connected)
 
 
@@ -88,11 +95,9 @@ def _solve_row(row: Row, owner: Body, connected: Body) -> None:
 def _turn(row: Row, owner: Body, connected: Body) -> None:
     """What the change of a row's impulse does to the spins."""
     for lane in range(LANES):
-        by = times(get(row.push0, lane), row.change[lane])
-        put(owner.spin, lane, plus(get(owner.spin, lane), by))
+        add(owner.spin, lane, times(get(row.push0, lane), row.change[lane]))
     for lane in range(LANES):
-        by = times(get(row.push1, lane), row.change[lane])
-        put(connected.spin, lane, minus(get(connected.spin, lane), by))
+        subtract(connected.spin, lane, times(get(row.push1, lane), row.change[lane]))
 
 
 @compiled
@@ -124,16 +129,17 @@ def sweep_ground(
 @inlined
 def _solve_normal(row: Normal, patch: Patch, part: PartRecord, body: Body) -> None:
     for lane in range(LANES):
-        v = body.velocity[1, lane] + dot(get(row.turn, lane), get(body.spin, lane))
-        f = row.impulse[lane] - row.gain[lane] * (v + row.bias[lane])
-        f = max(f, 0.0)
-        row.change[lane] = f - row.impulse[lane]
-        row.impulse[lane] = f
+        # The ground's normal is y: of the velocity only that component counts.
+        by_spin = dot(get(row.turn, lane), get(body.spin, lane))
+        speed = body.velocity[1, lane] + by_spin
+        impulse = row.impulse[lane] - row.gain[lane] * (speed + row.bias[lane])
+        # The ground never pulls.
+        impulse = max(impulse, 0.0)
+        _set_impulse(row, lane, impulse)
     mass = part.inverse_mass
     for lane in range(LANES):
         body.velocity[1, lane] += row.change[lane] * mass
-        by = times(get(row.push, lane), row.change[lane])
-        put(body.spin, lane, plus(get(body.spin, lane), by))
+        add(body.spin, lane, times(get(row.push, lane), row.change[lane]))
     for lane in range(LANES):
         patch.load[lane] += row.impulse[lane]
 
@@ -143,13 +149,13 @@ def _solve_friction(
     row: Friction, patch: Patch, part: PartRecord, body: Body, friction: float
 ) -> None:
     for lane in range(LANES):
-        v = dot(get(row.along, lane), get(body.velocity, lane))
-        v += dot(get(row.turn, lane), get(body.spin, lane))
+        speed = dot(get(row.along, lane), get(body.velocity, lane))
+        speed += dot(get(row.turn, lane), get(body.spin, lane))
+        impulse = row.impulse[lane] - row.gain[lane] * (speed + row.bias[lane])
+        # Coulomb's law, with the load that this sweep's contact points just found.
         most = friction * patch.load[lane]
-        f = row.impulse[lane] - row.gain[lane] * (v + row.bias[lane])
-        f = min(max(f, -most), most)
-        row.change[lane] = f - row.impulse[lane]
-        row.impulse[lane] = f
+        impulse = min(max(impulse, -most), most)
+        _set_impulse(row, lane, impulse)
     for lane in range(LANES):
         most = friction * patch.load[lane]
         # Without a gain there is no such anchor in this lane.
@@ -158,9 +164,8 @@ def _solve_friction(
     mass = part.inverse_mass
     for lane in range(LANES):
         by = times(get(row.along, lane), row.change[lane] * mass)
-        put(body.velocity, lane, plus(get(body.velocity, lane), by))
-        turned = times(get(row.push, lane), row.change[lane])
-        put(body.spin, lane, plus(get(body.spin, lane), turned))
+        add(body.velocity, lane, by)
+        add(body.spin, lane, times(get(row.push, lane), row.change[lane]))
 
 
 @compiled

@@ -13,13 +13,13 @@ from touchline.physics.ragdoll.ground import Anchors, build_ground
 from touchline.physics.ragdoll.joints import build_drive, build_joint
 from touchline.physics.ragdoll.lanes import (
     LANES,
+    add,
     columns,
     dot,
     get,
     get_turn,
     minus,
     multiply,
-    plus,
     put,
     put_turn,
     rotate,
@@ -31,6 +31,8 @@ from touchline.physics.ragdoll.model import (
     PartRecord,
     Ragdoll,
     Settings,
+    center_of,
+    collider_turn,
     colliding_pairs,
     joint_records,
     num_rows,
@@ -186,60 +188,97 @@ def step_block(block: int, model: Model, state: State, work: Work) -> None:
     """One step of the agents of a block."""
     start = block * LANES
     count = min(LANES, len(state.position) - start)
-    parts, joints, settings = model.parts, model.joints, model.settings
-    bodies, rows, patches = work.bodies[block], work.rows[block], work.patches[block]
-    normals, frictions = work.normals[block], work.frictions[block]
-    frame, own = work.frames[block, 0], work.own[block]
-    num_own = work.num_own[block]
+    bodies = work.bodies[block]
+    patches = work.patches[block]
+    _build(block, start, count, model, state, work)
+    for sweep in range(2 * SWEEPS):
+        _sweep(sweep, block, model, work)
+        # Poses move with the velocity that corrects errors; the velocity that is kept comes
+        # after it.
+        if sweep == SWEEPS - 1:
+            for i in range(len(model.parts)):
+                _move(bodies[i], model.settings.dt)
+            keep_velocity(
+                model.joints,
+                work.rows[block],
+                work.normals[block],
+                work.frictions[block],
+            )
+    for i in range(len(model.parts)):
+        _store(model.parts[i], bodies[i], patches[i], i, state, start, count)
 
+
+@compiled
+def _build(
+    block: int, start: int, count: int, model: Model, state: State, work: Work
+) -> None:
+    """Load the bodies, and build the rows of joints and contacts from their poses."""
+    parts = model.parts
+    settings = model.settings
+    bodies = work.bodies[block]
+    rows = work.rows[block]
+    # One frame serves all joints, one after the other.
+    frame = work.frames[block, 0]
     for i in range(len(parts)):
         _load(parts[i], bodies[i], i, state, start, count)
         _prepare(parts[i], bodies[i], state.gravity, start, count, settings.dt)
-    for j in range(len(joints)):
-        joint = joints[j]
+    for j in range(len(model.joints)):
+        joint = model.joints[j]
         build_joint(joint, bodies, parts, frame, rows, settings)
         if joint.num_drive_rows:
             _load_drive(state, joint.drive, start, count, frame)
             build_drive(joint, bodies, frame, rows, settings)
-    room = (bodies, patches, normals, frictions, work.points[block])
+    room = (
+        bodies,
+        work.patches[block],
+        work.normals[block],
+        work.frictions[block],
+        work.points[block],
+    )
     for i in range(len(parts)):
         build_ground(
             parts[i], i, room, start, count, state.anchors, state.touching, settings
         )
     find_own_contacts(
-        model.pairs, parts, bodies, frame.near, own, num_own, count, settings
+        model.pairs,
+        parts,
+        bodies,
+        frame.near,
+        work.own[block],
+        work.num_own[block],
+        count,
+        settings,
     )
-    # Joints first, then contacts, as PhysX orders them; within a sweep the last word is the
-    # ground's.
-    for sweep in range(2 * SWEEPS):
-        with_friction = sweep >= settings.friction_from
-        sweep_joints(joints, bodies, rows)
-        sweep_own_contacts(
-            own,
-            num_own,
-            parts,
-            bodies,
-            sweep < SWEEPS,
-            with_friction,
-            settings.friction,
-        )
-        sweep_ground(
-            parts,
-            bodies,
-            patches,
-            normals,
-            frictions,
-            with_friction,
-            settings.friction,
-        )
-        # Poses move with the velocity that corrects errors; the velocity that is kept comes
-        # after it.
-        if sweep == SWEEPS - 1:
-            for i in range(len(parts)):
-                _move(bodies[i], settings.dt)
-            keep_velocity(joints, rows, normals, frictions)
-    for i in range(len(parts)):
-        _store(parts[i], bodies[i], patches[i], i, state, start, count)
+
+
+@compiled
+def _sweep(sweep: int, block: int, model: Model, work: Work) -> None:
+    """Solve every row once: joints first, then contacts, as PhysX orders them; within a sweep the
+    last word is the ground's.
+    """
+    bodies = work.bodies[block]
+    friction = model.settings.friction
+    with_friction = sweep >= model.settings.friction_from
+    is_moving = sweep < SWEEPS
+    sweep_joints(model.joints, bodies, work.rows[block])
+    sweep_own_contacts(
+        work.own[block],
+        work.num_own[block],
+        model.parts,
+        bodies,
+        is_moving,
+        with_friction,
+        friction,
+    )
+    sweep_ground(
+        model.parts,
+        bodies,
+        work.patches[block],
+        work.normals[block],
+        work.frictions[block],
+        with_friction,
+        friction,
+    )
 
 
 @compiled
@@ -247,8 +286,9 @@ def _load(
     part: PartRecord, body: Body, index: int, state: State, start: int, count: int
 ) -> None:
     """A part of 16 agents into its lanes; lanes without an agent repeat the last one."""
-    position, rotation = state.position, state.rotation
-    center = (part.center_x, part.center_y, part.center_z)
+    position = state.position
+    rotation = state.rotation
+    center = center_of(part)
     for lane in range(LANES):
         agent = start + min(lane, count - 1)
         for k in range(4):
@@ -259,7 +299,7 @@ def _load(
             body.spin[k, lane] = state.spin[agent, index, k] + 0.0
             body.center[k, lane] = position[agent, index, k]
         arm = rotate(get_turn(body.rotation, lane), center)
-        put(body.center, lane, plus(get(body.center, lane), arm))
+        add(body.center, lane, arm)
 
 
 @compiled
@@ -267,7 +307,7 @@ def _prepare(
     part: PartRecord, body: Body, gravity: Floats, start: int, count: int, h: float
 ) -> None:
     """Reach of the contacts, then gravity, drag and the limit of the spin, then the inertia."""
-    turn = (part.turn_x, part.turn_y, part.turn_z, part.turn_w)
+    turn = collider_turn(part)
     for lane in range(LANES):
         q = get_turn(body.rotation, lane)
         velocity = get(body.velocity, lane)
@@ -286,11 +326,12 @@ def _prepare(
         rate *= part.keep_spin
         scale = part.max_spin / rate if rate > part.max_spin else 1.0
         put(body.spin, lane, times(spin, part.keep_spin * scale))
+    # R diag(a, b, c) Rᵀ of the principal moments' inverses, in the order of `Symmetric`.
+    a = part.inverse_x
+    b = part.inverse_y
+    c = part.inverse_z
     for lane in range(LANES):
         x, y, z = columns(get_turn(body.rotation, lane))
-        a = part.inverse_x
-        b = part.inverse_y
-        c = part.inverse_z
         body.inertia[0, lane] = a * x[0] * x[0] + b * y[0] * y[0] + c * z[0] * z[0]
         body.inertia[1, lane] = a * x[0] * x[1] + b * y[0] * y[1] + c * z[0] * z[1]
         body.inertia[2, lane] = a * x[0] * x[2] + b * y[0] * y[2] + c * z[0] * z[2]
@@ -329,8 +370,7 @@ def _load_drive(state: State, drive: int, start: int, count: int, frame: Any) ->
 def _move(body: Body, dt: float) -> None:
     """Move a part by its velocity and spin."""
     for lane in range(LANES):
-        by = times(get(body.velocity, lane), dt)
-        put(body.center, lane, plus(get(body.center, lane), by))
+        add(body.center, lane, times(get(body.velocity, lane), dt))
     for lane in range(LANES):
         spin = get(body.spin, lane)
         turned = turned_by(get_turn(body.rotation, lane), spin, dt)
@@ -348,7 +388,7 @@ def _store(
     count: int,
 ) -> None:
     """A part's lanes back into the state; patches that slipped lose their anchors."""
-    center = (part.center_x, part.center_y, part.center_z)
+    center = center_of(part)
     for lane in range(count):
         agent = start + lane
         arm = rotate(get_turn(body.rotation, lane), center)

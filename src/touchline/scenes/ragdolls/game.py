@@ -85,7 +85,7 @@ class WalkingScene(Scene):
             ahead=np.zeros((num_areas, 2)),
             goal_speed=np.zeros(num_areas),
             strength=np.zeros((num_areas, drives)),
-            target=Target(np.zeros((num_areas, 3)), np.zeros(num_areas)),
+            target=Target(position=np.zeros((num_areas, 3)), fall=np.zeros(num_areas)),
             ended=np.zeros(num_areas, np.int64),
         )
         joints = self.world.model.joints
@@ -262,7 +262,8 @@ class WalkingScene(Scene):
         current.spin[areas] = 0.0
         self.walk.cube[areas] = anatomy.position[0]
         rewards = self.academy.reward
-        rewards[areas] = np.nan_to_num(rewards[areas], posinf=0.0, neginf=0.0)
+        paid = rewards[areas]
+        rewards[areas] = np.nan_to_num(paid, posinf=0.0, neginf=0.0)
         for area in areas:
             logger.warning(
                 "%s: the body of area %d left the world or was not finite, in episode %d of "
@@ -289,7 +290,7 @@ def conjugated(quaternion: Floats) -> Floats:
 
 
 def blocks_of(count: int) -> int:
-    """The number of blocks of 16 that hold so many agents."""
+    """The number of blocks of 16 that hold this many agents."""
     return -(-count // LANES)  # rounded up
 
 

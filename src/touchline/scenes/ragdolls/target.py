@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.physics.kernels import compiled
-from touchline.physics.ragdoll.lanes import columns, multiply, rotate
-from touchline.physics.ragdoll.model import BOX
+from touchline.physics.ragdoll.lanes import columns, multiply, plus, rotate, times
+from touchline.physics.ragdoll.model import BOX, center_of, collider_turn
 from touchline.physics.ragdoll.world import DT_S, State
 from touchline.physics.shapes import Floats, Vector
 from touchline.scenes.random import StreamArrays, draw
@@ -96,7 +96,7 @@ def _touches(
     position = state.position[area, index]
     rotation = state.rotation[area, index]
     q = (rotation[0], rotation[1], rotation[2], rotation[3])
-    x, y, z = rotate(q, (part.center_x, part.center_y, part.center_z))
+    x, y, z = rotate(q, center_of(part))
     dx = position[0] + x - target.position[area, 0]
     dy = position[1] + y - target.position[area, 1]
     dz = position[2] + z - target.position[area, 2]
@@ -104,8 +104,7 @@ def _touches(
     reach = part.bound + 1.8 * half + _CONTACT_M
     if not dx * dx + dy * dy + dz * dz < reach * reach:
         return False
-    own_turn = (part.turn_x, part.turn_y, part.turn_z, part.turn_w)
-    axes = columns(multiply(q, own_turn))
+    axes = columns(multiply(q, collider_turn(part)))
     if part.kind == BOX:  # the Walker's foot: long along z, flat along y
         radius = part.half_y
         axis = axes[2]
@@ -118,7 +117,7 @@ def _touches(
     # The nearest of 17 points of the axis: exact enough for a cube that vanishes at a touch.
     for i in range(-_SAMPLES, _SAMPLES + 1):
         at = length * i / _SAMPLES
-        point = (dx + at * axis[0], dy + at * axis[1], dz + at * axis[2])
+        point = plus((dx, dy, dz), times(axis, at))
         nearest = min(nearest, _distance(point, half))
     touches: bool = nearest - radius <= _CONTACT_M
     return touches

@@ -70,7 +70,7 @@ def match_speed(velocity: Vector, walk: Walk, agent: int) -> float:
 def observe_speeds(
     agent: int, state: State, walk: Walk, parts: int, out: NDArray[np.float32]
 ) -> int:
-    """Write how far the mean velocity of so many parts is from the goal's, then both velocities.
+    """Write how far the mean velocity of the first `parts` is from the goal's, then both.
 
     Returns the next index.
     """

@@ -113,7 +113,8 @@ class Walker(WalkingScene):
         turn = current.rotation[agents]
         from_hips = conjugated(turn[:, HIPS])
         spine_turn = product(from_hips, turn[:, SPINE])
-        spine_at = position[:, HIPS] + rotate(from_hips, at[:, SPINE] - at[:, HIPS])
+        to_spine = at[:, SPINE] - at[:, HIPS]
+        spine_at = position[:, HIPS] + rotate(from_hips, to_spine)
         back = conjugated(spine_turn)
         offset = rotate(back, position[:, CHEST] - spine_at)
         position[:, CHEST] = position[:, SPINE] + offset
@@ -147,7 +148,9 @@ def _reward(
         head = turn_of(state.rotation[agent, HEAD])
         forward = forward_of(head)
         # The head's height is left out, and the rest is not made longer for it.
-        facing = forward[0] * walk.ahead[agent, 0] + forward[2] * walk.ahead[agent, 1]
+        x = walk.ahead[agent, 0]
+        z = walk.ahead[agent, 1]
+        facing = forward[0] * x + forward[2] * z
         reward[agent, 0] += match * 0.5 * (facing + 1.0)
 
 
