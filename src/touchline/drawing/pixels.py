@@ -125,7 +125,8 @@ def _add_shapes(scene: mujoco.MjvScene, shapes: DrawnShapes) -> None:
     position = swap_axes(shapes.position)
     size = swap_axes(shapes.size)
     # A capsule's sizes are radius and half height, not lengths along axes.
-    size[shapes.kind == Kind.CAPSULE, 1] = shapes.size[shapes.kind == Kind.CAPSULE, 1]
+    is_capsule = shapes.kind == Kind.CAPSULE
+    size[is_capsule, 1] = shapes.size[is_capsule, 1]
     quaternion = to_mujoco_quaternion(shapes.rotation)
     matrix = np.empty(9)
     for i in np.flatnonzero(shapes.shown):
@@ -180,7 +181,9 @@ def _camera_xml(camera: Camera) -> str:
     if not right.any():  # straight down: z points up in the picture, as on a map
         right = np.array((1.0, 0.0, 0.0))
     up = np.cross(right, ahead)
-    axes = np.concatenate([right / np.linalg.norm(right), up / np.linalg.norm(up)])
+    right = right / np.linalg.norm(right)
+    up = up / np.linalg.norm(up)
+    axes = np.concatenate([right, up])
     if camera.height_m is None:
         lens = f'fovy="{camera.field_of_view_deg}"'
     else:  # MuJoCo then takes the height for the field of view

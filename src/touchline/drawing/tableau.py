@@ -179,7 +179,7 @@ class Camera:
     field_of_view_deg: float = 45.0
     """From the picture's bottom to its top."""
     height_m: float | None = None
-    """If given, rays are parallel and the picture shows so many meters from bottom to top."""
+    """If given, rays are parallel, and this is the height of the picture in meters."""
     extent_m: float = 25.0
     """The size of what is to be seen; shadows fall within it."""
     smooth: bool = True
@@ -219,7 +219,9 @@ def make_shapes(
     count = len(positions)
 
     def for_each(values: ArrayLike, width: int) -> Floats:
-        return np.broadcast_to(np.asarray(values, np.float64), (count, width)).copy()
+        given = np.asarray(values, np.float64)
+        # A copy, because a broadcast array is one row in memory and cannot be written to.
+        return np.broadcast_to(given, (count, width)).copy()
 
     return DrawnShapes(
         kind=np.full(count, kind, np.int8),
@@ -257,8 +259,10 @@ def round_shapes(
     radius = rows[:, RADIUS]
     half_height = rows[:, HALF_HEIGHT]
     is_sphere = half_height == 0.0
-    size = np.stack([radius, np.where(is_sphere, radius, half_height), radius], axis=1)
-    rounds = make_shapes(Kind.SPHERE, size, rows[:, X : Z + 1], color, surface=surface)
+    height = np.where(is_sphere, radius, half_height)
+    size = np.stack([radius, height, radius], axis=1)
+    center = rows[:, X : Z + 1]
+    rounds = make_shapes(Kind.SPHERE, size, center, color, surface=surface)
     kind = np.where(is_sphere, Kind.SPHERE, Kind.CAPSULE).astype(np.int8)
     return replace(rounds, kind=kind, shown=rows[:, -1] != ABSENT)
 
@@ -276,11 +280,14 @@ def eye_shapes(rows: Floats, yaw: Floats, color: Color = DARK) -> DrawnShapes:
     right = np.stack([cos, zero, -sin], axis=1)
     half = rows[:, HALF_X, None]  # of a ball, this column is the radius
     # Just inside the front of a cube of this half size, a little above its middle.
-    middle = rows[:, X : Z + 1] + half * (0.95 * ahead + (0.0, 0.35, 0.0))
+    to_middle = 0.95 * ahead + (0.0, 0.35, 0.0)
+    middle = rows[:, X : Z + 1] + half * to_middle
     aside = 0.4 * half * right
     position = np.stack([middle - aside, middle + aside], axis=1)  # [N, 2, 3]
-    eyes = make_shapes(Kind.SPHERE, np.repeat(0.22 * half, 2, axis=0), position, color)
-    return replace(eyes, shown=np.repeat(rows[:, -1] != ABSENT, 2))
+    radius = np.repeat(0.22 * half, 2, axis=0)
+    is_there = rows[:, -1] != ABSENT
+    eyes = make_shapes(Kind.SPHERE, radius, position, color)
+    return replace(eyes, shown=np.repeat(is_there, 2))
 
 
 def yaw_quaternion(yaw: Floats) -> Floats:
@@ -293,10 +300,10 @@ def yaw_quaternion(yaw: Floats) -> Floats:
 
 def join(*parts: DrawnShapes) -> DrawnShapes:
     """The shapes of all parts, in that order."""
-    arrays: dict[str, Any] = {
-        field.name: np.concatenate([getattr(part, field.name) for part in parts])
-        for field in fields(DrawnShapes)
-    }
+    arrays: dict[str, Any] = {}
+    for field in fields(DrawnShapes):
+        columns = [getattr(part, field.name) for part in parts]
+        arrays[field.name] = np.concatenate(columns)
     return DrawnShapes(**arrays)
 
 

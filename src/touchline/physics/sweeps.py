@@ -100,10 +100,13 @@ def sweep_ball(start: Vector, direction: Vector, radius: float) -> float:
     px, py, pz = start
     dx, dy, dz = direction
     along = px * dx + py * dy + pz * dz
-    root = along * along - (px * px + py * py + pz * pz - radius * radius)
+    outside = px * px + py * py + pz * pz - radius * radius
+    root = along * along - outside
     # A miss has a negative root: its magnitude gives a number, which is discarded below.
     t = -along - math.sqrt(abs(root))
-    return t if (along < 0.0) & (root >= 0.0) else np.inf
+    # `&`, not `and`: a branch would keep callers' loops from becoming vector instructions.
+    meets = (along < 0.0) & (root >= 0.0)
+    return t if meets else np.inf
 
 
 @inlined
@@ -120,10 +123,15 @@ def sweep_level(
     t = max(0.0, near_x, near_z)
     x = px + t * dx
     z = pz + t * dz
-    to_corner = (px - math.copysign(hx, x), 0.0, pz - math.copysign(hz, z))
-    corner = sweep_ball(to_corner, (dx, 0.0, dz), r)
-    met = t if (abs(x) <= hx) | (abs(z) <= hz) else corner
-    return np.inf if (t > min(far_x, far_z)) | beside_x | beside_z else met
+    # The corner on whose side the ray enters.
+    corner_x = math.copysign(hx, x)
+    corner_z = math.copysign(hz, z)
+    from_corner = (px - corner_x, 0.0, pz - corner_z)
+    corner = sweep_ball(from_corner, (dx, 0.0, dz), r)
+    enters_face = (abs(x) <= hx) | (abs(z) <= hz)
+    met = t if enters_face else corner
+    misses = (t > min(far_x, far_z)) | beside_x | beside_z
+    return np.inf if misses else met
 
 
 @inlined

@@ -144,7 +144,8 @@ class Ball3D(Scene):
             str(Path(__file__).with_name("ball_3d.xml"))
         )
         # Measured: a second thread is a quarter faster at 64 simulations, not at all at 12.
-        threads = num_threads or max(1, min(num_areas // 32, os.cpu_count() or 1))
+        most = min(num_areas // 32, os.cpu_count() or 1)
+        threads = num_threads or max(1, most)
         self.world = MujocoBatch(model, num_areas, threads)
         self._quaternion = np.zeros((num_areas, 4))
         """[A, (x, y, z, w)] of the cube, in Unity's frame."""
@@ -356,8 +357,12 @@ def _act(
 def _tilt(q: NDArray[np.float64], action: NDArray[np.float32]) -> None:
     """Turn one cube's quaternion by its action, first about z, then about x, up to the limit."""
     for turn, i in enumerate((2, 0)):
-        tilt = min(max(np.float64(action[turn]), -1.0), 1.0) * TILT_RAD_PER_STEP
-        if (tilt > 0.0 and q[i] < TILT_LIMIT) or (tilt < 0.0 and q[i] > -TILT_LIMIT):
+        # In double precision, as the quaternion is.
+        limited = min(max(np.float64(action[turn]), -1.0), 1.0)
+        tilt = limited * TILT_RAD_PER_STEP
+        may_rise = tilt > 0.0 and q[i] < TILT_LIMIT
+        may_sink = tilt < 0.0 and q[i] > -TILT_LIMIT
+        if may_rise or may_sink:
             s = np.sin(tilt / 2)
             c = np.cos(tilt / 2)
             # The product with a rotation about one axis, written out as in `frames.rotated`.

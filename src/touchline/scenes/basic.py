@@ -83,7 +83,8 @@ class Basic(Scene):
         self._cell[agents] = START_CELL
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        return [(self._cell[agents, None] == np.arange(NUM_CELLS)).astype(np.float32)]
+        one_hot = self._cell[agents, None] == np.arange(NUM_CELLS)
+        return [one_hot.astype(np.float32)]
 
     def play(self, most: int) -> int:
         """Move and pay; a finished agent vanishes, and one step later its successor appears."""
@@ -91,7 +92,8 @@ class Basic(Scene):
         # As it was before this round: an agent that finishes now reappears only in the next
         # one.
         enabled = academy.enabled[:, 0].copy()
-        move = np.where(enabled, MOVES[academy.discrete[:, 0, 0]], 0)
+        action = academy.discrete[:, 0, 0]
+        move = np.where(enabled, MOVES[action], 0)
         # `np.clip` takes four times as long on so few numbers.
         self._cell[:] = np.minimum(np.maximum(self._cell + move, 0), NUM_CELLS)
         at_small = enabled & (self._cell == SMALL_PRIZE_CELL)
@@ -128,4 +130,7 @@ class Basic(Scene):
 def _positions(cells: int | NDArray[np.int64], height_m: float) -> NDArray[np.float64]:
     """Where things in these cells are drawn: [cells, 3], one meter apart, in m."""
     x = np.atleast_1d(cells) - NUM_CELLS / 2
-    return np.stack([x, np.full_like(x, height_m), np.zeros_like(x)], axis=1)
+    position = np.zeros((len(x), 3))
+    position[:, 0] = x
+    position[:, 1] = height_m
+    return position

@@ -87,7 +87,8 @@ def move_cube(
         velocity[body, 0] += push * cos
         velocity[body, 2] -= push * sin
     elif choice == 3 or choice == 4:
-        turn_to(yaw[body] + (turn_rad if choice == 3 else -turn_rad), body, boxes, yaw)
+        turn = turn_rad if choice == 3 else -turn_rad
+        turn_to(yaw[body] + turn, body, boxes, yaw)
 
 
 @compiled

@@ -197,8 +197,9 @@ class GridWorld(Scene):
         kind = np.where(is_plus, PLUS, ex_or_nothing)
 
         board = np.zeros((len(agents), LARGEST, LARGEST), np.int8)
-        row, column = np.nonzero(kind)
-        board[row, x[row, column], z[row, column]] = kind[row, column]
+        is_there = np.nonzero(kind)
+        row, _ = is_there
+        board[row, x[is_there], z[is_there]] = kind[is_there]
         self._size[agents] = size
         self._symbol[agents] = board
         # The cell behind the last symbol is the agent's.
@@ -219,7 +220,9 @@ class GridWorld(Scene):
         z = self._z[agents]
         last = self._size[agents] - 1
         never = np.zeros_like(x, np.bool_)
-        return [np.stack([never, z == last, z == 0, x == 0, x == last], axis=1)]
+        # In the order of the moves: none, up, down, left, right.
+        leaves = [never, z == last, z == 0, x == 0, x == last]
+        return [np.stack(leaves, axis=1)]
 
     # play
 
@@ -232,7 +235,9 @@ class GridWorld(Scene):
         action = self.academy.discrete[:, 0, 0]
         x = self._x + MOVE_X[action]
         z = self._z + MOVE_Z[action]
-        free = (x >= 0) & (x < self._size) & (z >= 0) & (z < self._size)
+        is_across = (x >= 0) & (x < self._size)
+        is_along = (z >= 0) & (z < self._size)
+        free = is_across & is_along
         self._x[free] = x[free]
         self._z[free] = z[free]
         found = self._symbol[self._areas, self._x, self._z]
@@ -292,7 +297,9 @@ def _bounds_of(known: Parameter, value: ParameterValue) -> tuple[float, float]:
     """The smallest and largest number that a parameter may be read as."""
     if isinstance(value, Gaussian):
         return known.low, known.high
-    return value.bounds if isinstance(value, Sampler) else (float(value), float(value))
+    if isinstance(value, Sampler):
+        return value.bounds
+    return float(value), float(value)
 
 
 def _lit_colors() -> NDArray[np.float32]:
@@ -301,9 +308,12 @@ def _lit_colors() -> NDArray[np.float32]:
     In whole 255ths, because Unity sends pictures as PNG files.
     """
     albedo = np.array([FLOOR, GREEN, RED, AGENT, WALL])
-    gloss = np.array([GLOSS_MATT, *[GLOSS_SMOOTH] * 4])[:, None] * GLOSS
+    # Only the floor is matt.
+    smoothness = np.array([GLOSS_MATT, *[GLOSS_SMOOTH] * 4])
+    gloss = smoothness[:, None] * GLOSS
     lit = np.clip(albedo * LIGHT + gloss, 0.0, 1.0)
-    return np.asarray(np.rint(lit * 255.0) / 255.0, np.float32)
+    in_255ths = np.rint(lit * 255.0) / 255.0
+    return np.asarray(in_255ths, np.float32)
 
 
 @compiled
@@ -335,8 +345,10 @@ def _draw(
             picture[k, c, :, right:] = colors[_WALL, c]
         for x in range(g):
             for z in range(g):
-                if symbol[a, x, z] != NOTHING:
-                    _draw_symbol(picture[k], symbol[a, x, z], x, z, g, pixel, colors)
+                kind = symbol[a, x, z]
+                if kind != NOTHING:
+                    _draw_symbol(picture[k], kind, x, z, g, pixel, colors)
+        # Last, because the agent is drawn above what it stands on.
         _draw_symbol(picture[k], _AGENT, agent_x[a], agent_z[a], g, pixel, colors)
 
 

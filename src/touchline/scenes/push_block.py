@@ -188,7 +188,9 @@ class PushBlock(Scene):
         parameters = self.parameter_values
         self.streams.next_episode(areas)
         half_m = 0.5 * parameters.read("block_scale", areas)
-        world.boxes[areas, BLOCK, HALF_X] = world.boxes[areas, BLOCK, HALF_Z] = half_m
+        # The height stays, as in PushAgentBasic.cs.
+        world.boxes[areas, BLOCK, HALF_X] = half_m
+        world.boxes[areas, BLOCK, HALF_Z] = half_m
         # Two materials combine by their average; bodies have the default, the ground these.
         static = 0.5 * (MU + parameters.read("static_friction", areas))
         dynamic = 0.5 * (MU + parameters.read("dynamic_friction", areas))

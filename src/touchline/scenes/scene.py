@@ -43,7 +43,7 @@ class Scene(ABC):
     """Full behavior name -> spec, in the order of the exchanges."""
     agents_per_area: ClassVar[int] = 1
     decision_period: ClassVar[int] = 5
-    """An agent decides at every so many Academy steps."""
+    """Academy steps from one decision of an agent to the next."""
     max_step: ClassVar[int] = 0
     """Academy steps after which an agent's episode is interrupted; 0: never."""
     parameters: ClassVar[Mapping[str, Parameter]] = {}

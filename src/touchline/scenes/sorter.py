@@ -105,6 +105,9 @@ DX, DZ, VISITED = 20, 21, 22
 in Unity."""
 FRAMES = 2
 CAMERA = Camera(eye=(0.0, 36.0, -31.0), target=(0.0, 0.0, -2.2), extent_m=32.0)
+LIGHTEST = np.array([1.0, 0.85, 0.35])
+DARKENING = np.array([0.4, 0.65, 0.33])
+"""Of tiles, from the lowest value to the highest: red, green, blue."""
 
 
 class Sorter(Scene):
@@ -148,7 +151,10 @@ class Sorter(Scene):
     max_step: ClassVar[int] = MAX_STEP
     parameters: ClassVar[Mapping[str, Parameter]] = {
         "num_tiles": Parameter(
-            TILES, 1.0, TILES, "the most tiles of an episode; 1 to so many are drawn"
+            TILES,
+            1.0,
+            TILES,
+            "the most tiles of an episode, which has a random number of them",
         ),
         "gravity": Parameter(
             GRAVITY * GRAVITY_MULTIPLIER, 0.0, 1000.0, "downward acceleration, m/s²"
@@ -202,7 +208,8 @@ class Sorter(Scene):
 
     def begin_episodes(self, agents: Agents) -> None:
         """Draw the tiles and their bearings, and put the agent in the middle, as it faces."""
-        areas, world = agents, self.world
+        areas = agents
+        world = self.world
         self.streams.next_episode(areas)
         world.gravity[areas] = self.parameter_values.read("gravity", areas)
         most = self.parameter_values.read("num_tiles", areas).astype(np.int64)
@@ -212,12 +219,14 @@ class Sorter(Scene):
         is_there = np.arange(TILES) < count[:, None]
 
         # The first `count` values of a random order, sorted; those that are not there come last.
-        drawn = 1 + np.argsort(draws[:, 1 : 1 + TILES], axis=1)
+        of_values = draws[:, 1 : 1 + TILES]
+        drawn = 1 + np.argsort(of_values, axis=1)
         value = np.sort(np.where(is_there, drawn, TILES + 1), axis=1)
         self.value[areas] = np.where(is_there, value, 0)
         self.visited[areas] = 0
 
-        order = np.argsort(draws[:, 1 + TILES :], axis=1)
+        of_bearings = draws[:, 1 + TILES :]
+        order = np.argsort(of_bearings, axis=1)
         bearing = BEARINGS_RAD[order]
         cos = np.cos(bearing)
         sin = np.sin(bearing)
@@ -263,9 +272,10 @@ class Sorter(Scene):
     def tableau(self, area: int) -> Tableau:
         rows = self.world.boxes[area]
         yaw = self.world.yaw[area]
-        shade = np.linspace(0.0, 1.0, TILES + 1)[self.value[area]]
+        shades = np.linspace(0.0, 1.0, TILES + 1)
+        shade = shades[self.value[area]][:, None]
         colors = np.ones((TILES, 4))  # from light to dark orange by value
-        colors[:, :3] = (1.0, 0.85, 0.35) - shade[:, None] * (0.4, 0.65, 0.33)
+        colors[:, :3] = LIGHTEST - shade * DARKENING
         colors[: self.visited[area]] = GREEN
         return Tableau(
             static=box_shapes(DRAWN, [FLOOR_COLOR, *[GLASS] * WALLS]),

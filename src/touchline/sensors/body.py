@@ -46,7 +46,9 @@ def turn_of(values: Floats) -> Quaternion:
 def in_cube(ahead: Ahead, v: Vector) -> Vector:
     """A vector's components along the cube's axes."""
     x, z = ahead
-    return v[0] * z - v[2] * x, v[1], v[0] * x + v[2] * z
+    across = v[0] * z - v[2] * x
+    along = v[0] * x + v[2] * z
+    return across, v[1], along
 
 
 @inlined
@@ -64,7 +66,9 @@ def shortest_turn(start: Vector, end: Vector) -> Quaternion:
     length = math.sqrt(dot(axis, axis) + w * w)
     if length < 1e-6:  # opposite vectors: half a turn about any axis across
         # About y, unless the vectors are nearly vertical themselves.
-        return (0.0, 1.0, 0.0, 0.0) if abs(start[1]) < 0.9 else (1.0, 0.0, 0.0, 0.0)
+        if abs(start[1]) < 0.9:
+            return 0.0, 1.0, 0.0, 0.0
+        return 1.0, 0.0, 0.0, 0.0
     return axis[0] / length, axis[1] / length, axis[2] / length, w / length
 
 

@@ -47,7 +47,8 @@ def view_rays(
     x = (np.arange(width) + 0.5 - width / 2) * pixel
     y = (height / 2 - np.arange(height) - 0.5) * pixel
     rays = ahead + x[None, :, None] * right + y[:, None, None] * above
-    directions: Floats = rays / np.linalg.norm(rays, axis=2, keepdims=True)
+    length = np.linalg.norm(rays, axis=2, keepdims=True)
+    directions: Floats = rays / length
     return directions
 
 
@@ -61,7 +62,8 @@ def meet_ball(
     z = center[2] - eye[2]
     along = x * ray[0] + y * ray[1] + z * ray[2]
     # Pythagoras: what the square of the radius leaves after the ray's distance from the center.
-    inside = radius * radius - (x * x + y * y + z * z - along * along)
+    square_aside = x * x + y * y + z * z - along * along
+    inside = radius * radius - square_aside
     if inside < 0.0 or along <= 0.0:
         return MISS
     return along - math.sqrt(inside)

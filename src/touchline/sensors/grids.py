@@ -135,7 +135,9 @@ def bounds_of(*rows: list[float]) -> list[float]:
     along = sin * shapes[:, HALF_X] + cos * shapes[:, HALF_Z]
     half = np.stack([across, shapes[:, HALF_Y], along], axis=1)
     center = shapes[:, : Z + 1]
-    return [*(center - half).min(axis=0), *(center + half).max(axis=0)]
+    low = (center - half).min(axis=0)
+    high = (center + half).max(axis=0)
+    return [*low, *high]
 
 
 @makes_arrays
@@ -169,7 +171,9 @@ def _read_one(
 ) -> None:
     """One agent's grid, [channels, x, z]; `nearest`, `winner` and `bounds` are workspace."""
     eye = view.eyes[agent]
-    cells = _Cells(eye, math.cos(eye[3]), math.sin(eye[3]), half, nearest, winner)
+    cos = math.cos(eye[3])
+    sin = math.sin(eye[3])
+    cells = _Cells(eye, cos, sin, half, nearest, winner)
     nearest[:] = np.inf
     winner[:] = -1  # no collider
     # What stands still is drawn first, and so it keeps a cell when something else is just as near.
@@ -206,8 +210,10 @@ def _channel_of(tag: float, channel: NDArray[np.int64]) -> int:
 
 @compiled
 def _bound_box(shape: Floats, bounds: Floats) -> None:
-    wide = abs(shape[COS]) * shape[HALF_X] + abs(shape[SIN]) * shape[HALF_Z]
-    deep = abs(shape[SIN]) * shape[HALF_X] + abs(shape[COS]) * shape[HALF_Z]
+    cos = abs(shape[COS])
+    sin = abs(shape[SIN])
+    wide = cos * shape[HALF_X] + sin * shape[HALF_Z]
+    deep = sin * shape[HALF_X] + cos * shape[HALF_Z]
     # Boxes turn about y only, so their height is their own.
     _set_bounds(bounds, shape, wide, shape[HALF_Y], deep)
 
@@ -293,7 +299,8 @@ def _draw_round(shape: Floats, bounds: Floats, channel: int, cells: _Cells) -> N
     sin = cells.sin
     half = cells.half
     # How far the cells are above or below the capsule's straight part: 0 beside it.
-    off = max(abs(shape[Y] - eye[1]) - shape[HALF_HEIGHT] - half[1], 0.0)
+    height = abs(shape[Y] - eye[1])
+    off = max(height - shape[HALF_HEIGHT] - half[1], 0.0)
     square = shape[RADIUS] * shape[RADIUS] - off * off
     if square <= 0.0:
         return
@@ -313,7 +320,8 @@ def _draw_round(shape: Floats, bounds: Floats, channel: int, cells: _Cells) -> N
     last = min(count_x - 1, math.floor((x + reach) / size + middle))
     for i in range(first, last + 1):
         # The widest part of the circle over this row of cells, which are half[0] wide.
-        dx = max(abs((i - middle) * size - x) - half[0], 0.0)
+        aside = abs((i - middle) * size - x)
+        dx = max(aside - half[0], 0.0)
         dz = math.sqrt(max(square - dx * dx, 0.0)) + half[2]
         _claim(i, (z - dz) / size, (z + dz) / size, channel, bounds, cells)
 

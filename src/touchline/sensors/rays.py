@@ -381,11 +381,9 @@ def _find_boxes(
     high = max(y, y + rise_m) + r
     for k in range(len(shapes)):
         hy = shapes[k, HALF_Y]
-        if (
-            shapes[k, BOX_TAG] == ABSENT
-            or shapes[k, Y] - hy > high
-            or shapes[k, Y] + hy < low
-        ):
+        is_above = shapes[k, Y] - hy > high
+        is_below = shapes[k, Y] + hy < low
+        if shapes[k, BOX_TAG] == ABSENT or is_above or is_below:
             continue
         hx = shapes[k, HALF_X]
         hz = shapes[k, HALF_Z]
@@ -549,7 +547,13 @@ def _read(
     for k in range(len(geometry.fans)):
         fan = geometry.fans[k]
         lanes = -(-fan.num_rays // _LANES) * _LANES  # rounded up
-        rays = _Rays(np.ones(lanes), np.zeros(lanes), np.zeros(lanes), np.empty(lanes))
+        # Padding keeps a unit direction, so that its arithmetic stays finite.
+        rays = _Rays(
+            dx=np.ones(lanes),
+            dz=np.zeros(lanes),
+            best=np.zeros(lanes),
+            tag=np.empty(lanes),
+        )
         _read_fan(
             first,
             last,
@@ -589,7 +593,8 @@ def _read_fan(
     for row in range(first, last):
         agent = agents[row]
         area = areas[agent]
-        start = (eyes[agent, 0], eyes[agent, 1] + fan.start_m, eyes[agent, 2])
+        height = eyes[agent, 1] + fan.start_m
+        start = (eyes[agent, 0], height, eyes[agent, 2])
         yaw = eyes[agent, 3]
         cos = math.cos(yaw)
         sin = math.sin(yaw)
@@ -628,9 +633,8 @@ def _write_frame(
         tag = int(rays.tag[ray])
         for k in range(num_tags + 1):
             frame[at + k] = 0.0
-        frame[at + num_tags + 1] = (
-            1.0 if tag == ABSENT else rays.best[ray] / fan.reach_m
-        )
+        share = rays.best[ray] / fan.reach_m
+        frame[at + num_tags + 1] = 1.0 if tag == ABSENT else share
         if tag == ABSENT:
             frame[at + num_tags] = 1.0
         # Else it hit something without a listed tag.

@@ -79,9 +79,9 @@ def add_floor_friction(
     set_direction(contact, contact.normal, nowhere, nowhere, nowhere, inverse)
     contact.normal.target_moving = impulse_moving
     contact.normal.target_kept = impulse_kept
-    add_friction(
-        contact, (0.0, 1.0, 0.0), (0.0, -arm_m, 0.0), nowhere, velocity, inverse
-    )
+    up = (0.0, 1.0, 0.0)
+    arm = (0.0, -arm_m, 0.0)
+    add_friction(contact, up, arm, nowhere, velocity, inverse)
     return n + 1
 
 

@@ -105,22 +105,23 @@ class BoxWorld(PhysicsWorld):
         """`fixed` boxes stand in every area alike; `placed` ones are moved by the scene alone."""
         count = len(bodies)
         total = count + len(placed)
-        rows = [body.row for body in bodies] + list(placed)
+        rows = np.array([body.row for body in bodies] + list(placed))
         pairs = (num_areas, count, len(fixed) + total)
         self.fixed = fixed
-        self.boxes: Floats = np.tile(np.array(rows), (num_areas, 1, 1))
+        self.boxes: Floats = np.tile(rows, (num_areas, 1, 1))
         self.yaw: Floats = np.zeros((num_areas, count))
         self.velocity: Floats = np.zeros((num_areas, count + 1, 6))
-        self.drag: Floats = np.tile([body.drag for body in bodies], (num_areas, 1))
+        drag = [body.drag for body in bodies]
+        self.drag: Floats = np.tile(drag, (num_areas, 1))
         self.gravity: Floats = np.full(num_areas, gravity)
         self.friction: Floats = np.full((*pairs, 2), MU)
         self.gaps: Floats = np.full(pairs, np.inf)
         self.inverse: Floats = np.zeros((count + 1, 6))
         for i, body in enumerate(bodies):
             self.inverse[i] = _inverse_mass(body)
-        self.kernel_arrays = Boxes(
-            **{name: getattr(self, name) for name in Boxes._fields}
-        )
+        # A kernel's argument, by the names above.
+        own = {name: getattr(self, name) for name in Boxes._fields}
+        self.kernel_arrays = Boxes(**own)
         """All of these, for `step_areas`."""
         self._threads = threads
 
@@ -138,7 +139,9 @@ def _inverse_mass(body: Body) -> list[float]:
     across = 1.0 / body.mass_kg
     up = across if body.falls else 0.0
     # A solid box about its vertical axis: m (x² + z²) / 3 with half sizes.
-    square_m2 = (body.row[HALF_X] ** 2 + body.row[HALF_Z] ** 2) / 3.0
+    half_x = body.row[HALF_X]
+    half_z = body.row[HALF_Z]
+    square_m2 = (half_x**2 + half_z**2) / 3.0
     about_y = 1.0 / (body.mass_kg * square_m2) if body.turns else 0.0
     return [across, up, across, 0.0, about_y, 0.0]
 
@@ -284,16 +287,19 @@ def _is_near(a: Floats, i: int, b: Floats, j: int) -> bool:
     """Whether box a[i] may touch box b[j]: a quick test with a circle around a[i]."""
     if b[j, BOX_TAG] == ABSENT:
         return False
-    if abs(a[i, Y] - b[j, Y]) >= a[i, HALF_Y] + b[j, HALF_Y] + TOUCH_M:
-        return False
     dx = a[i, X] - b[j, X]
+    dy = a[i, Y] - b[j, Y]
     dz = a[i, Z] - b[j, Z]
+    if abs(dy) >= a[i, HALF_Y] + b[j, HALF_Y] + TOUCH_M:
+        return False
     # The sum of the half sizes is at least half the diagonal, and needs no square root.
     reach = a[i, HALF_X] + a[i, HALF_Z] + TOUCH_M
-    return bool(
-        abs(dx * b[j, COS] - dz * b[j, SIN]) < b[j, HALF_X] + reach
-        and abs(dx * b[j, SIN] + dz * b[j, COS]) < b[j, HALF_Z] + reach
-    )
+    # Along the other box's own axes.
+    cos = b[j, COS]
+    sin = b[j, SIN]
+    across = abs(dx * cos - dz * sin)
+    along = abs(dx * sin + dz * cos)
+    return bool(across < b[j, HALF_X] + reach and along < b[j, HALF_Z] + reach)
 
 
 @compiled
@@ -333,13 +339,16 @@ def touch_boxes(
         return n + 1, gap
     px, pz, gap_p, qx, qz, gap_q = _side_points(box_a, box_b, nx, nz, face)
     if gap_q < gap_p:  # the deeper point comes first; the other may not touch at all
-        px, pz, gap_p, qx, qz, gap_q = qx, qz, gap_q, px, pz, gap_p
+        px, qx = qx, px
+        pz, qz = qz, pz
+        gap_p, gap_q = gap_q, gap_p
     arm_a = (px - box_a[X], 0.0, pz - box_a[Z])
     arm_b = (px - box_b[X], 0.0, pz - box_b[Z])
     set_direction(contact, contact.normal, normal, arm_a, arm_b, inverse)
     set_target_velocity(contact, contact.normal, gap_p, 0.0, velocity)
     # Two points that coincide would be one contact counted twice.
-    if gap_q < TOUCH_M and abs(px - qx) + abs(pz - qz) > 1e-6:
+    are_apart = abs(px - qx) + abs(pz - qz) > 1e-6
+    if gap_q < TOUCH_M and are_apart:
         arm_a = (qx - box_a[X], 0.0, qz - box_a[Z])
         arm_b = (qx - box_b[X], 0.0, qz - box_b[Z])
         set_direction(contact, contact.second_normal, normal, arm_a, arm_b, inverse)

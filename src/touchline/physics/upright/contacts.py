@@ -234,11 +234,15 @@ def add_friction(
         tz = tz / length
     elif abs(ny) > 0.5:  # at rest on something: any level direction will do
         tx, ty, tz = 1.0, 0.0, 0.0
-    else:
+    else:  # at rest against something: level, along its side
         length = math.sqrt(nx * nx + nz * nz)
         tx = nz / length
         ty = 0.0
         tz = -nx / length
     set_direction(contact, contact.tangent, (tx, ty, tz), arm_a, arm_b, inverse)
-    across = (ny * tz - nz * ty, nz * tx - nx * tz, nx * ty - ny * tx)
+    # The normal × the first tangent.
+    across_x = ny * tz - nz * ty
+    across_y = nz * tx - nx * tz
+    across_z = nx * ty - ny * tx
+    across = (across_x, across_y, across_z)
     set_direction(contact, contact.second_tangent, across, arm_a, arm_b, inverse)

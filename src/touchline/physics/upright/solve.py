@@ -106,7 +106,7 @@ def _sweep(
     velocity: Floats,
     inverse: Floats,
 ) -> None:
-    """Solve contact after contact, up to so many times, until no speed changes any more."""
+    """Solve contact after contact, up to `sweeps` times, until no speed changes any more."""
     for _ in range(sweeps):
         change = 0.0
         for c in range(n):

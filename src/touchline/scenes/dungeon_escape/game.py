@@ -181,10 +181,10 @@ class DungeonEscape(Scene):
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         world = self.world
         (rays,) = SENSOR.observe(self._threads, self._stack, agents, self._view)
-        area, member = agents // AGENTS, agents % AGENTS
-        body = observe_rigid_bodies(
-            world.velocity[area, member], world.boxes[area, member]
-        )
+        area = agents // AGENTS
+        member = agents % AGENTS
+        velocity = world.velocity[area, member]
+        body = observe_rigid_bodies(velocity, world.boxes[area, member])
         has_key = self.has_key[area, member][:, None].astype(np.float32)
         return [body, rays, has_key]
 
@@ -213,7 +213,8 @@ class DungeonEscape(Scene):
         if np.count_nonzero(halls.at_portal):
             over |= self._enter_portal(halls.at_portal & enabled & ~over[:, None])
         # Unless an agent has just taken the dragon with it.
-        over |= halls.escaped & (self.world.boxes[:, DRAGON, BOX_TAG] != ABSENT)
+        is_alive = self.world.boxes[:, DRAGON, BOX_TAG] != ABSENT
+        over |= halls.escaped & is_alive
         if np.count_nonzero(over):
             self._end(np.flatnonzero(over))
 
@@ -242,7 +243,8 @@ class DungeonEscape(Scene):
     def _take_key(self, taking: NDArray[np.bool_]) -> None:
         """Give the key to the first agent [A, AGENTS] that is at it."""
         areas = np.flatnonzero(taking.any(axis=1))
-        self.has_key[areas, taking[areas].argmax(axis=1)] = True
+        first = taking[areas].argmax(axis=1)  # the first True of each row
+        self.has_key[areas, first] = True
         self.world.boxes[areas, KEY, BOX_TAG] = ABSENT
 
     def _enter_portal(self, entering: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -250,9 +252,11 @@ class DungeonEscape(Scene):
 
         Returns the areas [A] whose episode that ends; there they stay to the end.
         """
-        left = self.academy.enabled.sum(axis=1) - entering.sum(axis=1)
+        num_left = self.academy.enabled.sum(axis=1) - entering.sum(axis=1)
         takes_key_along = (entering & self.has_key).any(axis=1)
-        over: NDArray[np.bool_] = entering.any(axis=1) & ((left == 0) | takes_key_along)
+        # Without an agent, or without the key, the door cannot be opened any more.
+        is_lost = (num_left == 0) | takes_key_along
+        over: NDArray[np.bool_] = entering.any(axis=1) & is_lost
         areas, member = np.nonzero(entering & ~over[:, None])
         if len(areas):
             self.academy.disable(self, areas * AGENTS + member)
@@ -275,7 +279,8 @@ class DungeonEscape(Scene):
 
     def _end(self, areas: NDArray[np.intp], *, interrupted: bool = False) -> None:
         agents = _agents_of(areas)
-        alive = agents[self.academy.enabled.reshape(-1)[agents]]
+        is_alive = self.academy.enabled.reshape(-1)[agents]
+        alive = agents[is_alive]
         self.academy.end(self, alive, interrupted=interrupted)
         # Or successors of the dead would inherit it.
         self.academy.group_reward[areas] = 0.0
@@ -308,4 +313,5 @@ class DungeonEscape(Scene):
 
 def _agents_of(areas: NDArray[np.intp]) -> Agents:
     """All agents of these areas."""
-    return (areas[:, None] * AGENTS + np.arange(AGENTS)).reshape(-1)
+    agents = areas[:, None] * AGENTS + np.arange(AGENTS)  # [K, AGENTS]
+    return agents.reshape(-1)

@@ -49,7 +49,7 @@ SPAWN_M, SPAWN_HEIGHT_M = 6.25, 1.0
 CLEAR_M = (2.5, 0.01, 2.5)
 """Half extents of the box around a new place that must be free."""
 PATIENCE = 1000
-"""After so many tries old places no longer count, after twice as many nothing does."""
+"""After this many tries old places no longer count; after twice as many, nothing does."""
 DRAGON_START_M = (0.0, 0.75, 8.0)
 DRAGON_SPEED_MPS = (1.0, 7.0)
 
@@ -100,7 +100,7 @@ def place(
 
 @compiled
 def _place_dragon(shapes: Floats, quarters: int) -> None:
-    """Put the dragon at its start, turned by so many quarters about the middle.
+    """Put the dragon at its start, turned about the middle by a number of quarter turns.
 
     In Unity the start is fixed in the world, and the platform is turned under it.
     """
@@ -123,7 +123,7 @@ def _place_dragon(shapes: Floats, quarters: int) -> None:
 
 @compiled
 def _is_free(slab: Floats, fixed: Floats, shapes: Floats, agents: int) -> bool:
-    """Whether a box touches nothing; of the agents only the first so many count."""
+    """Whether a box touches nothing; of the agents, only the first `agents` count."""
     for k in range(len(fixed)):
         if box_gap(slab, fixed[k])[0] <= 0.0:
             return False

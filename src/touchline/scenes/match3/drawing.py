@@ -35,7 +35,8 @@ PIECE_RADIUS_M, DOT_RADIUS_M, PLATE_DEPTH_M = 0.42, 0.16, 0.2
 def _corners(boards: int) -> Floats:
     """The lower left corner of each board, x and y, around the middle of them all: [B, 2]."""
     down, across = np.divmod(np.arange(boards), BOARDS_ACROSS)
-    middle = (np.stack([across, -down], axis=1) + (-1.0, 0.5)) * SPACING_M
+    place = np.stack([across, -down], axis=1) + (-1.0, 0.5)
+    middle = place * SPACING_M
     corners: Floats = middle - (COLUMNS / 2, ROWS / 2)
     return corners
 
@@ -52,9 +53,10 @@ def board_plates(boards: int) -> DrawnShapes:
 def board_shapes(kind: Cells, special: Cells) -> DrawnShapes:
     """The pieces of B boards [B, 9, 8], then their dots."""
     row, column = np.mgrid[:ROWS, :COLUMNS]
+    corners = _corners(len(kind))
     place = np.zeros((*kind.shape, 3))
     place[..., :2] = np.stack([column, row], axis=2) + 0.5
-    place[..., :2] += _corners(len(kind))[:, None, None]
+    place[..., :2] += corners[:, None, None]
     place = place.reshape(-1, 3)
     dot = place - (0.0, 0.0, PIECE_RADIUS_M)
     kinds = kind.reshape(-1)

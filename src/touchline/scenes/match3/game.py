@@ -203,7 +203,9 @@ class Match3(Scene):
         )
         for k, (name, least, most) in enumerate(lengths):
             given = self.parameter_values.read(name, agents).astype(np.int64)
-            drawn = least + (u[:, k] * (most - least + 1)).astype(np.int64)
+            num_lengths = most - least + 1
+            drawn = least + (u[:, k] * num_lengths).astype(np.int64)
+            # 0 stands for a length that is drawn anew in each episode.
             self.boards.size[agents, k] = np.where(given > 0, given, drawn)
         _deal(agents, self.boards, self.streams.arrays())
         self.moves[agents] = 0
@@ -213,7 +215,8 @@ class Match3(Scene):
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        boards, is_visual = self.boards, behavior == VISUAL
+        boards = self.boards
+        is_visual = behavior == VISUAL
         cells = _one_hot(agents, boards.kind, boards.kind, TYPES, is_visual)
         special = _one_hot(agents, boards.special, boards.kind, SPECIALS, is_visual)
         return [cells, special]
@@ -225,7 +228,8 @@ class Match3(Scene):
 
     def play(self, most: int) -> int:
         """Make the moves, clear what they lined up, and request the next decisions."""
-        academy, boards = self.academy, self.boards
+        academy = self.academy
+        boards = self.boards
         if academy.clock == 0:  # after a RESET no agent has decided yet
             boards.has_decided.fill(False)
         streams = self.streams.arrays()

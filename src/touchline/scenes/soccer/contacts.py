@@ -101,7 +101,7 @@ def _touch_floor(
             # Most players touch nothing but the floor, which brakes them along their way: worked
             # out by hand, that needs no contact.
             loss = mu * press / PLAYER_KG
-            now = math.sqrt(speed[i, 0] ** 2 + speed[i, 2] ** 2)
+            now = math.sqrt(speed[i, 0] ** 2 + speed[i, 2] ** 2)  # m/s
             share = 1.0 - loss / now if now > loss else 0.0
             speed[i, 0] *= share
             speed[i, 2] *= share
@@ -143,9 +143,12 @@ def _touch_walls(
         wall = field[k]
         wx = x - wall[X]
         wz = z - wall[Z]
-        if abs(wx * wall[COS] - wz * wall[SIN]) > wall[HALF_X] + reach:
-            continue  # most are far away, and this is the fastest test
-        if abs(wx * wall[SIN] + wz * wall[COS]) > wall[HALF_Z] + reach:
+        # Along the wall's own axes; most walls are far away, and this is the fastest test.
+        across = wx * wall[COS] - wz * wall[SIN]
+        if abs(across) > wall[HALF_X] + reach:
+            continue
+        along = wx * wall[SIN] + wz * wall[COS]
+        if abs(along) > wall[HALF_Z] + reach:
             continue
         distance, nx, ny, nz = nearest_on_box(x, HEIGHT_M, z, wall)
         gap = distance - radius
@@ -199,7 +202,10 @@ def _touch_bodies(
             if gap >= TOUCH_M:
                 continue
             # Bodies in the very same place are parted along x: any direction will do.
-            nx, nz = (dx / distance, dz / distance) if distance > 0.0 else (1.0, 0.0)
+            nx, nz = 1.0, 0.0
+            if distance > 0.0:
+                nx = dx / distance
+                nz = dz / distance
             reach_i = PLAYER_RADIUS_M + 0.5 * gap
             reach_k = radius + 0.5 * gap
             arm_i = (-reach_i * nx, 0.0, -reach_i * nz)

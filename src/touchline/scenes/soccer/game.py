@@ -100,7 +100,7 @@ class Soccer(Scene):
         self.timer = np.zeros(num_areas, np.int32)
         """[A] steps of the running episode."""
         self._rounds_to_spare = 0
-        """For so many rounds no field can run out of time; then it is computed again."""
+        """For this many rounds no field can run out of time; then it is computed again."""
         self.gravity = np.zeros(num_areas)
         self.touch_reward = np.zeros(num_areas)
         self._goal = np.zeros(num_areas, np.int8)
@@ -232,7 +232,8 @@ class Soccer(Scene):
         scorer = np.where(self._goal[areas] == PURPLE_GOAL, BLUE, PURPLE)
         earned = 1.0 - self.timer[areas] / MAX_FIELD_STEPS
         has_scored = self._teams == scorer[:, None]  # [K, P]
-        self.academy.group_reward[areas] += np.where(has_scored, earned[:, None], -1.0)
+        reward = np.where(has_scored, earned[:, None], -1.0)
+        self.academy.group_reward[areas] += reward
         self._state_scores(areas, has_scored.astype(np.float64))
         self.academy.end(self, self._agents_of(areas))
         self._reset(areas)
@@ -246,7 +247,8 @@ class Soccer(Scene):
         self._rounds_to_spare = MAX_FIELD_STEPS - int(self.timer.max())
         if self._rounds_to_spare <= 0:
             areas = np.flatnonzero(self.timer >= MAX_FIELD_STEPS)
-            drawn = np.full((len(areas), len(self.players)), 0.5)
+            num_players = len(self.players)
+            drawn = np.full((len(areas), num_players), 0.5)
             self._state_scores(areas, drawn)
             self.academy.end(self, self._agents_of(areas), interrupted=True)
             self._reset(areas)
@@ -261,13 +263,12 @@ class Soccer(Scene):
     def tableau(self, area: int) -> Tableau:
         field_colors = {WALL: GLASS, BLUE_GOAL: BLUE_COLOR, PURPLE_GOAL: PURPLE_COLOR}
         field = [field_colors[int(tag)] for tag in self.field[:, BOX_TAG]]
-        teams = [
-            BLUE_COLOR if player.team == BLUE else PURPLE_COLOR
-            for player in self.players
-        ]
+        team_colors = {BLUE: BLUE_COLOR, PURPLE: PURPLE_COLOR}
+        teams = [team_colors[player.team] for player in self.players]
         bodies = self.rounds[area]  # the players, then the ball
+        still = np.vstack([FLOOR, self.field])
         return Tableau(
-            static=box_shapes(np.vstack([FLOOR, self.field]), [FLOOR_COLOR, *field]),
+            static=box_shapes(still, [FLOOR_COLOR, *field]),
             moving=join(
                 round_shapes(bodies, [*teams, WHITE]),
                 eye_shapes(bodies[: len(teams)], self.yaw[area]),

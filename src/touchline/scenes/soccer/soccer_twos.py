@@ -85,13 +85,14 @@ class SoccerTwos(Soccer):
             ]
             return observe_together(self._threads, self._view, groups)
         rows_of = self._split(agents)
-        observed = [
-            super(SoccerTwos, self).observe(n, agents[rows])
-            for n, rows in rows_of.items()
-        ]
+        observed = []
+        for name, rows in rows_of.items():
+            observed.append(super().observe(name, agents[rows]))
+        by_sensor = zip(*observed, strict=True)
+        joined = [np.concatenate(parts) for parts in by_sensor]
         # The inverse permutation: from team after team back to the caller's order.
         back = np.argsort(np.concatenate(list(rows_of.values())))
-        return [np.concatenate(parts)[back] for parts in zip(*observed, strict=True)]
+        return [obs[back] for obs in joined]
 
     def _split(self, agents: Agents) -> dict[str, NDArray[np.intp]]:
         """Full behavior name of a team -> the rows of its players among these agents."""

@@ -81,7 +81,8 @@ def _is_above(fixed: Floats, shapes: Floats, body: int, but: int) -> bool:
     for k in range(len(fixed)):
         found = found or _top_below(fixed[k], x, y, z, DEEP_M)
     for k in range(len(shapes)):
-        found = found or (k != but and _top_below(shapes[k], x, y, z, DEEP_M))
+        if k != but:
+            found = found or _top_below(shapes[k], x, y, z, DEEP_M)
     return found
 
 

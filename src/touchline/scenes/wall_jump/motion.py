@@ -196,7 +196,8 @@ def act(first: int, last: int, game: Game) -> None:
             game.jump_from_m[area] = body[Y]
         if turn != 0:
             change = -TURN_RAD if turn == 1 else TURN_RAD
-            turn_to(world.yaw[area, AGENT] + change, AGENT, shapes, world.yaw[area])
+            yaw = world.yaw[area]
+            turn_to(yaw[AGENT] + change, AGENT, shapes, yaw)
         if game.jump_steps[area] > 0:
             _jump(game.jump_from_m[area], body[Y], mx, mz, speed)
         elif not on_something:
