@@ -35,6 +35,12 @@ from touchline.specs import ActionSpec
 
 _ACTION = FIRST_PLANE["action"]
 _DIRECTIONS, _ATTACK_CELLS = 4, 49
+"""Sizes of the parts of an order that half a turn changes: where to, and which cell of 7 x 7."""
+
+Actions = NDArray[np.int32]
+"""[R, branches] the choices of every row."""
+Mask = NDArray[np.bool_]
+"""True = forbidden."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +67,10 @@ class Form(Protocol):
     def begin(self, row: int) -> None:
         """Forget the last game of this row; a new one has begun."""
 
-    def invalid(self, actions: NDArray[np.int32]) -> NDArray[np.bool_]:
+    def invalid(self, actions: Actions) -> NDArray[np.bool_]:
         """[R] whether a row's actions hold an order that the engine would refuse."""
 
-    def play(self, actions: NDArray[np.int32]) -> Played:
+    def play(self, actions: Actions) -> Played:
         """Carry out the actions [R, branches].
 
         Afterwards every row of a running game has a decision to make.
@@ -73,7 +79,7 @@ class Form(Protocol):
     def add_planes(self, planes: NDArray[np.float32]) -> None:
         """Write what this form adds to an observation into the planes [R, planes, h, w]."""
 
-    def masks(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_] | None]:
+    def masks(self) -> tuple[Mask, Mask | None]:
         """The forbidden choices [R, choices], and the second stage of the mask, if there is one."""
 
 
@@ -90,11 +96,11 @@ class GridForm:
     def begin(self, row: int) -> None:
         """Nothing is remembered."""
 
-    def invalid(self, actions: NDArray[np.int32]) -> NDArray[np.bool_]:
+    def invalid(self, actions: Actions) -> NDArray[np.bool_]:
         _, num_invalid = self._count(actions)
         return np.asarray(num_invalid > 0)
 
-    def play(self, actions: NDArray[np.int32]) -> Played:
+    def play(self, actions: Actions) -> Played:
         games = self._games
         num_orders, num_invalid = self._count(actions)
         games.orders[...] = actions.reshape(games.orders.shape)
@@ -104,18 +110,17 @@ class GridForm:
     def add_planes(self, planes: NDArray[np.float32]) -> None:
         """Nothing is added."""
 
-    def masks(self) -> tuple[NDArray[np.bool_], None]:
+    def masks(self) -> tuple[Mask, None]:
         allowed = self._games.allowed
         is_idle = allowed[:, :, 0]  # an idle unit may always do nothing
         table = forbidden_orders(allowed, is_idle)
         return table.reshape(len(table), -1), None
 
-    def _count(self, actions: NDArray[np.int32]) -> NDArray[np.int64]:
+    def _count(self, actions: Actions) -> NDArray[np.int64]:
         """[2, R]: orders given to idle units, and those of them that are invalid."""
+        orders = actions.reshape(self._games.orders.shape)
         counts = np.zeros((2, len(actions)), np.int64)
-        count_orders(
-            self._games.allowed, actions.reshape(self._games.orders.shape), counts
-        )
+        count_orders(self._games.allowed, orders, counts)
         return counts
 
 
@@ -131,10 +136,10 @@ class UnitForm:
         self.action_spec = ActionSpec(0, (num_cells, *PARTS), staged=True)
         self._waiting = np.zeros((games.num_rows, num_cells), np.bool_)
         """Idle units without an order in this tick."""
-        self._orders: list[list[NDArray[np.int32]]] = [
-            [] for _ in range(games.num_rows)
-        ]
+        self._orders: list[list[Actions]] = []
         """Each row's orders of this tick."""
+        for _ in range(games.num_rows):
+            self._orders.append([])
         self._paid = np.zeros((games.num_rows, len(REWARDS)))
         """Rewards that the trials of this tick have already paid."""
 
@@ -143,15 +148,16 @@ class UnitForm:
         self._orders[row] = []
         self._paid[row] = 0.0
 
-    def invalid(self, actions: NDArray[np.int32]) -> NDArray[np.bool_]:
+    def invalid(self, actions: Actions) -> NDArray[np.bool_]:
         rows = np.arange(len(actions))
         cells = actions[:, 0]
-        are_orders_valid = are_valid(actions[:, 1:], self._games.allowed[rows, cells])
+        orders = actions[:, 1:]
+        are_orders_valid = are_valid(orders, self._games.allowed[rows, cells])
         is_valid = self._waiting[rows, cells] & are_orders_valid
         refused: NDArray[np.bool_] = ~is_valid & self._has_waiting()
         return refused
 
-    def play(self, actions: NDArray[np.int32]) -> Played:
+    def play(self, actions: Actions) -> Played:
         played = Played(
             reward=np.zeros_like(self._paid),
             over=np.zeros(self._games.num_games, np.bool_),
@@ -159,7 +165,9 @@ class UnitForm:
             num_invalid=self.invalid(actions).astype(np.int64),
         )
         for row, action in enumerate(actions):
-            played.reward[row], played.over[row] = self._play_one(row, action)
+            reward, over = self._play_one(row, action)
+            played.reward[row] = reward
+            played.over[row] = over
         return played
 
     def _has_waiting(self) -> NDArray[np.bool_]:
@@ -177,6 +185,7 @@ class UnitForm:
         if waiting[cell] or self._compat:
             orders.append(action)
         waiting[cell] = False
+        # The shape also where no order was kept: an empty list has no second axis.
         listed = np.array(orders, np.int32).reshape(-1, 1 + len(PARTS))
         is_last = num_waiting <= 1
         # What earlier orders do must be on the board when the next unit is chosen, so all but the
@@ -193,8 +202,9 @@ class UnitForm:
     def add_planes(self, planes: NDArray[np.float32]) -> None:
         """Nothing is added: the board is already that of the trial."""
 
-    def masks(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        second = _only_nothing(*self._games.allowed.shape[:2]).copy()
+    def masks(self) -> tuple[Mask, Mask]:
+        num_rows, num_cells = self._waiting.shape
+        second = _only_nothing(num_rows, num_cells).copy()
         mask = np.ones((len(second), self.action_spec.mask_size), np.bool_)
         forbid_in_stages(self._games.allowed, self._waiting, second, mask)
         return mask, second
@@ -209,37 +219,41 @@ class AskerForm:
         self._games = games
         self._max_ticks = max_ticks
         self.action_spec = ActionSpec.create_discrete(PARTS)
-        self._queue: list[NDArray[np.intp]] = [
-            np.zeros(0, np.intp) for _ in range(games.num_rows)
-        ]
+        self._queue: list[NDArray[np.intp]] = []
         """Cells of the units that have no order in this tick; the first is the marked one."""
         self._cell = np.zeros(games.num_rows, np.intp)
         """The marked cell of each row; 0 in a game that is over."""
-        self._given: list[list[tuple[int, int]]] = [[] for _ in range(games.num_rows)]
+        self._given: list[list[tuple[int, int]]] = []
         """Cell and order type of the units that have an order in this tick."""
+        for _ in range(games.num_rows):
+            self._queue.append(np.zeros(0, np.intp))
+            self._given.append([])
 
     def begin(self, row: int) -> None:
         self._games.orders[row] = 0
         self._given[row] = []
-        self._queue[row] = np.flatnonzero(self._games.allowed[row, :, 0])
-        self._cell[row] = self._queue[row][0] if len(self._queue[row]) else 0
+        queue = np.flatnonzero(self._games.allowed[row, :, 0])
+        self._queue[row] = queue
+        self._cell[row] = _first_of(queue)
 
-    def invalid(self, actions: NDArray[np.int32]) -> NDArray[np.bool_]:
+    def invalid(self, actions: Actions) -> NDArray[np.bool_]:
         rows = np.arange(len(actions))
         allowed = self._games.allowed[rows, self._cell]
         return ~are_valid(actions, allowed)
 
-    def play(self, actions: NDArray[np.int32]) -> Played:
+    def play(self, actions: Actions) -> Played:
         games = self._games
         rows = np.arange(len(actions))
         invalid = self.invalid(actions)
         games.orders[rows, self._cell] = actions
         for row, action in enumerate(actions):
-            self._given[row].append((int(self._cell[row]), int(action[0])))
+            order_type = int(action[0])
+            self._given[row].append((int(self._cell[row]), order_type))
             self._queue[row] = self._queue[row][1:]
-        complete = [row for row in rows.tolist() if not len(self._queue[row])]
+        # A row's tick is played once all of its idle units have orders.
+        complete = [row for row, queue in enumerate(self._queue) if not len(queue)]
         reward, over = self._tick_until_idle(complete)
-        self._cell = np.array([queue[0] if len(queue) else 0 for queue in self._queue])
+        self._cell = np.array([_first_of(queue) for queue in self._queue])
         one_each = np.ones(len(rows), np.int64)
         return Played(reward, over, one_each, invalid.astype(np.int64))
 
@@ -274,16 +288,24 @@ class AskerForm:
         flat = planes.reshape(num_rows, -1, height * width)
         flat[:, -1] = 0.0
         flat[np.arange(num_rows), -1, self._cell] = 1.0
+        end_of_action = _ACTION + PLANE_GROUPS["action"]
         for row, given in enumerate(self._given):
             for cell, order_type in given:
-                flat[row, _ACTION : _ACTION + PLANE_GROUPS["action"], cell] = 0.0
+                flat[row, _ACTION:end_of_action, cell] = 0.0
                 flat[row, _ACTION + order_type, cell] = 1.0
 
-    def masks(self) -> tuple[NDArray[np.bool_], None]:
+    def masks(self) -> tuple[Mask, None]:
         rows = np.arange(len(self._cell))
         allowed = self._games.allowed[rows, self._cell][:, None]  # [R, 1, CHOICES]
-        table = forbidden_orders(allowed, allowed[:, :, 0] > 0)
+        # A game that is over has no idle unit: its row may choose only "nothing".
+        is_idle = allowed[:, :, 0] > 0
+        table = forbidden_orders(allowed, is_idle)
         return table[:, 0], None
+
+
+def _first_of(cells: NDArray[np.intp]) -> int:
+    """The first cell of a queue, 0 for an empty one."""
+    return int(cells[0]) if len(cells) else 0
 
 
 def _turned(size: int) -> NDArray[np.int64]:
@@ -296,9 +318,9 @@ def _turned(size: int) -> NDArray[np.int64]:
     return choices
 
 
-_TURNED_CHOICES = np.concatenate(
-    [first + _turned(size) for first, size in zip(FIRST_CHOICE, PARTS, strict=True)]
-)
+_PARTS_TURNED = [_turned(size) for size in PARTS]
+_TURNED_CHOICES = np.concatenate(_PARTS_TURNED) + np.repeat(FIRST_CHOICE, PARTS)
+"""[CHOICES] the same, for choices counted over all parts."""
 
 
 class Turned:
@@ -322,10 +344,10 @@ class Turned:
     def begin(self, row: int) -> None:
         self._form.begin(row)
 
-    def invalid(self, actions: NDArray[np.int32]) -> NDArray[np.bool_]:
+    def invalid(self, actions: Actions) -> NDArray[np.bool_]:
         return self._form.invalid(self._as_played(actions))
 
-    def play(self, actions: NDArray[np.int32]) -> Played:
+    def play(self, actions: Actions) -> Played:
         return self._form.play(self._as_played(actions))
 
     def add_planes(self, planes: NDArray[np.float32]) -> None:
@@ -333,7 +355,7 @@ class Turned:
         rows = self._rows()
         planes[rows] = planes[rows, :, ::-1, ::-1]
 
-    def masks(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_] | None]:
+    def masks(self) -> tuple[Mask, Mask | None]:
         mask, second = self._form.masks()
         rows = self._rows()
         first_order = self._num_cells * self._first_part
@@ -341,12 +363,14 @@ class Turned:
         by_order = of_orders.reshape(-1, self._num_orders, CHOICES)
         turned = by_order[:, ::-1, _TURNED_CHOICES]
         mask[rows, first_order:] = turned.reshape(of_orders.shape)
-        mask[rows, :first_order] = mask[rows, :first_order][:, ::-1]
+        of_cells = mask[rows, :first_order]  # a copy: indexed by an array
+        mask[rows, :first_order] = of_cells[:, ::-1]
         if second is not None:
-            second[rows] = second[rows][:, ::-1, _TURNED_CHOICES]
+            orders_of_cells = second[rows]  # [rows, cells, CHOICES]
+            second[rows] = orders_of_cells[:, ::-1, _TURNED_CHOICES]
         return mask, second
 
-    def _as_played(self, actions: NDArray[np.int32]) -> NDArray[np.int32]:
+    def _as_played(self, actions: Actions) -> NDArray[np.int32]:
         """The actions as the form inside takes them."""
         rows = self._rows()
         played = actions.copy()
@@ -383,7 +407,8 @@ def forbidden_orders(
 
     A part without any allowed choice keeps its first; no order type that is allowed reads it.
     """
-    table = _only_nothing(*allowed.shape[:2]).copy()
+    num_rows, num_cells, _ = allowed.shape
+    table = _only_nothing(num_rows, num_cells).copy()
     forbid(allowed, cells, table)
     return table
 
@@ -393,5 +418,7 @@ def are_valid(
 ) -> NDArray[np.bool_]:
     """[K] whether every part that the engine reads of these orders [K, 7] is allowed [K, 78]."""
     chosen = np.take_along_axis(allowed, orders + FIRST_CHOICE, axis=1)
-    is_read = READ_PARTS[orders[:, 0]]
-    return np.asarray((chosen.astype(np.bool_) | ~is_read).all(axis=1))
+    order_type = orders[:, 0]
+    is_read = READ_PARTS[order_type]
+    is_fine = chosen.astype(np.bool_) | ~is_read
+    return np.asarray(is_fine.all(axis=1))

@@ -77,7 +77,7 @@ class BoardActorCritic(nn.Module):
         hidden_units = architecture.hidden_units
         # Of the whole board: two convolutions that halve its sides, and a layer over all of it.
         channels = max(16, hidden_units // 8)
-        num_places = -(-height // 4) * -(-width // 4)
+        num_places = -(-height // 4) * -(-width // 4)  # rounded up
         self.see = _initialized(nn.Conv2d(planes, channels, 3, stride=2, padding=1))
         self.deeper = _initialized(
             nn.Conv2d(channels, 2 * channels, 3, stride=2, padding=1)
@@ -181,9 +181,8 @@ class BoardActorCritic(nn.Module):
         if self._can_fuse:
             return self.actor()(obs, allowed, second)
         board = self.cells.planes(obs[1])
-        return self._distribution(
-            board, self._look_at(board), _required(allowed), second
-        )
+        overview = self._look_at(board)
+        return self._distribution(board, overview, _required(allowed), second)
 
     def actor(self) -> Actor:
         """`distribution` for many calls, until the weights change."""
@@ -228,10 +227,14 @@ class BoardActorCritic(nn.Module):
         """Features of units, from their surroundings, their cell and the whole board."""
         row, cell = units
         planes, height, width = board.shape[1:]
-        # [K, 49]
-        y = torch.div(cell, width, rounding_mode="floor")[:, None] + _DY.to(cell.device)
-        x = (cell % width)[:, None] + _DX.to(cell.device)
-        is_inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
+        own_y = torch.div(cell, width, rounding_mode="floor")
+        own_x = cell % width
+        y = own_y[:, None] + _DY.to(cell.device)  # [K, 49]
+        x = own_x[:, None] + _DX.to(cell.device)
+        is_in_rows = (y >= 0) & (y < height)
+        is_in_columns = (x >= 0) & (x < width)
+        is_inside = is_in_rows & is_in_columns
+        # Cells outside read one at the edge, which `is_inside` then discards.
         y = y.clamp(0, height - 1)
         x = x.clamp(0, width - 1)
         place = (row[:, None] * height + y) * width + x
@@ -253,7 +256,8 @@ class BoardActorCritic(nn.Module):
         if self.point is None:
             orders = allowed.view(-1, num_cells, CHOICES)
             # A unit that may only do nothing has no choice: it is left out, like an empty cell.
-            can_act = orders[:, :, FIRST_CHOICE[0] + 1 : PARTS[0]].any(dim=2)
+            more_than_nothing = orders[:, :, FIRST_CHOICE[0] + 1 : PARTS[0]]
+            can_act = more_than_nothing.any(dim=2)
             units = torch.nonzero(can_act, as_tuple=True)
             logits = self.order(self._unit_features(board, overview, units))
             return PerUnitActions(logits, orders[units], units, orders.shape[:2])

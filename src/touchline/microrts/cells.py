@@ -36,14 +36,17 @@ class Cells(nn.Module):
         value_of_digit = np.cumprod([1, *groups])[:-1]  # [groups]
         planes = np.arange(num_planes)
         empty_plane = np.repeat(first_plane, groups)  # [P]
-        value_of_plane = (planes - empty_plane) * np.repeat(value_of_digit, groups)
+        digit_of_plane = planes - empty_plane
+        value_of_plane = digit_of_plane * np.repeat(value_of_digit, groups)
         codes = np.arange(np.prod(groups))
-        # [codes, groups]
-        digits = np.stack(np.unravel_index(codes, groups, order="F"), axis=1)
+        # The first group is the lowest digit.
+        by_group = np.unravel_index(codes, groups, order="F")
+        digits = np.stack(by_group, axis=1)  # [codes, groups]
         set_planes = first_plane + digits
         one_hot = (set_planes[:, :, None] == planes).any(axis=1)  # [codes, P]
         # A number above all planes takes the place of the "none" planes, so that they sort last.
-        listed = np.sort(np.where(digits > 0, set_planes, num_planes), axis=1)
+        is_set = digits > 0
+        listed = np.sort(np.where(is_set, set_planes, num_planes), axis=1)
         planes_of_code = np.where(listed < num_planes, listed, -1)
         tables = {
             "empty_plane": empty_plane,
@@ -56,9 +59,12 @@ class Cells(nn.Module):
 
     def codes(self, planes: Float[Tensor, "*B P H W"]) -> Int[Tensor, "*B H W"]:
         """The codes of boards, int16."""
+        *boards, _, height, width = planes.shape
+        # One product with a vector; the sums are whole numbers, exact in single precision.
         codes = self._value_of_plane @ planes.flatten(-2)  # [..., H * W]
-        return codes.view(*planes.shape[:-3], *planes.shape[-2:]).to(torch.int16)
+        return codes.view(*boards, height, width).to(torch.int16)
 
     def planes(self, codes: Int[Tensor, "B H W"]) -> Float[Tensor, "B P H W"]:
         """The planes of boards, last in memory: convolutions and look-ups take half the time."""
-        return functional.embedding(codes.int(), self._one_hot).movedim(-1, 1)
+        planes = functional.embedding(codes.int(), self._one_hot)  # [B, H, W, P]
+        return planes.movedim(-1, 1)

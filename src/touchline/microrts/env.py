@@ -255,7 +255,7 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
         return records
 
     def game_figures(self, episodes: int) -> dict[str, Any]:
-        """{"opponents": {name: figures}} of an evaluation of so many episodes.
+        """{"opponents": {name: figures}} of an evaluation of this many episodes.
 
         The first games of every area count, in equal shares. Takes the records, as `pop_records`
         does.

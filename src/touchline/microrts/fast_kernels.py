@@ -55,11 +55,10 @@ def arrange_weight(
                     for f in range(first, last):
                         arranged[place, 0, f] += weight[f, place, plane]
                 else:
+                    before = empty_plane[plane]
                     for f in range(first, last):
-                        arranged[place, plane, f] = (
-                            weight[f, place, plane]
-                            - weight[f, place, empty_plane[plane]]
-                        )
+                        added = weight[f, place, plane] - weight[f, place, before]
+                        arranged[place, plane, f] = added
 
 
 @makes_arrays
@@ -120,22 +119,29 @@ def _see_cells(
 ) -> None:
     """Add what the cells of one board add to the result for an empty one."""
     size = weights.shape[2]
+    height = len(seen) - 2  # without the border
     for y in range(board.shape[0]):
         for x in range(board.shape[1]):
-            if board[y, x] != 0:
-                for i in range(planes_of_code.shape[1]):
-                    plane = planes_of_code[board[y, x], i]
-                    if plane < 0:
-                        break
-                    # The one or two windows per axis that contain this cell.
-                    for v in range(y // 2, min((y + 1) // 2 + 1, len(seen) - 2)):
-                        for u in range(x // 2, min((x + 1) // 2 + 1, width)):
-                            # Window v covers rows 2v - 1 to 2v + 1: the stride is 2.
-                            place = (y - 2 * v + 1) * 3 + x - 2 * u + 1
-                            at = (u + 1) * size
-                            for f in range(size):
-                                added = weights[place, plane, f]
-                                seen[v + 1, np.uintp(at + f)] += added
+            code = board[y, x]
+            if code == 0:
+                continue
+            # The one or two windows per axis that contain this cell: the stride is 2, and window v
+            # covers rows 2v - 1 to 2v + 1.
+            top = y // 2
+            bottom = min((y + 1) // 2 + 1, height)
+            left = x // 2
+            right = min((x + 1) // 2 + 1, width)
+            for i in range(planes_of_code.shape[1]):
+                plane = planes_of_code[code, i]
+                if plane < 0:
+                    break
+                for v in range(top, bottom):
+                    for u in range(left, right):
+                        place = (y - 2 * v + 1) * 3 + x - 2 * u + 1
+                        at = (u + 1) * size
+                        for f in range(size):
+                            added = weights[place, plane, f]
+                            seen[v + 1, np.uintp(at + f)] += added
 
 
 @makes_arrays
@@ -183,20 +189,28 @@ def _see_cells_backward(
 ) -> None:
     """The transpose of `_see_cells`; adds to `grad_weights`."""
     size = grad_weights.shape[2]
+    height = len(grad_seen) - 2  # without the border
     for y in range(board.shape[0]):
         for x in range(board.shape[1]):
-            if board[y, x] != 0:
-                for i in range(planes_of_code.shape[1]):
-                    plane = planes_of_code[board[y, x], i]
-                    if plane < 0:
-                        break
-                    for v in range(y // 2, min((y + 1) // 2 + 1, len(grad_seen) - 2)):
-                        for u in range(x // 2, min((x + 1) // 2 + 1, width)):
-                            place = (y - 2 * v + 1) * 3 + x - 2 * u + 1
-                            at = (u + 1) * size
-                            for f in range(size):
-                                grad = grad_seen[v + 1, np.uintp(at + f)]
-                                grad_weights[place, plane, f] += grad
+            code = board[y, x]
+            if code == 0:
+                continue
+            # The windows as in `_see_cells`.
+            top = y // 2
+            bottom = min((y + 1) // 2 + 1, height)
+            left = x // 2
+            right = min((x + 1) // 2 + 1, width)
+            for i in range(planes_of_code.shape[1]):
+                plane = planes_of_code[code, i]
+                if plane < 0:
+                    break
+                for v in range(top, bottom):
+                    for u in range(left, right):
+                        place = (y - 2 * v + 1) * 3 + x - 2 * u + 1
+                        at = (u + 1) * size
+                        for f in range(size):
+                            grad = grad_seen[v + 1, np.uintp(at + f)]
+                            grad_weights[place, plane, f] += grad
 
 
 @makes_arrays
@@ -236,23 +250,27 @@ def around_forward(
     """
     height = boards.shape[1]
     width = boards.shape[2]
-    reach = int(np.sqrt(len(weights))) // 2  # a window has (2 reach + 1)² places
+    side = int(np.sqrt(len(weights)))
+    reach = side // 2  # a window has (2 reach + 1)² places
     for b in range(len(boards)):
         for k in range(starts[b], starts[b + 1]):
             y = cell[k] // width
             x = cell[k] % width
             for f in range(units.shape[1]):
                 units[k, f] = empty[cell[k], f] + everywhere[b, f]
+            # The window is cut to the board: what lies outside adds nothing.
             for v in range(max(y - reach, 0), min(y + reach + 1, height)):
                 for u in range(max(x - reach, 0), min(x + reach + 1, width)):
-                    if boards[b, v, u] != 0:
-                        place = (v - y + reach) * (2 * reach + 1) + u - x + reach
-                        for i in range(planes_of_code.shape[1]):
-                            plane = planes_of_code[boards[b, v, u], i]
-                            if plane < 0:
-                                break
-                            for f in range(units.shape[1]):
-                                units[k, f] += weights[place, plane, f]
+                    code = boards[b, v, u]
+                    if code == 0:
+                        continue
+                    place = (v - y + reach) * side + u - x + reach
+                    for i in range(planes_of_code.shape[1]):
+                        plane = planes_of_code[code, i]
+                        if plane < 0:
+                            break
+                        for f in range(units.shape[1]):
+                            units[k, f] += weights[place, plane, f]
             for f in range(units.shape[1]):
                 units[k, f] = max(units[k, f], _ZERO)
 
@@ -272,7 +290,8 @@ def around_backward(
     """The transpose of `around_forward`: adds to the last three, and overwrites `grad_units`."""
     height = boards.shape[1]
     width = boards.shape[2]
-    reach = int(np.sqrt(len(grad_weights))) // 2
+    side = int(np.sqrt(len(grad_weights)))
+    reach = side // 2
     for b in range(len(boards)):
         for k in range(starts[b], starts[b + 1]):
             y = cell[k] // width
@@ -284,14 +303,16 @@ def around_backward(
                 grad_everywhere[b, f] += grad
             for v in range(max(y - reach, 0), min(y + reach + 1, height)):
                 for u in range(max(x - reach, 0), min(x + reach + 1, width)):
-                    if boards[b, v, u] != 0:
-                        place = (v - y + reach) * (2 * reach + 1) + u - x + reach
-                        for i in range(planes_of_code.shape[1]):
-                            plane = planes_of_code[boards[b, v, u], i]
-                            if plane < 0:
-                                break
-                            for f in range(units.shape[1]):
-                                grad_weights[place, plane, f] += grad_units[k, f]
+                    code = boards[b, v, u]
+                    if code == 0:
+                        continue
+                    place = (v - y + reach) * side + u - x + reach
+                    for i in range(planes_of_code.shape[1]):
+                        plane = planes_of_code[code, i]
+                        if plane < 0:
+                            break
+                        for f in range(units.shape[1]):
+                            grad_weights[place, plane, f] += grad_units[k, f]
 
 
 @makes_arrays
@@ -386,7 +407,9 @@ def evaluate_choices(
         for choice in range(logits.shape[1]):
             if not allowed[b, choice]:
                 logits[b, choice] = _FORBIDDEN
-        entropies[b, 0] = entropy[b] = _normalize(scores, starts[b], starts[b + 1])
+        of_unit = _normalize(scores, starts[b], starts[b + 1])
+        entropies[b, 0] = of_unit
+        entropy[b] = of_unit
         has_unit = chosen[b] < starts[b + 1]
         log_prob[b] = scores[chosen[b]] if has_unit else _FORBIDDEN
         for part in range(_NUM_PARTS):
@@ -426,10 +449,9 @@ def evaluate_choices_backward(
     """
     for b in range(len(discrete)):
         for k in range(starts[b], starts[b + 1]):
-            p = np.exp(log_probs[k])
-            grad_scores[k] = -p * (
-                grad_log_prob[b] + grad_entropy * (log_probs[k] + entropies[b, 0])
-            )
+            log_p = log_probs[k]
+            by_entropy = grad_entropy * (log_p + entropies[b, 0])
+            grad_scores[k] = -np.exp(log_p) * (grad_log_prob[b] + by_entropy)
             if k == chosen[b]:
                 grad_scores[k] += grad_log_prob[b]
         mean_entropy = _ZERO  # of the parts that an order reads
@@ -440,10 +462,8 @@ def evaluate_choices_backward(
                 choice = _FIRST[part] + i
                 if allowed[b, choice]:
                     log_p = order_log_probs[b, choice]
-                    p = np.exp(log_p)
-                    grad_logits[b, choice] = -p * (
-                        grad_part + grad_part_entropy * (log_p + entropies[b, 1 + part])
-                    )
+                    by_entropy = grad_part_entropy * (log_p + entropies[b, 1 + part])
+                    grad_logits[b, choice] = -np.exp(log_p) * (grad_part + by_entropy)
                     if i == discrete[b, 1 + part]:
                         grad_logits[b, choice] += grad_part
             mean_entropy += read_probs[b, part] * entropies[b, 1 + part]
@@ -465,11 +485,13 @@ def _normalize(scores: NDArray[np.float32], first: int, last: int) -> np.float32
     mean = _ZERO
     for i in range(first, last):
         most = max(most, scores[i])
+    # Less the greatest, so that no exponential overflows.
     for i in range(first, last):
-        if scores[i] - most > _LEAST_EXPONENT:
-            p = np.exp(scores[i] - most)
+        exponent = scores[i] - most
+        if exponent > _LEAST_EXPONENT:
+            p = np.exp(exponent)
             total += p
-            mean += p * (scores[i] - most)
+            mean += p * exponent
     for i in range(first, last):
         scores[i] -= most + np.log(total)
     entropy: np.float32 = np.log(total) - mean / total

@@ -37,11 +37,9 @@ def fill_planes(board: NDArray[np.int32], planes: NDArray[np.float32]) -> None:
             planes[row, plane, :] = 1.0
         for cell in range(board.shape[1]):
             # Exactly one owner plane is set for a unit, also for a neutral resource.
-            has_unit = (
-                board[row, cell, _OWNER]
-                + board[row, cell, _OWNER + 1]
-                + board[row, cell, _OWNER + 2]
-            )
+            has_unit = board[row, cell, _OWNER]
+            has_unit += board[row, cell, _OWNER + 1]
+            has_unit += board[row, cell, _OWNER + 2]
             if has_unit:
                 for plane in range(PLANES):
                     planes[row, plane, cell] = board[row, cell, plane]

@@ -67,10 +67,10 @@ class StagedUnitAction:
         continuous: Tensor,  # noqa: ARG002
         discrete: Int[Tensor, "B D"],
     ) -> Float[Tensor, " B"]:
-        cell_log_prob = self._cell_log_probs.gather(1, discrete[:, :1])[:, 0]
-        return cell_log_prob + _log_prob_of_read_parts(
-            self._orders(discrete), discrete[:, 1:]
-        )
+        cell = discrete[:, :1]
+        cell_log_prob = self._cell_log_probs.gather(1, cell)[:, 0]
+        orders = self._orders(discrete)
+        return cell_log_prob + _log_prob_of_read_parts(orders, discrete[:, 1:])
 
     def entropy(self, discrete: Int[Tensor, "B D"] | None = None) -> Float[Tensor, ""]:
         """Of the choice of a cell, plus of the order of the chosen unit.
@@ -138,14 +138,16 @@ class PerUnitActions:
     ) -> Float[Tensor, " B"]:
         of_cells = discrete.view(*self._shape, len(_PARTS))  # [B, cells, parts]
         of_units = of_cells[self._units]
-        return self._sum_per_board(_log_prob_of_read_parts(self._orders, of_units))
+        log_prob = _log_prob_of_read_parts(self._orders, of_units)
+        return self._sum_per_board(log_prob)
 
     def entropy(
         self,
         discrete: Int[Tensor, "B D"] | None = None,  # noqa: ARG002
     ) -> Float[Tensor, ""]:
         """Summed over a board's idle units, mean over boards."""
-        return self._sum_per_board(_entropy_of_read_parts(self._orders)).mean()
+        of_units = _entropy_of_read_parts(self._orders)
+        return self._sum_per_board(of_units).mean()
 
     @cached_property
     def _orders(self) -> list[Tensor]:
@@ -171,10 +173,8 @@ def _log_probs_of_parts(
     """Log-probabilities of each part of these units' orders: [K, choices of the part] each."""
     logits_of_parts = torch.split(logits, _PARTS, dim=1)
     mask_of_parts = torch.split(mask, _PARTS, dim=1)
-    return [
-        masked_log_probs(part, allowed)
-        for part, allowed in zip(logits_of_parts, mask_of_parts, strict=True)
-    ]
+    pairs = zip(logits_of_parts, mask_of_parts, strict=True)
+    return [masked_log_probs(part, allowed) for part, allowed in pairs]
 
 
 def _draw_orders(
@@ -185,7 +185,8 @@ def _draw_orders(
     """An order for each of these units; the most likely one without a generator."""
     allowed_logits = logits.masked_fill(~mask, FORBIDDEN)
     scores = _perturbed(allowed_logits, generator)
-    choices = [part.argmax(dim=1) for part in torch.split(scores, _PARTS, dim=1)]
+    scores_of_parts = torch.split(scores, _PARTS, dim=1)
+    choices = [part.argmax(dim=1) for part in scores_of_parts]
     return torch.stack(choices, dim=1)
 
 
@@ -193,21 +194,22 @@ def _log_prob_of_read_parts(
     orders: Sequence[Tensor], parts: Int[Tensor, "K D"]
 ) -> Float[Tensor, " K"]:
     """Of these choices, without the parts that the order's type does not read."""
-    log_prob_of_parts = [
-        log_probs.gather(1, parts[:, i : i + 1])[:, 0]
-        for i, log_probs in enumerate(orders)
-    ]
+    log_prob_of_parts = []
+    for i, log_probs in enumerate(orders):
+        chosen = parts[:, i : i + 1]  # [K, 1], as `gather` wants it
+        log_prob_of_parts.append(log_probs.gather(1, chosen)[:, 0])
     order_type = parts[:, 0]
     is_read = _READ_PARTS.to(parts.device)[order_type]  # [K, parts]
-    return (torch.stack(log_prob_of_parts, dim=1) * is_read).sum(dim=1)
+    of_parts = torch.stack(log_prob_of_parts, dim=1)
+    return (of_parts * is_read).sum(dim=1)
 
 
 def _entropy_of_read_parts(orders: Sequence[Tensor]) -> Float[Tensor, " K"]:
     """H(type) + Σ P(the type reads the part) H(part): parts are drawn independently of the type."""
     type_probs = orders[0].exp()
     read_probs = type_probs @ _READ_PARTS.to(type_probs)  # [K, parts]
-    entropies = torch.stack([_entropy(log_probs) for log_probs in orders], dim=1)
-    return (entropies * read_probs).sum(dim=1)
+    of_parts = torch.stack([_entropy(log_probs) for log_probs in orders], dim=1)
+    return (of_parts * read_probs).sum(dim=1)
 
 
 def _entropy(log_probs: Float[Tensor, "K N"]) -> Float[Tensor, " K"]:
@@ -222,7 +224,8 @@ def _perturbed(
         return logits
     # Drawn on the CPU, where the generator is, so that a seed draws the same on every device. The
     # bounds keep both logarithms finite: 1 - 1e-7 is just below 1 in single precision.
-    uniform = torch.rand(logits.shape, generator=generator).clamp_(1e-20, 1.0 - 1e-7)
+    uniform = torch.rand(logits.shape, generator=generator)
+    uniform.clamp_(1e-20, 1.0 - 1e-7)
     gumbel = -torch.log(-torch.log(uniform))
     return logits + gumbel.to(logits.device)
 

@@ -91,28 +91,28 @@ class Agent(nn.Module):
         logits = self.actor(self.network(obs))
         first = masked(logits[:, : SIDE**2], cells)
         cell = first.sample()
+        # What may be ordered depends on the unit that was chosen.
         orders = table[torch.arange(len(cell)), cell]
-        branches = [first, *self._parts(logits, orders)]
-        action = torch.stack(
-            [cell, *(branch.sample() for branch in branches[1:])], dim=1
-        )
-        return action, log_prob_of(branches, action), orders
+        later = self._parts(logits, orders)
+        choices = [branch.sample() for branch in later]
+        action = torch.stack([cell, *choices], dim=1)
+        return action, log_prob_of([first, *later], action), orders
 
     def evaluate(
         self, obs: Tensor, cells: Tensor, orders: Tensor, action: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies [B] of actions, with the masks they were drawn with."""
         logits = self.actor(self.network(obs))
-        branches = [masked(logits[:, : SIDE**2], cells), *self._parts(logits, orders)]
+        first = masked(logits[:, : SIDE**2], cells)
+        branches = [first, *self._parts(logits, orders)]
         entropies = torch.stack([branch.entropy() for branch in branches])
         return log_prob_of(branches, action), entropies.sum(0)
 
     def _parts(self, logits: Tensor, orders: Tensor) -> list[Categorical]:
         logits_of_parts = logits[:, SIDE**2 :].split(PARTS, dim=1)
         masks_of_parts = orders.split(PARTS, dim=1)
-        return [
-            masked(*part) for part in zip(logits_of_parts, masks_of_parts, strict=True)
-        ]
+        pairs = zip(logits_of_parts, masks_of_parts, strict=True)
+        return [masked(part, allowed) for part, allowed in pairs]
 
 
 def log_prob_of(branches: list[Categorical], action: Tensor) -> Tensor:
@@ -161,8 +161,9 @@ def plain_loop() -> Iterator[None]:
             for t in range(LENGTH):
                 batch.follows_end[t] = end
                 end = play_step(env, name, agent, batch, t)
+            decisions, _ = env.steps(name)
             with torch.no_grad():
-                next_value = agent.value(torch.from_numpy(env.steps(name)[0].obs[0]))
+                next_value = agent.value(torch.from_numpy(decisions.obs[0]))
             advantage = generalized_advantage(batch, next_value, end)
             learn(agent, optimizer, batch, advantage)
             yield
@@ -174,12 +175,12 @@ def play_step(env: Env, name: str, agent: Agent, batch: Batch, t: int) -> Tensor
     batch.obs[t] = torch.from_numpy(decisions.obs[0])
     batch.cells[t], table = allowed_by(decisions)
     with torch.no_grad():
+        # The network runs once for the value and once for the action, as in the notebooks.
         batch.value[t] = agent.value(batch.obs[t])
-        actions, batch.log_prob[t], batch.orders[t] = agent.act(
-            batch.obs[t], batch.cells[t], table
-        )
-    batch.actions[t] = actions
-    env.set_actions(name, ActionTuple(discrete=actions.numpy().astype(np.int32)))
+        acted = agent.act(batch.obs[t], batch.cells[t], table)
+    batch.actions[t], batch.log_prob[t], batch.orders[t] = acted
+    discrete = acted[0].numpy().astype(np.int32)
+    env.set_actions(name, ActionTuple(discrete=discrete))
     env.step()
     decisions, terminals = env.steps(name)
     batch.reward[t] = torch.from_numpy(decisions.reward)
@@ -205,7 +206,8 @@ def generalized_advantage(batch: Batch, next_value: Tensor, end: Tensor) -> Tens
         alive = 1.0 - (end if is_last else batch.follows_end[t + 1])
         following = next_value if is_last else batch.value[t + 1]
         delta = batch.reward[t] + DISCOUNT * following * alive - batch.value[t]
-        advantage[t] = later = delta + DISCOUNT * GAE_LAMBDA * alive * later
+        later = delta + DISCOUNT * GAE_LAMBDA * alive * later
+        advantage[t] = later
     return advantage
 
 
@@ -215,10 +217,11 @@ def learn(
     """One update of PPO."""
     flat = Batch(*(part.flatten(0, 1) for part in batch))
     target = (advantage + batch.value).flatten()
+    advantage = advantage.flatten()
     for _ in range(EPOCHS):
         for rows in torch.randperm(LENGTH * GAMES).split(MINIBATCH):
             part = Batch(*(tensor[rows] for tensor in flat))
-            loss = loss_of(agent, part, advantage.flatten()[rows], target[rows])
+            loss = loss_of(agent, part, advantage[rows], target[rows])
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
@@ -230,10 +233,16 @@ def loss_of(agent: Agent, part: Batch, advantage: Tensor, target: Tensor) -> Ten
     ratio = (log_prob - part.log_prob).exp()
     advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     clipped_ratio = ratio.clamp(1 - CLIP_RANGE, 1 + CLIP_RANGE)
-    policy_loss = torch.max(-advantage * ratio, -advantage * clipped_ratio).mean()
+    # The larger of two losses is the more cautious one: PPO never gains by leaving the range.
+    unclipped_loss = -advantage * ratio
+    clipped_loss = -advantage * clipped_ratio
+    policy_loss = torch.max(unclipped_loss, clipped_loss).mean()
     value = agent.value(part.obs)
-    clipped = part.value + (value - part.value).clamp(-CLIP_RANGE, CLIP_RANGE)
-    value_loss = 0.5 * torch.max((value - target) ** 2, (clipped - target) ** 2).mean()
+    change = (value - part.value).clamp(-CLIP_RANGE, CLIP_RANGE)
+    clipped = part.value + change
+    squares = (value - target) ** 2
+    clipped_squares = (clipped - target) ** 2
+    value_loss = 0.5 * torch.max(squares, clipped_squares).mean()
     return policy_loss - ENTROPY_WEIGHT * entropy.mean() + VALUE_WEIGHT * value_loss
 
 
@@ -285,10 +294,8 @@ def main() -> None:
             next(loop)
             if update >= WARM_UP:
                 times_s[name].append(time.process_time() - start_s)
-    rates = {
-        name: GAMES * LENGTH / float(np.median(times))
-        for name, times in times_s.items()
-    }
+    steps_per_update = GAMES * LENGTH
+    rates = {n: steps_per_update / float(np.median(t)) for n, t in times_s.items()}
     figures: dict[str, float] = {name: round(rate) for name, rate in rates.items()}
     figures["ratio"] = rates["touchline"] / rates["plain loop"]
     print(json.dumps(figures))

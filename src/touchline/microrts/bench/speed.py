@@ -72,16 +72,15 @@ def new_array_client(opponent: str) -> Any:
     functions = jpype.JArray(java_class("ai.rewardfunction.RewardFunctionInterface"))
     bots = jpype.JArray(java_class("ai.core.AI"))
     maps = jpype.JArray(jpype.JString)
+    rewards = []
+    for name in REWARDS:
+        function = java_class(f"ai.rewardfunction.{name}RewardFunction")
+        rewards.append(function())
     return java_class("tests.JNIGridnetVecClient")(
         0,
         GAMES,
         MAX_TICKS,
-        functions(
-            [
-                java_class(f"ai.rewardfunction.{name}RewardFunction")()
-                for name in REWARDS
-            ]
-        ),
+        functions(rewards),
         jpype.JString(f"{engine.folder}/"),
         maps([f"maps/{MAP}.xml"] * GAMES),
         bots([java_class(opponent)(types) for _ in range(GAMES)]),
@@ -109,8 +108,12 @@ def orders_for(masks: NDArray[np.int32], rng: np.random.Generator) -> NDArray[np
     games, cells = np.nonzero(masks[:, :, 0])
     orders = draw(masks[games, cells, 1:] > 0, rng)
     counts = np.bincount(games, minlength=GAMES)
-    actions = np.zeros((GAMES, max(int(counts.max()), 1), 1 + len(PARTS)), np.int32)
-    place = np.arange(len(games)) - np.repeat(np.cumsum(counts) - counts, counts)
+    most = max(int(counts.max()), 1)
+    actions = np.zeros((GAMES, most, 1 + len(PARTS)), np.int32)
+    # The place of each order among those of its own game.
+    first = np.cumsum(counts) - counts
+    place = np.arange(len(games)) - np.repeat(first, counts)
+    # Games with fewer units fill up with orders to an empty cell, which the engine ignores.
     actions[:, :, 0] = EMPTY_CELL
     actions[games, place, 0] = cells
     actions[games, place, 1:] = orders
@@ -121,10 +124,14 @@ def one_hot(observation: NDArray[np.int32]) -> NDArray[np.float32]:
     """[games, cells, planes] from the engine's [games, 5, h, w]."""
     sizes = np.array(list(PLANE_GROUPS.values()))
     first_planes = np.cumsum(sizes) - sizes
-    raw = observation.reshape(GAMES, len(sizes), -1).clip(0, sizes[:, None] - 1)
-    planes = np.zeros((GAMES, raw.shape[2], int(sizes.sum())), np.float32)
+    by_group = observation.reshape(GAMES, len(sizes), -1)
+    # A group's last plane stands for all larger values, too.
+    value = by_group.clip(0, sizes[:, None] - 1)
+    num_cells = value.shape[2]
+    planes = np.zeros((GAMES, num_cells, int(sizes.sum())), np.float32)
     for group, first in enumerate(first_planes):
-        np.put_along_axis(planes, (raw[:, group] + first)[:, :, None], 1.0, axis=2)
+        plane = value[:, group] + first
+        np.put_along_axis(planes, plane[:, :, None], 1.0, axis=2)
     return planes
 
 
