@@ -21,7 +21,7 @@ from touchline.training.run.metrics import MetricsWriter, Summary, progress_line
 from touchline.training.self_play.pool import Pool
 
 RECENT_EPISODES = 100
-"""The mean return that people see is of so many episodes."""
+"""The mean return that people see is taken over this many episodes."""
 
 
 class BehaviorTraining:
@@ -67,7 +67,8 @@ class BehaviorTraining:
     @property
     def latest_returns(self) -> list[float]:
         """Returns of the latest episodes, up to now."""
-        return (self.recent + self._returns[-RECENT_EPISODES:])[-RECENT_EPISODES:]
+        returns = self.recent + self._returns[-RECENT_EPISODES:]
+        return returns[-RECENT_EPISODES:]
 
     def record_episodes(self, episodes: Episodes) -> None:
         """Keep ended episodes for the next summary."""
@@ -92,10 +93,12 @@ class BehaviorTraining:
 
     def summarize(self, lessons: Mapping[str, int]) -> str:
         """Write a summary; gives it as a line for people."""
-        step, frequency = self.learner.steps, self.config.summary_freq
+        step = self.learner.steps
+        frequency = self.config.summary_freq
         # The next multiple, as in ML-Agents: an update may pass several at once.
         self._next_summary = step - step % frequency + frequency
-        self.recent = (self.recent + self._returns)[-RECENT_EPISODES:]
+        returns = self.recent + self._returns
+        self.recent = returns[-RECENT_EPISODES:]
         groups = self.recent_groups + self._group_returns
         self.recent_groups = groups[-RECENT_EPISODES:]
         in_games = {} if self.pool is None else self.pool.metrics()
@@ -109,6 +112,7 @@ class BehaviorTraining:
             self._group_returns,
         )
         row = self.writer.write(summary)
+        # New lists: the summary keeps the old ones.
         self._returns = []
         self._lengths = []
         self._statistics = {}
@@ -153,9 +157,9 @@ class BehaviorTraining:
                 "it observes or does something else"
             )
         try:
-            state = {
-                name: torch.from_numpy(array.copy()) for name, array in arrays.items()
-            }
+            # Copies: tensors share memory with arrays, and the learner writes to its own.
+            copies = {name: array.copy() for name, array in arrays.items()}
+            state = {name: torch.from_numpy(copy) for name, copy in copies.items()}
             self.learner.load_state(state)
         except (KeyError, RuntimeError):
             raise UsageError(
@@ -165,7 +169,8 @@ class BehaviorTraining:
         self._next_summary = counters["next_summary"]
         self._next_checkpoint = counters["next_checkpoint"]
         self.recent = counters["recent"]
-        self._returns, self._lengths = counters["returns"], counters["lengths"]
+        self._returns = counters["returns"]
+        self._lengths = counters["lengths"]
         # Runs that were saved before groups were counted begin to count them here.
         self.recent_groups = counters.get("recent_groups", [])
         self._group_returns = counters.get("group_returns", [])

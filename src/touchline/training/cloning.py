@@ -183,7 +183,7 @@ class Cloning:
             self._clone = deepcopy(self._network)
 
     def update(self, steps: int) -> Metrics:
-        """The passes that belong to an update of the learner, which has made so many steps."""
+        """The passes that belong to an update of the learner, which has made this many steps."""
         if self.has_faded(steps):
             return {}
         rate, losses = self._rate(steps), list[Tensor]()

@@ -44,9 +44,8 @@ class Curriculum:
     """Which lesson each environment parameter is in."""
 
     def __init__(self, config: RunConfig) -> None:
-        self._lessons = {
-            name: lessons_of(s) for name, s in config.environment_parameters.items()
-        }
+        parameters = config.environment_parameters
+        self._lessons = {name: lessons_of(own) for name, own in parameters.items()}
         self._current = dict.fromkeys(self._lessons, 0)
         self._smoothed = dict.fromkeys(self._lessons, 0.0)
         self._has_new_returns: set[str] = set()
@@ -141,6 +140,9 @@ class Curriculum:
         return self._lessons[name][self._current[name]]
 
     def _line(self, name: str) -> str:
-        lesson, number = self._lesson(name), self._current[name] + 1
+        lesson = self._lesson(name)
+        number = self._current[name] + 1
+        count = len(self._lessons[name])
+        # A sampler without a seed of its own: people need not read that.
         value = str(value_of(lesson)).replace(", seed=None", "")
-        return f"{name}: lesson {number} of {len(self._lessons[name])}, {lesson.name!r}: {value}"
+        return f"{name}: lesson {number} of {count}, {lesson.name!r}: {value}"

@@ -104,7 +104,12 @@ class Demonstration:
         or of all where none did.
         """
         counted = self.finished if self.finished.any() else ~self.finished
-        returns, action = self.returns[counted], self.spec.action_spec
+        returns = self.returns[counted]
+        branches = self.spec.action_spec.discrete_branches
+        shares = []
+        for chosen, size in zip(self.actions.discrete.T, branches, strict=True):
+            counts = np.bincount(chosen, minlength=size)
+            shares.append((counts / len(self)).tolist())
         return {
             "behavior": self.behavior,
             **describe_behaviors({self.behavior: self.spec})[self.behavior],
@@ -117,12 +122,7 @@ class Demonstration:
             "returns": self.returns.tolist(),
             "lengths": self.lengths.tolist(),
             "continuous_actions": _spread(self.actions.continuous),
-            "discrete_actions": [
-                (np.bincount(chosen, minlength=size) / len(self)).tolist()
-                for chosen, size in zip(
-                    self.actions.discrete.T, action.discrete_branches, strict=True
-                )
-            ],
+            "discrete_actions": shares,
             "files": list(self.lines),
         }
 
@@ -237,8 +237,9 @@ def pairing_of(file: DemoFile) -> tuple[Pairing, str]:
 
 def _begins(file: DemoFile) -> NDArray[np.bool_]:
     """[R] whether each record is the first of an episode."""
+    is_other_agent = file.agent_id[1:] != file.agent_id[:-1]
     begins = np.ones(len(file), np.bool_)
-    begins[1:] = file.done[:-1] | (file.agent_id[1:] != file.agent_id[:-1])
+    begins[1:] = file.done[:-1] | is_other_agent
     return begins
 
 
@@ -247,34 +248,41 @@ def _paired(path: Path, file: DemoFile, pairing: Pairing | None) -> Demonstratio
     if pairing is not None:
         found, reason = pairing, "as configured"
     begins = _begins(file)
-    row = np.flatnonzero(
-        ~begins[1:]
-    )  # records that another one of their episode follows
+    # Records that another one of their episode follows.
+    row = np.flatnonzero(~begins[1:])
     if not len(row):
         raise UsageError(
             f"{path}: expected an episode of two records or more, found none in {len(file)} records"
         )
     after = row + 1
     actions = file.actions.select(row if found == "same" else after)
-    # Episodes of a single record have no action and are not counted.
-    _, episode = np.unique(np.cumsum(begins)[row], return_inverse=True)
-    is_last = np.append(episode[1:] != episode[:-1], True)
-    done, interrupted = file.done[after], file.interrupted[after]
-    specs = tuple(channels_first(sensor) for sensor in file.spec.observation_specs)
+    number = np.cumsum(begins)[row]
+    # Numbered anew: episodes of a single record have no action and are not counted.
+    _, episode = np.unique(number, return_inverse=True)
+    is_other_next = episode[1:] != episode[:-1]
+    is_last = np.append(is_other_next, True)
+    done = file.done[after]
+    terminated = done & ~file.interrupted[after]
+    sensors = file.spec.observation_specs
+    seen = []
+    for sensor, obs in zip(sensors, file.obs, strict=True):
+        # Files hold images HWC, learners take CHW.
+        is_image = is_channels_last(sensor)
+        seen.append(np.moveaxis(obs, -1, 1) if is_image else obs)
+    # As the world took them.
+    continuous = np.clip(actions.continuous, -1.0, 1.0)
+    specs = tuple(channels_first(sensor) for sensor in sensors)
     demonstration = Demonstration(
         behavior=base_name(file.behavior),
         spec=replace(file.spec, observation_specs=specs),
-        seen=[
-            np.moveaxis(obs, -1, 1) if is_channels_last(sensor) else obs
-            for sensor, obs in zip(file.spec.observation_specs, file.obs, strict=True)
-        ],
+        seen=seen,
         row=row,
-        actions=ActionTuple(np.clip(actions.continuous, -1.0, 1.0), actions.discrete),
+        actions=ActionTuple(continuous, actions.discrete),
         allowed=_allowed(file, row, actions),
         reward=file.reward[after],
         group_reward=file.group_reward[after],
-        terminated=done & ~interrupted,
-        truncated=is_last & ~(done & ~interrupted),
+        terminated=terminated,
+        truncated=is_last & ~terminated,
         finished=done[is_last],
         episode=episode,
         lines=(),
@@ -301,8 +309,8 @@ def _allowed(
     if file.forbidden is None:
         return None
     allowed = ~file.forbidden[row]
-    sizes = file.spec.action_spec.discrete_branches
-    starts = np.array([0, *accumulate(sizes)][:-1])
+    sizes = np.array(file.spec.action_spec.discrete_branches, np.int64)
+    starts = np.cumsum(sizes) - sizes  # each branch's first column
     np.put_along_axis(allowed, actions.discrete + starts, True, axis=1)
     return allowed
 
@@ -316,14 +324,15 @@ def _joined(parts: Sequence[Demonstration]) -> Demonstration:
     def join(name: str) -> Any:
         return np.concatenate([getattr(part, name) for part in parts])
 
+    # Records and episodes are numbered through all files. The last sum is the total, which no
+    # file starts at.
+    row = [part.row + start for part, start in zip(parts, records, strict=False)]
+    episode = [part.episode + at for part, at in zip(parts, episodes, strict=False)]
+    by_sensor = zip(*(part.seen for part in parts), strict=True)
     return replace(
         first,
-        seen=[
-            np.concatenate(obs) for obs in zip(*(p.seen for p in parts), strict=True)
-        ],
-        row=np.concatenate(
-            [part.row + start for part, start in zip(parts, records, strict=False)]
-        ),
+        seen=[np.concatenate(obs) for obs in by_sensor],
+        row=np.concatenate(row),
         actions=ActionTuple(
             np.concatenate([part.actions.continuous for part in parts]),
             np.concatenate([part.actions.discrete for part in parts]),
@@ -334,8 +343,6 @@ def _joined(parts: Sequence[Demonstration]) -> Demonstration:
         terminated=join("terminated"),
         truncated=join("truncated"),
         finished=join("finished"),
-        episode=np.concatenate(
-            [part.episode + start for part, start in zip(parts, episodes, strict=False)]
-        ),
+        episode=np.concatenate(episode),
         lines=tuple(line for part in parts for line in part.lines),
     )

@@ -68,7 +68,8 @@ class Outcomes:
         self.cluster_sizes.append(len(returns))
 
     def figures(self) -> dict[str, Any]:
-        count, mean = len(self.returns), _mean(self.returns)
+        count = len(self.returns)
+        mean = _mean(self.returns)
         std = float(np.std(self.returns, ddof=1)) if count > 1 else 0.0
         half = _Z95 * clustered_error(np.array(self.returns), self.cluster_sizes)
         return {
@@ -118,7 +119,8 @@ def evaluate(
     names = _one_side(list(evaluated or rows), rows)
     quotas = {name: _Quota(rows[name], episodes) for name in names}
     total = sum(quota.left for quota in quotas.values())
-    agent_steps, check_end = 0, EndCheck()
+    agent_steps = 0
+    check_end = EndCheck()
     while left := sum(quota.left for quota in quotas.values()):
         actions = {name: actors[name].act(row) for name, row in rows.items()}
         rows = slots.step(actions)
@@ -172,15 +174,16 @@ class EndCheck:
 
 def _one_side(names: Sequence[str], rows: Mapping[str, SlotRows]) -> list[str]:
     """These behaviors, without the higher teams of those that play in groups."""
-    lowest: dict[str, int] = {}
+    teams: dict[str, list[int]] = {}
     for name in names:
-        base = base_name(name)
-        lowest[base] = min(team_of(name), lowest.get(base, team_of(name)))
-    return [
-        name
-        for name in names
-        if team_of(name) == lowest[base_name(name)] or not _is_grouped(rows[name])
-    ]
+        teams.setdefault(base_name(name), []).append(team_of(name))
+    shown = []
+    for name in names:
+        is_lowest = team_of(name) == min(teams[base_name(name)])
+        # What one side wins the other loses: both together would say nothing.
+        if is_lowest or not _is_grouped(rows[name]):
+            shown.append(name)
+    return shown
 
 
 def _is_grouped(rows: SlotRows) -> bool:
@@ -203,11 +206,12 @@ class _Quota:
     def __init__(self, rows: SlotRows, episodes: int) -> None:
         self.outcomes = Outcomes()
         num_slots = len(rows)
-        groups = sorted({int(g) for g in rows.group_id if g > 0})
+        groups = groups_in(rows.group_id)
         # Beside groups, a slot that is still empty may become a member of one.
         is_lone = rows.group_id == 0 if groups else np.ones(num_slots, np.bool_)
         quota = shares(episodes, len(groups) + int(is_lone.sum()))
-        self._games_left = dict(zip(groups, quota[: len(groups)].tolist(), strict=True))
+        of_groups = quota[: len(groups)].tolist()
+        self._games_left = dict(zip(groups, of_groups, strict=True))
         self._members: dict[int, list[tuple[float, int]]] = {g: [] for g in groups}
         """Per group: (return, length) of the episodes that ended in its current game."""
         self._left = np.zeros(num_slots, np.int64)
@@ -233,6 +237,7 @@ class _Quota:
         self._group_return += rows.group_reward
         self._length += rows.closed
         ended = np.flatnonzero(rows.terminated | rows.truncated)
+        # Ends before begins: one row may show both, and the new episode stays open.
         if len(ended):
             self._open[ended] = False
             self._finish_lone(ended)
@@ -255,14 +260,14 @@ class _Quota:
 
         That member was there for everything that the group earned.
         """
-        for group in sorted({int(g) for g in self._group_of[ended] if g > 0}):
+        for group in groups_in(self._group_of[ended]):
             if not self._games_left.get(group):
                 continue
             is_member = self._group_of == group
             last = [int(slot) for slot in ended if is_member[slot]]
-            self._members[group] += [
-                (float(self._return[slot]), int(self._length[slot])) for slot in last
-            ]
+            for slot in last:
+                episode = float(self._return[slot]), int(self._length[slot])
+                self._members[group].append(episode)
             if (self._open & is_member).any():
                 continue
             # The longest of those that ended now was present from the game's beginning.
@@ -293,6 +298,11 @@ def what_was_played(figures: Mapping[str, Any]) -> str:
         return f"won {games['won']} of {games['played']} games"
     low, high = figures["ci95"]
     return f"95 % within {low:.3f} to {high:.3f}, {figures['episodes']} episodes"
+
+
+def groups_in(group_id: NDArray[np.int32]) -> list[int]:
+    """The groups that occur, in order; 0 stands for none, -1 for an empty slot."""
+    return [int(group) for group in np.unique(group_id) if group > 0]
 
 
 def shares(total: int, size: int) -> NDArray[np.int64]:

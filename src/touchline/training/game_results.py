@@ -18,9 +18,11 @@ def wilson_interval(won: int, games: int) -> list[float]:
     """
     if games == 0:
         return [0.0, 1.0]
-    rate, spread = won / games, _Z**2 / games
+    rate = won / games
+    spread = _Z**2 / games
     middle = (rate + spread / 2) / (1 + spread)
-    half = _Z * sqrt(rate * (1 - rate) / games + spread / (4 * games)) / (1 + spread)
+    variance = rate * (1 - rate) / games + spread / (4 * games)
+    half = _Z * sqrt(variance) / (1 + spread)
     return [max(middle - half, 0.0), min(middle + half, 1.0)]
 
 

@@ -77,7 +77,8 @@ class _Behavior:
         self.last_summary = self.steps
         result = "no episode ended"
         if self.returns:
-            mean, spread = np.mean(self.returns), np.std(self.returns)
+            mean = np.mean(self.returns)
+            spread = np.std(self.returns)
             result = f"return {mean:.3f} ± {spread:.3f} ({len(self.returns)} episodes)"
         self.returns = []
         log(f"{self.name}  {self.steps:,} steps without learning  {result}")
@@ -128,7 +129,8 @@ class _TrainedPolicies:
 
 def _curriculum(config: RunConfig) -> Curriculum:
     """The curriculum in the lessons that a resumed run had reached."""
-    curriculum, settings = Curriculum(config), config.checkpoint_settings
+    curriculum = Curriculum(config)
+    settings = config.checkpoint_settings
     resume_point = RunLayout(Path(settings.results_dir, settings.run_id)).resume_point
     if settings.resume and resume_point.exists():
         _, metadata = read_arrays(resume_point)

@@ -64,7 +64,7 @@ def write_demos(files: Mapping[str, DemoFile], path: Path) -> list[Path]:
     for name, file in files.items():
         one = path
         if len(files) > 1:
-            team = name.replace("?team=", "-")
+            team = name.replace("?team=", "-")  # Windows allows no question mark
             one = path.with_name(f"{path.stem}-{team}{SUFFIX}")
         try:
             write_whole(one, encode_demo(file))
@@ -106,7 +106,8 @@ class EpisodeRecorder:
                 f"{name}: a demonstration cannot hold actions whose later branches depend on the "
                 "first"
             )
-        self._name, self._spec = name, spec
+        self._name = name
+        self._spec = spec
         has_agent = rows.agent_id >= 0
         if not has_agent.any():
             raise RunError(f"{name}: no agent to record is there at the start")
@@ -124,7 +125,8 @@ class EpisodeRecorder:
         """Keep what the deciding slots observe, and what they do now."""
         self._widen(len(rows))
         self._group_of = np.where(rows.begins, rows.group_id, self._group_of)
-        slot = np.flatnonzero(rows.deciding & (self._left > 0))
+        has_quota = self._left > 0
+        slot = np.flatnonzero(rows.deciding & has_quota)
         begins = rows.begins[slot]
         records = self._records
         # Where an episode begins, the row's reward belongs to the end of the one before.
@@ -143,7 +145,8 @@ class EpisodeRecorder:
     def end(self, rows: SlotRows) -> None:
         """Keep the ends of episodes with their true last observations."""
         self._widen(len(rows))
-        counted = np.flatnonzero(self._left[rows.final_slot] > 0)
+        has_quota = self._left[rows.final_slot] > 0
+        counted = np.flatnonzero(has_quota)
         if not len(counted):
             return
         slot = rows.final_slot[counted].astype(np.intp)
@@ -152,14 +155,15 @@ class EpisodeRecorder:
         records.slot.append(slot)
         records.obs.append(tuple(obs[counted] for obs in rows.final_obs))
         if rows.action_mask is not None:
-            records.allowed.append(
-                np.ones((len(slot), rows.action_mask.shape[1]), bool)
-            )
+            # Nothing is chosen at an end, so nothing is forbidden.
+            shape = (len(slot), rows.action_mask.shape[1])
+            records.allowed.append(np.ones(shape, bool))
         records.continuous.append(empty.continuous)
         records.discrete.append(empty.discrete)
         records.rewards.append(rows.rewards[slot])
         records.group_id.append(self._group_of[slot])
-        yes, interrupted = np.ones(len(slot), bool), rows.truncated[slot]
+        yes = np.ones(len(slot), bool)
+        interrupted = rows.truncated[slot]
         records.flags.append(np.stack([~yes, yes, interrupted], axis=1))
         self._left[slot] -= 1
 
@@ -167,28 +171,35 @@ class EpisodeRecorder:
         """Everything kept, episode by episode; each action moves to the record after it."""
         records = self._records
         slot = np.concatenate(records.slot)
+        # Slot by slot; stable, so that each slot's records stay in order of time.
         order = np.argsort(slot, kind="stable")
 
         def column(parts: list[Any]) -> Any:
             return np.concatenate(parts)[order]
 
         begins, done, interrupted = column(records.flags).T
+        # A record holds the action before it; what rolls into an episode's first one belongs to
+        # another episode.
         continuous = np.roll(column(records.continuous), 1, axis=0)
+        continuous[begins] = 0.0
         discrete = np.roll(column(records.discrete), 1, axis=0)
-        continuous[begins], discrete[begins] = 0.0, 0
+        discrete[begins] = 0
         rewards = column(records.rewards)
         has_masks = bool(records.allowed)
+        by_sensor = zip(*records.obs, strict=True)
+        # An id for each episode, so that readers keep the episodes of all slots apart.
+        episode = np.cumsum(begins) - 1
         return DemoFile(
             behavior=self._name,
             spec=self._spec,
-            obs=[column(list(sensor)) for sensor in zip(*records.obs, strict=True)],
+            obs=[column(list(sensor)) for sensor in by_sensor],
             forbidden=~column(records.allowed) if has_masks else None,
             actions=ActionTuple(continuous, discrete),
             reward=rewards[:, 0],
             group_reward=rewards[:, 1],
             done=done,
             interrupted=interrupted,
-            agent_id=(np.cumsum(begins) - 1).astype(np.int32),
+            agent_id=episode.astype(np.int32),
             group_id=np.maximum(column(records.group_id), 0),
             has_current_actions=True,
             name=base_name(self._name),

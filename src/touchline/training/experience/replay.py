@@ -61,8 +61,8 @@ class Sample:
 class Replay:
     """The newest `capacity` actions; actions have numbers in order of their arrival.
 
-    With a `sequence_length`, samples consist of pieces of episodes of at most so many actions,
-    which lie end to end; without, of single actions.
+    With a `sequence_length`, samples consist of pieces of episodes of at most that many actions,
+    laid end to end; without one, of single actions.
     """
 
     def __init__(self, capacity: int, *, sequence_length: int | None = None) -> None:
@@ -391,7 +391,7 @@ def _returns(
     discounts: NDArray[np.float32],
     num_steps: int,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[Any]]:
-    """Of sequences that stand one after the other: for each action the sum of at most so many
+    """Of sequences that stand one after the other: for each action the sum of at most `num_steps`
     discounted rewards [B, S], the discount of what follows [B, S], and the last action [B] whose
     reward counts.
     """

@@ -48,7 +48,9 @@ def unpack(packed: Mapping[str, NDArray[Any]], cls: type[Record]) -> list[Record
     """The records that `pack` was given."""
     columns: dict[str, list[Any]] = {}
     for name in (f.name for f in fields(cls)):  # type: ignore[arg-type]
-        parts = list(takewhile(packed.__contains__, (f"{name}.{i}" for i in count())))
+        # As many parts as there are: nothing else says how many a tuple had.
+        numbered = (f"{name}.{i}" for i in count())
+        parts = list(takewhile(packed.__contains__, numbered))
         if parts:
             taken = [_taken(packed, part) for part in parts]
             columns[name] = list(zip(*taken, strict=True))
@@ -57,10 +59,12 @@ def unpack(packed: Mapping[str, NDArray[Any]], cls: type[Record]) -> list[Record
         else:
             columns[name] = []
     length = max(map(len, columns.values()))
-    return [
-        cls(**{name: values[i] if values else None for name, values in columns.items()})
-        for i in range(length)
-    ]
+    records = []
+    for i in range(length):
+        # A field without a column was None in every record.
+        own = {name: values[i] if values else None for name, values in columns.items()}
+        records.append(cls(**own))
+    return records
 
 
 def _taken(

@@ -28,10 +28,10 @@ from touchline.training.self_play.ratings import Ratings
 from touchline.training.self_play.settings import SelfPlaySettings
 
 MOST_AT_ONCE = 8
-"""Others are drawn only while at most so many opponents of a behavior play."""
+"""New opponents are drawn only while at most this many opponents of a behavior play."""
 LONG_WAIT = 20_000
-"""After so many steps without the end of a game people should know. Games in ML-Agents' scenes last
-1000 decisions at most."""
+"""After this many steps without the end of a game, people should know. Games in ML-Agents' scenes
+last 1000 decisions at most."""
 _NEW_GAME, _SWAP = 0, 1
 """What a stream of draws is for."""
 

@@ -38,15 +38,20 @@ _QUANTILE = 0.95
 _EXACT = 1e-6
 """Differences below this share of a figure (or of 1) are rounding."""
 
+Values = Float[np.ndarray, " M"]
+"""M figures of one world."""
+ManyValues = Float[np.ndarray, "P M"]
+"""The same of P draws of its units."""
+
 
 @dataclass(frozen=True)
 class Figures:
     """A reference of which only figures are known: M of them, those of `figures_of`."""
 
-    values: Float[np.ndarray, " M"]
+    values: Values
     """NaN where unknown."""
     num_units: int | None
-    """How many units they come from; None: so many that they have no error."""
+    """How many units they come from; None: enough that they have no error."""
     rounding: float = 0.0
     """By how much each may be rounded."""
 
@@ -55,14 +60,14 @@ class Figures:
 class Comparison:
     """M figures of two worlds."""
 
-    here: Float[np.ndarray, " M"]
-    reference: Float[np.ndarray, " M"]
-    chance: Float[np.ndarray, " M"]
+    here: Values
+    reference: Values
+    chance: Values
     """The difference that chance explains."""
 
     @property
-    def difference(self) -> Float[np.ndarray, " M"]:
-        difference: Float[np.ndarray, " M"] = self.here - self.reference
+    def difference(self) -> Values:
+        difference: Values = self.here - self.reference
         return difference
 
     @property
@@ -81,7 +86,7 @@ class _Ratios:
 
     def with_errors(
         self, weights: Float[np.ndarray, "P G"]
-    ) -> tuple[Float[np.ndarray, "P M"], Float[np.ndarray, "P M"]]:
+    ) -> tuple[ManyValues, ManyValues]:
         """The ratios and their errors, with each unit counted `weights` times."""
         a = self.above
         b = self.below
@@ -96,15 +101,17 @@ class _Ratios:
         count = weights.sum(axis=1, keepdims=True)
         correction = count / np.maximum(count - 1, 1)
         # Rounding may leave a small negative number where all units agree.
-        error = np.sqrt(np.maximum(squares, 0.0) * correction) / sum_below
+        squares = np.maximum(squares, 0.0)
+        error = np.sqrt(squares * correction) / sum_below
         # Differences are divided by it: no error may be 0.
         smallest = 1e-3 * _EXACT * (1.0 + np.abs(ratio))
         return ratio, np.maximum(error, smallest)
 
 
-def figures_of(units: Units) -> Float[np.ndarray, " M"]:
+def figures_of(units: Units) -> Values:
     """`EPISODE_FIGURES`, then the mean and then the spread of each observation."""
-    values, _ = _ratios(units).with_errors(np.ones((1, len(units))))
+    each_once = np.ones((1, len(units)))
+    values, _ = _ratios(units).with_errors(each_once)
     return _with_spreads(values[0], units.num_obs)
 
 
@@ -123,25 +130,31 @@ def _ratios(units: Units) -> _Ratios:
     # Σ (x − mean)² over a unit's decisions, about the mean of the whole world.
     deviations = units.obs_squares - 2.0 * mean * units.obs_sums
     deviations += mean * mean * decisions
-    above = [sums[:, [RETURN, GROUP_RETURN, LENGTH, INTERRUPTED]], units.obs_sums]
-    below = [sums[:, [EPISODES, GAMES, EPISODES, EPISODES]]]
-    below += [np.tile(decisions, (1, 2 * units.num_obs))]
-    above += [np.maximum(deviations, 0.0)]
-    return _Ratios(np.concatenate(above, axis=1), np.concatenate(below, axis=1))
+    # Rounding may leave a small negative number where an observation never changes.
+    deviations = np.maximum(deviations, 0.0)
+    # Column by column as `EPISODE_FIGURES`: a group's return is divided by games, the others by
+    # episodes; then means and variances by decisions.
+    of_episodes = sums[:, [RETURN, GROUP_RETURN, LENGTH, INTERRUPTED]]
+    counts = sums[:, [EPISODES, GAMES, EPISODES, EPISODES]]
+    counts_of_obs = np.tile(decisions, (1, 2 * units.num_obs))
+    return _Ratios(
+        above=np.concatenate([of_episodes, units.obs_sums, deviations], axis=1),
+        below=np.concatenate([counts, counts_of_obs], axis=1),
+    )
 
 
-def _with_spreads(
-    values: Float[np.ndarray, " M"], num_obs: int
-) -> Float[np.ndarray, " M"]:
+def _with_spreads(values: Values, num_obs: int) -> Values:
     """Variances become standard deviations."""
     first = len(values) - num_obs
-    return np.concatenate([values[:first], np.sqrt(np.maximum(values[first:], 0.0))])
+    spreads = np.sqrt(np.maximum(values[first:], 0.0))
+    return np.concatenate([values[:first], spreads])
 
 
 def _compare_units(
     here: Units, reference: Units, rng: np.random.Generator
 ) -> Comparison:
-    one, other = _ratios(here), _ratios(reference)
+    one = _ratios(here)
+    other = _ratios(reference)
     together = _Ratios(
         np.concatenate([one.above, other.above]),
         np.concatenate([one.below, other.below]),
@@ -153,7 +166,9 @@ def _compare_units(
     left, left_error = together.with_errors(is_here)
     right, right_error = together.with_errors(1.0 - is_here)
     error = np.hypot(left_error, right_error)
-    largest = np.abs((left - right) / error)[1:].max(axis=1)
+    studentized = np.abs((left - right) / error)
+    # Of each exchange its largest figure: one limit for all figures at once.
+    largest = studentized[1:].max(axis=1)
     limit = float(np.quantile(largest, _QUANTILE))
     return _comparison(left[0], right[0], limit * error[0], here.num_obs)
 
@@ -161,9 +176,13 @@ def _compare_units(
 def _compare_figures(
     here: Units, reference: Figures, rng: np.random.Generator
 ) -> Comparison:
-    ratios, count = _ratios(here), len(here)
-    drawn = rng.multinomial(count, np.full(count, 1.0 / count), size=_EXCHANGES)
-    values, error = (part[0] for part in ratios.with_errors(np.ones((1, count))))
+    ratios = _ratios(here)
+    count = len(here)
+    each_once = np.ones((1, count))
+    (values,), (error,) = ratios.with_errors(each_once)
+    # The bootstrap: as many units, drawn with replacement.
+    evenly = np.full(count, 1.0 / count)
+    drawn = rng.multinomial(count, evenly, size=_EXCHANGES)
     again, _ = ratios.with_errors(drawn.astype(np.float64))
     largest = np.abs((again - values) / error).max(axis=1)
     limit = float(np.quantile(largest, _QUANTILE))
@@ -171,7 +190,7 @@ def _compare_figures(
     share = 0.0 if reference.num_units is None else count / reference.num_units
     first = len(values) - here.num_obs
     theirs = reference.values.copy()
-    theirs[first:] **= 2
+    theirs[first:] **= 2  # spreads are stored, variances are compared
     chance = limit * error * np.sqrt(1.0 + share)
     result = _comparison(values, theirs, chance, here.num_obs)
     chance = result.chance + reference.rounding
@@ -183,9 +202,9 @@ def _compare_figures(
 
 
 def _comparison(
-    here: Float[np.ndarray, " M"],
-    reference: Float[np.ndarray, " M"],
-    chance: Float[np.ndarray, " M"],
+    here: Values,
+    reference: Values,
+    chance: Values,
     num_obs: int,
 ) -> Comparison:
     """From ratios; the last `num_obs` are variances."""
@@ -196,5 +215,7 @@ def _comparison(
     # v − w = (√v − √w)(√v + √w)
     sum_of_spreads: NDArray[np.float64] = left[first:] + right[first:]
     chance[first:] /= np.maximum(sum_of_spreads, 1e-12)
-    smallest = _EXACT * (1.0 + np.fmax(np.abs(left), np.abs(right)))
+    # `fmax` passes over NaN, which stands for a figure that the reference does not have.
+    larger = np.fmax(np.abs(left), np.abs(right))
+    smallest = _EXACT * (1.0 + larger)
     return Comparison(left, right, np.fmax(chance, smallest))

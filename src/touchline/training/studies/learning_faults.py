@@ -64,7 +64,7 @@ EVALUATION_SHARE = 0.25
 _Z95 = 1.96
 """Standard errors in half of a 95 % interval."""
 _RECENT_EPISODES = 100
-"""Training's return beside a checkpoint is the mean of so many."""
+"""Training's return at a checkpoint is the mean of this many."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,8 @@ def entropy_collapsed(run: RunFigures) -> str | None:
         meaning.append(f"{ENTROPY_LEAST:.0%} of that of uniform choices")
     if size := run.actions.continuous_size:
         # Of a normal distribution: ½ log(2πe) + log σ.
-        least += size * (0.5 * math.log(2 * math.pi * math.e) + math.log(STD_LEAST))
+        of_unit_spread = 0.5 * math.log(2 * math.pi * math.e)
+        least += size * (of_unit_spread + math.log(STD_LEAST))
         meaning.append(f"a standard deviation of {STD_LEAST}")
     if not entropy < least:
         return None
@@ -141,7 +142,10 @@ def value_loss_grows(run: RunFigures) -> str | None:
     groups = run.known("mean_group_return")
     if not len(mean):
         return None
-    scale = float((mean**2 + std**2).max()) + float((groups**2).max(initial=0.0))
+    # The largest mean square of returns so far, which a value loss can hardly exceed.
+    own_square = float((mean**2 + std**2).max())
+    group_square = float((groups**2).max(initial=0.0))
+    scale = own_square + group_square
     has_grown = latest > VALUE_LOSS_GROWTH * losses.min()
     if not (has_grown and latest > scale):
         return None
@@ -156,8 +160,11 @@ def rewards_never_seen(run: RunFigures) -> str | None:
     groups = run.known("mean_group_return")
     if episodes < MIN_EPISODES or run.progress < EARLY:
         return None
+    if not len(mean):
+        return None
     values = np.concatenate([mean, run.known("std_return") + mean, groups])
-    if not len(mean) or np.ptp(values) > 1e-6 * max(1.0, float(np.abs(values).max())):
+    largest = float(np.abs(values).max())
+    if np.ptp(values) > 1e-6 * max(1.0, largest):
         return None
     if len(groups) and abs(groups[0] - mean[0]) > 1e-6:
         return None
@@ -219,7 +226,9 @@ def learning_rate_ended(run: RunFigures) -> str | None:
         return None
     quarter = len(score) // 4
     gain = np.ptp(score)
-    late = score[-quarter:].mean() - score[-2 * quarter : -quarter].mean()
+    last = score[-quarter:].mean()
+    before = score[-2 * quarter : -quarter].mean()
+    late = last - before
     if not late > max(RISE * gain, 1e-9):
         return None
     rate = run.known("learning_rate")[-1]

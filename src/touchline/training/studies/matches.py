@@ -108,7 +108,8 @@ def _sources_for(
     entrant: str, own: Iterable[str], all_names: Iterable[str]
 ) -> Sequence[str]:
     """The sources of an entrant for one side, without those for the other side's behaviors."""
-    mine, known = ({base_name(n) for n in names} for names in (own, all_names))
+    mine = {base_name(name) for name in own}
+    known = {base_name(name) for name in all_names}
     sources = []
     for source in sources_of(entrant):
         behavior, equals, _ = source.partition("=")

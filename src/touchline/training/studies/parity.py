@@ -83,13 +83,11 @@ def parity(
             if save is not None:
                 write_statistics(save, known)
             played = here.play(episodes, _part(progress, 1))
-    behaviors = {
-        name: _behavior_figures(
-            observation_names(here.specs[name]), played[name], known[name], recipe.seed
-        )
-        for name in played
-        if name in known
-    }
+    behaviors = {}
+    for name, units in played.items():
+        if name in known:
+            names = observation_names(here.specs[name])
+            behaviors[name] = _behavior_figures(names, units, known[name], recipe.seed)
     return {
         "scene": recipe.target,
         "policy": ", ".join(sources),
@@ -231,12 +229,9 @@ def _table(own: Mapping[str, Any]) -> Iterator[str]:
     observations = own["observations"]
     first = sorted(observations, key=_size_of_difference, reverse=True)
     differing = [o for o in first if o["mean"]["differs"] or o["spread"]["differs"]]
-    rows += [
-        (f"{part} of {observation['name']}", observation[part])
-        for observation in differing[:_SHOWN]
-        for part in ("mean", "spread")
-        if observation[part]["differs"]
-    ]
+    for observation in differing[:_SHOWN]:
+        parts = [p for p in ("mean", "spread") if observation[p]["differs"]]
+        rows += [(f"{p} of {observation['name']}", observation[p]) for p in parts]
     width = max([len("figure"), *(len(name) for name, _ in rows)])
     yield f"  {'figure':{width}}  {'here':>10} {'reference':>10} {'difference':>10} {'chance':>9}"
     for name, row in rows:
@@ -256,11 +251,12 @@ def _table(own: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _size_of_difference(observation: Mapping[str, Any]) -> float:
-    row = observation["mean"]
-    scale = max(observation["spread"]["reference"], 1e-9)
+    mean = observation["mean"]
     spread = observation["spread"]
-    shift = abs(row["here"] - row["reference"]) / scale
-    return float(max(shift, abs(spread["here"] / scale - 1.0)))
+    scale = max(spread["reference"], 1e-9)
+    shift = abs(mean["here"] - mean["reference"]) / scale
+    stretch = abs(spread["here"] / scale - 1.0)
+    return float(max(shift, stretch))
 
 
 def draw_parity(figures: Mapping[str, Any], path: Path) -> None:
@@ -269,8 +265,9 @@ def draw_parity(figures: Mapping[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure
 
     behaviors = figures["behaviors"]
-    figure = Figure(figsize=(12, 5 * max(len(behaviors), 1)), layout="constrained")
-    axes = figure.subplots(2 * max(len(behaviors), 1), 1, squeeze=False)[:, 0]
+    count = max(len(behaviors), 1)
+    figure = Figure(figsize=(12, 5 * count), layout="constrained")
+    axes = figure.subplots(2 * count, 1, squeeze=False)[:, 0]
     parts: dict[str, Callable[[Mapping[str, Any]], tuple[float, float]]] = {
         "difference of means, in spreads": _mean_point,
         "difference of spreads, as a share": _spread_point,

@@ -26,7 +26,13 @@ from touchline.training.studies.comparison import (
     Figures,
     figures_of,
 )
-from touchline.training.studies.units import EPISODES, GAMES, Units, observation_names
+from touchline.training.studies.units import (
+    EPISODES,
+    GAMES,
+    Units,
+    flat_size,
+    observation_names,
+)
 
 UNITY = Path(__file__).parent / "unity"
 """`<scene>.<policy>.json`: figures measured in Unity."""
@@ -57,11 +63,11 @@ def find_reference(
     path = statistics or _stored(scene, policies)
     if path is not None:
         return Reference("statistics", path.stem, read_statistics(path, specs))
-    figures = {
-        name: _of_normalizers(normalizers, specs[name])
-        for name, policy in policies.items()
-        if (normalizers := normalizers_of(policy, specs[name]))
-    }
+    figures = {}
+    for name, policy in policies.items():
+        normalizers = normalizers_of(policy, specs[name])
+        if normalizers:
+            figures[name] = _of_normalizers(normalizers, specs[name])
     if figures:
         return Reference("normalizer", "the policy's normalizer", figures)
     known = [file.stem for file in sorted(UNITY.glob("*.json"))]
@@ -96,14 +102,16 @@ def read_statistics(
             f"{path}: about other behaviors: it has {', '.join(behaviors) or 'none'}, the world "
             f"has {', '.join(specs)}"
         )
-    return {name: _of_file(path, name, found[name], specs[name]) for name in found}
+    return {name: _of_file(path, name, own, specs[name]) for name, own in found.items()}
 
 
 def _of_file(path: Path, name: str, own: Any, spec: BehaviorSpec) -> Figures:
     size = len(observation_names(spec))
     parts = []
+    unknown = [np.nan] * size
     for key in ("observation_mean", "observation_std"):
-        numbers = own.get(key, [np.nan] * size) if isinstance(own, Mapping) else []
+        # What is no mapping fails the next check, whose message shows what was expected.
+        numbers = own.get(key, unknown) if isinstance(own, Mapping) else []
         if not isinstance(numbers, list) or len(numbers) != size:
             raise UsageError(
                 f"{path}: {name}: {key}: expected a list of {size} numbers, one for each "
@@ -120,7 +128,8 @@ def _of_file(path: Path, name: str, own: Any, spec: BehaviorSpec) -> Figures:
     first.append(own.get("interrupted", np.nan) / episodes)
     values = np.array([*first, *parts[0], *parts[1]], np.float64)
     # Members of a group share their games.
-    return Figures(values, max(episodes // own.get("group_size", 1), 1), _ROUNDING)
+    num_units = max(episodes // own.get("group_size", 1), 1)
+    return Figures(values, num_units, _ROUNDING)
 
 
 def write_statistics(path: Path, played: Mapping[str, Units]) -> None:
@@ -128,7 +137,8 @@ def write_statistics(path: Path, played: Mapping[str, Units]) -> None:
     behaviors = {}
     for name, units in played.items():
         values = figures_of(units)
-        episodes, games = (float(units.sums[:, k].sum()) for k in (EPISODES, GAMES))
+        episodes = float(units.sums[:, EPISODES].sum())
+        games = float(units.sums[:, GAMES].sum())
         first = len(EPISODE_FIGURES)
         means, spreads = np.split(values[first:], 2)
         behaviors[name] = {
@@ -150,17 +160,18 @@ def write_statistics(path: Path, played: Mapping[str, Units]) -> None:
 
 def _of_normalizers(normalizers: list[Normalizer], spec: BehaviorSpec) -> Figures:
     """Means and spreads where a normalizer has them; nothing is known of episodes."""
-    size = len(observation_names(spec))
-    mean, spread = np.full(size, np.nan), np.full(size, np.nan)
-    sizes = [
-        o.shape[-1] if len(o.shape) < 3 else o.shape[0] for o in spec.observation_specs
-    ]
-    starts = np.cumsum([0, *sizes])
+    sizes = [flat_size(sensor) for sensor in spec.observation_specs]
+    ends = np.cumsum(sizes)
+    mean = np.full(ends[-1], np.nan)
+    spread = np.full(ends[-1], np.nan)
     for own in normalizers:
-        at = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in own.sensors])
-        mean[at], spread[at] = own.mean, own.spread
+        # One normalizer may serve several sensors, side by side.
+        places = [np.arange(ends[i] - sizes[i], ends[i]) for i in own.sensors]
+        at = np.concatenate(places)
+        mean[at] = own.mean
+        spread[at] = own.spread
     unknown = np.full(len(EPISODE_FIGURES), np.nan)
-    return Figures(np.concatenate([unknown, mean, spread]), None)
+    return Figures(np.concatenate([unknown, mean, spread]), num_units=None)
 
 
 def _stored(scene: str, policies: Mapping[str, Policy]) -> Path | None:

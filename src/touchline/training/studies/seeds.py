@@ -371,8 +371,10 @@ def interquartile_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
     A quarter is rounded down, as in the authors' library rliable: of 5 values, 1 on either side.
     """
-    cut = values.shape[-1] // 4
-    middle = np.sort(values, axis=-1)[..., cut : values.shape[-1] - cut]
+    count = values.shape[-1]
+    cut = count // 4
+    in_order = np.sort(values, axis=-1)
+    middle = in_order[..., cut : count - cut]
     mean: NDArray[np.float64] = middle.mean(axis=-1)
     return mean
 
@@ -380,7 +382,8 @@ def interquartile_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def _bootstrap_interval(values: NDArray[np.float64]) -> list[float]:
     # The same seeds always give the same interval.
     rng = np.random.default_rng(0)
-    drawn = values[rng.integers(len(values), size=(_RESAMPLES, len(values)))]
+    count = len(values)
+    drawn = values[rng.integers(count, size=(_RESAMPLES, count))]
     low, high = np.percentile(interquartile_mean(drawn), [2.5, 97.5])
     return [float(low), float(high)]
 
@@ -392,7 +395,8 @@ def mean_curve(
     first = max(step[0] for step, _ in curves)
     last = min(step[-1] for step, _ in curves)
     grid = np.linspace(first, max(first, last), _GRID)
-    values = np.stack([np.interp(grid, step, value) for step, value in curves])
+    on_grid = [np.interp(grid, step, value) for step, value in curves]
+    values = np.stack(on_grid)
     error = np.zeros(_GRID)
     if len(curves) > 1:
         error = values.std(axis=0, ddof=1) / np.sqrt(len(curves))
@@ -430,7 +434,9 @@ def _read_curve(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64], s
     # Returns against oneself say nothing.
     is_rated = bool(rows and rows[-1].get("elo"))
     column, label = ("elo", "rating") if is_rated else ("mean_return", "return")
-    shown = [(float(row["step"]), float(row[column])) for row in rows if row[column]]
+    # A summary without ended episodes has no return.
+    known = [row for row in rows if row[column]]
+    shown = [(float(row["step"]), float(row[column])) for row in known]
     step, value = np.array(shown).reshape(-1, 2).T
     return step, value, label
 

@@ -109,14 +109,15 @@ def _parts(games: int) -> list[int]:
 
 def names_of(entrants: Sequence[str]) -> list[str]:
     """What entrants are called: files by their own name, where that is unambiguous."""
-    short = [
-        ",".join(_short(source) for source in sources_of(entrant))
-        for entrant in entrants
-    ]
-    return [
-        name if short.count(name) == 1 else entrant
-        for name, entrant in zip(short, entrants, strict=True)
-    ]
+    short = []
+    for entrant in entrants:
+        parts = [_short(source) for source in sources_of(entrant)]
+        short.append(",".join(parts))
+    names = []
+    for name, entrant in zip(short, entrants, strict=True):
+        is_unique = short.count(name) == 1
+        names.append(name if is_unique else entrant)
+    return names
 
 
 def _short(source: str) -> str:
@@ -146,6 +147,7 @@ def figures_of(names: Sequence[str], tallies: NDArray[np.int64]) -> dict[str, An
     for at in order:
         won, drawn, lost = tallies[at].sum(axis=0).tolist()
         half = _Z95 * error[at]
+        num_games = max(games[at].sum(), 1)
         entrants.append(
             {
                 "name": names[at],
@@ -155,12 +157,14 @@ def figures_of(names: Sequence[str], tallies: NDArray[np.int64]) -> dict[str, An
                 "won": won,
                 "drawn": drawn,
                 "lost": lost,
-                "score": float(points[at].sum() / max(games[at].sum(), 1)),
+                "score": float(points[at].sum() / num_games),
             }
         )
-    matrix = [
-        [None if i == j else tallies[i, j].tolist() for j in order] for i in order
-    ]
+    matrix = []
+    for i in order:
+        # Nothing on the diagonal: no entrant plays against itself.
+        row = [None if i == j else tallies[i, j].tolist() for j in order]
+        matrix.append(row)
     upsets = list(_upsets(names, order, points, games))
     return {"entrants": entrants, "matrix": matrix, "upsets": upsets}
 
@@ -210,8 +214,13 @@ def tournament_lines(figures: Mapping[str, Any]) -> Iterator[str]:
 def _share(cell: Sequence[int] | None) -> str:
     if cell is None:
         return f"{'–':>5}"
+    return f"{_percent(cell):5.0f}"
+
+
+def _percent(cell: Sequence[int]) -> float:
+    """The score of games won, drawn and lost, in %: a draw is half a win."""
     won, drawn, lost = cell
-    return f"{100 * (won + drawn / 2) / max(won + drawn + lost, 1):5.0f}"
+    return 100 * (won + drawn / 2) / max(won + drawn + lost, 1)
 
 
 def draw_tournament(figures: Mapping[str, Any], path: Path) -> None:
@@ -247,8 +256,7 @@ def _draw_matrix(axes: Axes, figures: Mapping[str, Any]) -> None:
     for i, row in enumerate(figures["matrix"]):
         for j, cell in enumerate(row):
             if cell is not None:
-                won, drawn, lost = cell
-                score[i, j] = 100 * (won + drawn / 2) / max(won + drawn + lost, 1)
+                score[i, j] = _percent(cell)
                 axes.text(j, i, f"{score[i, j]:.0f}", ha="center", va="center")
     axes.imshow(score, cmap="RdYlGn", vmin=0, vmax=100, alpha=0.7)
     axes.set_xticks(range(size), [str(n + 1) for n in range(size)])

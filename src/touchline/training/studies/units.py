@@ -18,11 +18,14 @@ from touchline.envs.slots import SlotRows, Slots
 from touchline.log import Progress, no_progress
 from touchline.policies.policy import SlotActor
 from touchline.specs import BehaviorSpec, ObservationSpec
-from touchline.training.evaluation import EndCheck, shares
+from touchline.training.evaluation import EndCheck, groups_in, shares
 
 EPISODES, INTERRUPTED, DECISIONS, LENGTH, RETURN, GAMES, GROUP_RETURN = range(7)
 """The first columns of a unit; the sums of all observations follow, then those of their squares."""
 FIRST_OBS = 7
+
+Sums = Float[np.ndarray, " W"]
+"""One unit's columns."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,14 @@ def observation_names(spec: BehaviorSpec) -> list[str]:
     names = []
     for number, sensor in enumerate(spec.observation_specs):
         own = sensor.name or f"observation {number}"
-        names += [f"{own}[{k}]" for k in range(_size(sensor))]
+        names += [f"{own}[{k}]" for k in range(flat_size(sensor))]
     return names
 
 
-def _size(sensor: ObservationSpec) -> int:
-    return sensor.shape[-1] if len(sensor.shape) < 3 else sensor.shape[0]
+def flat_size(sensor: ObservationSpec) -> int:
+    """How many numbers `flat_observations` gives for a sensor."""
+    is_image = len(sensor.shape) == 3
+    return sensor.shape[0] if is_image else sensor.shape[-1]
 
 
 def flat_observations(
@@ -72,6 +77,7 @@ def flat_observations(
     """
     parts = []
     for obs in rows.obs:
+        # Sums of squares lose too many digits in float32.
         own = obs[slots].astype(np.float64)
         if own.ndim == 4:
             own = own.mean(axis=(2, 3))
@@ -97,7 +103,8 @@ def play_units(
     total = sum(tally.left for tally in tallies.values())
     check_end = EndCheck()
     while left := sum(tally.left for tally in tallies.values()):
-        rows = slots.step({name: actors[name].act(row) for name, row in rows.items()})
+        actions = {name: actors[name].act(row) for name, row in rows.items()}
+        rows = slots.step(actions)
         for name, tally in tallies.items():
             tally.add(rows[name])
         check_end(left, rows)
@@ -109,14 +116,18 @@ class _Tally:
     """Follows the slots of one behavior and sums what belongs to the quota of each unit."""
 
     def __init__(self, rows: SlotRows, episodes: int) -> None:
-        groups = sorted({int(g) for g in rows.group_id if g > 0})
+        groups = groups_in(rows.group_id)
+        # Without groups every slot counts, those included whose agent is still to come.
         is_lone = rows.group_id == 0 if groups else np.ones(len(rows), np.bool_)
         quota = shares(episodes, len(groups) + int(is_lone.sum()))
-        self.units: list[Float[np.ndarray, " W"]] = []
-        self._games_left = dict(zip(groups, quota[: len(groups)].tolist(), strict=True))
+        of_groups = quota[: len(groups)].tolist()
+        self.units: list[Sums] = []
+        self._games_left = dict(zip(groups, of_groups, strict=True))
         self._left = np.zeros(len(rows), np.int64)
         self._left[is_lone] = quota[len(groups) :]
-        width = FIRST_OBS + 2 * flat_observations(rows, np.arange(0)).shape[1]
+        no_slots = np.arange(0)
+        num_obs = flat_observations(rows, no_slots).shape[1]
+        width = FIRST_OBS + 2 * num_obs
         self._open_sums = np.zeros((len(rows), width))
         """Of the episode that goes on in each slot."""
         self._game_sums = {group: np.zeros(width) for group in groups}
@@ -134,6 +145,7 @@ class _Tally:
     def add(self, rows: SlotRows) -> None:
         """Sum one step's rows."""
         self._widen(len(rows))
+        # Results first: they belong to the actions before this step's observations.
         sums = self._open_sums
         sums[:, RETURN] += rows.reward
         sums[:, GROUP_RETURN] += rows.group_reward
@@ -143,7 +155,8 @@ class _Tally:
             self._is_open[ended] = False
             sums[ended, EPISODES] = 1
             sums[ended, INTERRUPTED] = rows.truncated[ended]
-            self._finish(ended)
+            self._finish_lone(ended)
+            self._finish_groups(ended)
             sums[ended] = 0
         begins = np.flatnonzero(rows.begins)
         self._is_open[begins] = True
@@ -158,14 +171,21 @@ class _Tally:
         self._open_sums[slots, FIRST_OBS:middle] += obs
         self._open_sums[slots, middle:] += obs * obs
 
-    def _finish(self, ended: NDArray[np.intp]) -> None:
-        for slot in ended[self._left[ended] > 0]:
+    def _finish_lone(self, ended: NDArray[np.intp]) -> None:
+        """Episodes of agents without a group are units by themselves."""
+        has_quota = self._left[ended] > 0
+        for slot in ended[has_quota]:
+            episode = self._open_sums[slot]
             self._left[slot] -= 1
-            self.units.append(_as_unit(self._open_sums[slot], self._open_sums[slot]))
+            self.units.append(_as_unit(episode, longest=episode))
+
+    def _finish_groups(self, ended: NDArray[np.intp]) -> None:
+        """Add members' episodes to their games; a game without an open episode is over."""
         for group, last in self._ended_members(ended):
             game = self._game_sums[group]
             game += self._open_sums[last].sum(axis=0)
-            if (self._is_open & (self._group_of == group)).any():
+            is_member = self._group_of == group
+            if (self._is_open & is_member).any():
                 continue
             # The member that stayed longest was there for all that the group earned.
             longest = last[np.argmax(self._open_sums[last, LENGTH])]
@@ -177,9 +197,10 @@ class _Tally:
         self, ended: NDArray[np.intp]
     ) -> Iterator[tuple[int, NDArray[np.intp]]]:
         """The groups that still have games to play, each with its members that ended."""
-        for group in sorted({int(g) for g in self._group_of[ended] if g > 0}):
+        group_of = self._group_of[ended]
+        for group in groups_in(group_of):
             if self._games_left.get(group):
-                yield group, ended[self._group_of[ended] == group]
+                yield group, ended[group_of == group]
 
     def _widen(self, size: int) -> None:
         """Slots that the world has added have no quota of their own."""
@@ -193,9 +214,11 @@ class _Tally:
         self._open_sums = np.concatenate([self._open_sums, more])
 
 
-def _as_unit(
-    sums: Float[np.ndarray, " W"], longest: Float[np.ndarray, " W"]
-) -> Float[np.ndarray, " W"]:
+def _as_unit(sums: Sums, longest: Sums) -> Sums:
+    """A copy of the sums of one episode or game.
+
+    Every member of a group counts the group's reward: the longest episode's count stands for all.
+    """
     unit = sums.copy()
     unit[GAMES] = 1
     unit[GROUP_RETURN] = longest[GROUP_RETURN]

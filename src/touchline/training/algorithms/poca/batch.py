@@ -96,8 +96,10 @@ class GroupBatch:
         ordered = length[order]
         middle = torch.cumsum(ordered, dim=0) - (ordered + 1) // 2
         # By the middle of each unit's actions, so that pieces come out about even.
-        piece = middle.clamp(min=0) * max(total // size, 1) // max(total, 1)
-        for chosen in torch.split(order, torch.bincount(piece).tolist()):
+        num_pieces = max(total // size, 1)
+        piece = middle.clamp(min=0) * num_pieces // max(total, 1)
+        units_of_pieces = torch.bincount(piece).tolist()
+        for chosen in torch.split(order, units_of_pieces):
             part = self.at(chosen)
             if len(part):
                 yield part
@@ -187,7 +189,7 @@ def _joined_groups(parts: Sequence[Groups]) -> Groups:
 
 
 def _rows(counts: Int[Tensor, " U"], chosen: Int[Tensor, " V"]) -> Int[Tensor, " R"]:
-    """The rows of a table that belong to the chosen units, which have so many rows each."""
+    """The rows of a table that belong to the chosen units; `counts` are the rows of every unit."""
     first = torch.cumsum(counts, dim=0) - counts
     count = counts[chosen]
     start = torch.repeat_interleave(first[chosen], count)

@@ -68,7 +68,7 @@ def outputs_of(
             lines.begins[tables.step, tables.line],
         )
         before = after[_latest_moments(lines, tables, followers)]
-        of_followers = _lstm_step(critic.lstm, of_followers, before)[0]
+        of_followers, _ = _lstm_step(critic.lstm, of_followers, before)
         of_members, member_memory = _members_walk(
             critic.lstm, of_members, trajectories, tables
         )
@@ -82,12 +82,10 @@ def outputs_of(
     # After the last moment of a line, and after ends, this is another line's or episode's.
     next_value[tables.step[:-1], tables.line[:-1]] = value[1:]
     # A dead member takes no part in what follows, and the critic is given how many are left.
-    left = torch.bincount(
-        followers.groups.moment, minlength=followers.groups.num_moments
-    )
-    next_value[followers.step, followers.line] = _array(
-        critic.values(of_followers, left)
-    )
+    after = followers.groups
+    num_left = torch.bincount(after.moment, minlength=after.num_moments)
+    value_left = critic.values(of_followers, num_left)
+    next_value[followers.step, followers.line] = _array(value_left)
     log_prob = _log_prob(valuation, trajectories, tables)
     return Outputs(value, baseline, next_value, log_prob, moment_memory, member_memory)
 
@@ -142,23 +140,28 @@ def _features(
     bounds = bounds.clamp(max=groups.num_moments).to(groups.moment.device)
     members = torch.searchsorted(groups.moment, bounds)
     cuts = torch.searchsorted(credited, members)
-    columns = (bounds.tolist(), members.tolist(), cuts.tolist())
-    found = [
-        critic.features(
-            Groups(
-                obs=tuple(part[start:stop] for part in groups.obs),
-                actions=groups.actions[start:stop],
-                moment=groups.moment[start:stop] - first,
-                num_moments=last - first,
-                credited=credited[cut:next_cut] - start,
-            )
+    of_moments = []
+    of_members = []
+    for (first, last), (start, stop), (cut, next_cut) in zip(
+        pairwise(bounds.tolist()),
+        pairwise(members.tolist()),
+        pairwise(cuts.tolist()),
+        strict=True,
+    ):
+        piece = Groups(
+            obs=tuple(part[start:stop] for part in groups.obs),
+            actions=groups.actions[start:stop],
+            moment=groups.moment[start:stop] - first,
+            num_moments=last - first,
+            credited=credited[cut:next_cut] - start,
         )
-        for (first, last), (start, stop), (cut, next_cut) in zip(
-            *map(pairwise, columns), strict=True
-        )
-    ]
-    of_moments, of_members = map(torch.cat, zip(*found, strict=True))
-    return of_moments, torch.empty_like(of_members).index_copy_(0, order, of_members)
+        features, own_features = critic.features(piece)
+        of_moments.append(features)
+        of_members.append(own_features)
+    in_pieces = torch.cat(of_members)
+    # Back from the order of moments to the caller's.
+    in_order = torch.empty_like(in_pieces).index_copy_(0, order, in_pieces)
+    return torch.cat(of_moments), in_order
 
 
 def _walk(

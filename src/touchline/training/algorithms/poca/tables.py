@@ -35,7 +35,7 @@ class GroupValuation:
     lambd: float
     """λ of the returns."""
     time_horizon: int
-    """A look-ahead stops after so many moments of a group's episode."""
+    """A look-ahead stops after this many moments of a group's episode."""
     sequence_length: int | None
     """Moments in a sequence of networks with memory; None without memory."""
     counterfactual: bool
