@@ -50,7 +50,7 @@ def watch(
     deterministic: bool = False,
     seed: int = 0,
 ) -> None:
-    """Let a policy play for so many seconds of real time.
+    """Let a policy play for a number of seconds of real time.
 
     For environments with a window of their own, such as a Unity player.
     """

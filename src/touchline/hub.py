@@ -89,8 +89,10 @@ def pull(
     the hub cannot be reached.
     """
     _check_name(repo)
-    target = Path("results", repo.partition("/")[2]) if folder is None else Path(folder)
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+    _, _, name = repo.partition("/")
+    target = Path("results", name) if folder is None else Path(folder)
+    is_empty = target.is_dir() and not any(target.iterdir())
+    if target.exists() and not is_empty:
         raise UsageError(f"{target}: already there; name another folder with -o")
     with _explained(repo):
         info = _api().model_info(repo, files_metadata=True)

@@ -20,7 +20,7 @@ def silent(line: str) -> None:
 
 
 def now_and_then(log: Log, task: str, unit: str, pause_s: float = 10.0) -> Progress:
-    """Progress as lines of a log, with so many seconds between them and before the first."""
+    """Progress as lines of a log, with this many seconds between them and before the first."""
     latest = time.monotonic()
 
     def report(done: int, total: int) -> None:

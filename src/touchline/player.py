@@ -82,7 +82,8 @@ def build(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-        path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+        executable = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
+        path.chmod(path.stat().st_mode | executable)
     except OSError as error:
         raise UsageError(f"cannot write the player {path}: {error.strerror}") from error
     # The scene's kernels are compiled here, not when the player starts: official Python waits a

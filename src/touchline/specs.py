@@ -305,7 +305,7 @@ def describe_spec(spec: BehaviorSpec) -> str:
 
 
 def shortened(text: str, most: int = 200) -> str:
-    """On one line, cut after so many characters; for text of any length from elsewhere."""
+    """On one line, cut to a number of characters; for text of any length from elsewhere."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[:most]}..."
 

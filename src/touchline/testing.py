@@ -219,7 +219,7 @@ class ScriptedAgent:
 
     behavior: str
     period: int
-    """It decides every so many ticks."""
+    """Ticks from one decision to the next."""
     episode: int = 0
     age: int = 0
     """Ticks since its episode began."""
@@ -433,7 +433,9 @@ class ScriptedWorld(ClosesOnExit):
             for choices in later
         ]
         for mask in second:
-            mask[:, np.arange(first), np.arange(first) % mask.shape[-1]] = False
+            # At least one choice stays allowed behind every first one.
+            row = np.arange(first)
+            mask[:, row, row % mask.shape[-1]] = False
         # The flat mask forbids of a later branch what no first choice would allow.
         flat = [masks[0], *(np.all(mask, axis=1) for mask in second)]
         return replace(
@@ -447,7 +449,8 @@ class ScriptedWorld(ClosesOnExit):
         if len(self.agents) >= 2 * self._num_agents:
             return
         name = self._random_name()
-        period = self._periods[int(self._rng.integers(len(self._periods)))]
+        drawn = int(self._rng.integers(len(self._periods)))
+        period = self._periods[drawn]
         self.agents[self._next_id] = ScriptedAgent(name, period)
         self._next_id += 1
 
@@ -458,8 +461,9 @@ class ScriptedWorld(ClosesOnExit):
 
 def _terminals(ends: Sequence[EpisodeEnd]) -> TerminalSteps:
     count = len(ends)
+    obs = np.array([end.obs for end in ends], np.float32)
     return TerminalSteps(
-        obs=[np.array([end.obs for end in ends], np.float32).reshape(count, 4)],
+        obs=[obs.reshape(count, 4)],  # also of no ends
         reward=np.array([end.reward for end in ends], np.float32),
         interrupted=np.array([end.interrupted for end in ends], np.bool_),
         agent_id=np.array([end.agent_id for end in ends], np.int32),

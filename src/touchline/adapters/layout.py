@@ -147,7 +147,8 @@ def join_vectors(obs: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
     Images and lists are left out.
     """
-    return np.concatenate([sensor for sensor in obs if sensor.ndim == 2], axis=1)
+    vectors = [sensor for sensor in obs if sensor.ndim == 2]
+    return np.concatenate(vectors, axis=1)
 
 
 @lru_cache
@@ -198,7 +199,8 @@ def flatten_mask(
     # Most worlds mask rarely, and this runs at every step.
     if np.count_nonzero(action_mask) == action_mask.size:
         return np.ones((len(action_mask), prod(branches)), np.bool_)
-    first_column = np.concatenate([[0], np.cumsum(branches)[:-1]])
+    # The flat mask holds the branches' choices one after the other.
+    first_column = np.cumsum(branches) - branches
     columns = choice_table(branches) + first_column  # [product of branches, branches]
     return np.asarray(action_mask[:, columns].all(axis=2))
 
@@ -247,7 +249,8 @@ def _unique_names(names: Sequence[str], taken: set[str]) -> list[str]:
     """
     found: list[str] = []
     for i, name in enumerate(names):
-        plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or f"sensor_{i}"
+        plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+        plain = plain or f"sensor_{i}"
         unique = plain
         number = 1
         while unique in taken:

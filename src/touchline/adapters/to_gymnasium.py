@@ -367,7 +367,8 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         views = self._layout.observe(rows.final_obs)
         final_obs = np.full(self.num_envs, None, dtype=object)
         for k, slot in enumerate(rows.final_slot):
-            final_obs[slot] = self._layout.named([view[k].copy() for view in views])
+            own = [view[k].copy() for view in views]
+            final_obs[slot] = self._layout.named(own)
         info["final_obs"] = final_obs
         info["_final_obs"] = has_ended
         info["final_info"] = {
@@ -427,7 +428,7 @@ def _hands_out_new_arrays(env: OneWorld, changes: dict[str, Any]) -> bool:
 
 
 def _with_areas(env: OneWorld, num_areas: int) -> OneWorld:
-    """A scene with so many areas, where the caller did not say how many."""
+    """A scene with this many areas, where the caller did not say how many."""
     if isinstance(env, str | EnvRecipe):
         recipe = EnvRecipe.parse(env)
         if recipe.kind.is_scene and recipe.num_areas is None:

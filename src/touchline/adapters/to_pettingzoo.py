@@ -113,8 +113,8 @@ def make_pettingzoo(
 class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
     """All agents of a world, under names that stand for one episode each (see `mode` above).
 
-    `horizon`: truncate all agents after so many steps. `reset_world`: whether `reset` restarts the
-    world, or continues with the episodes that are running (a seed always restarts).
+    `horizon`: truncate all agents after this many steps. `reset_world`: whether `reset` restarts
+    the world, or continues with the episodes that are running (a seed always restarts).
     `episodes_per_slot`: names per slot in mode `respawn`. `spare_slots`: room for agents that
     appear later, in worlds whose capacity is unknown. Further options: `AdapterOptions`.
 
@@ -451,7 +451,8 @@ class _GroupNames:
     ) -> list[NDArray[Any]]:
         """Copies of the views that show the true last observation where an episode ended."""
         shown = [view.copy() for view in views]
-        for view, final in zip(shown, self.layout.observe(rows.final_obs), strict=True):
+        last = self.layout.observe(rows.final_obs)
+        for view, final in zip(shown, last, strict=True):
             view[rows.final_slot] = final
         return shown
 
@@ -486,9 +487,9 @@ class _GroupNames:
         is_first: bool = False,
     ) -> list[dict[str, Any]]:
         """One info per slot. `is_first`: an episode begins here, to which no result belongs."""
-        group_reward = (
-            [0.0] * len(slots) if is_first else rows.group_reward[slots].tolist()
-        )
+        group_reward = rows.group_reward[slots].tolist()
+        if is_first:
+            group_reward = [0.0] * len(slots)
         columns = zip(
             group_reward,
             rows.agent_id[slots].tolist(),

@@ -244,16 +244,18 @@ class TouchlineTorchRLEnv(EnvBase):
             for group, table in self._tables.items()
         }
         rows = self._groups.step(actions)
-        return self._assembled(
-            {group: table.outcome(rows[group]) for group, table in self._tables.items()}
-        )
+        of_groups = {}
+        for group, table in self._tables.items():
+            of_groups[group] = table.outcome(rows[group])
+        return self._assembled(of_groups)
 
     def _pending(self) -> TensorDict:
         """What every slot acts on now."""
         rows = self._groups.rows
-        return self._assembled(
-            {group: table.pending(rows[group]) for group, table in self._tables.items()}
-        )
+        of_groups = {}
+        for group, table in self._tables.items():
+            of_groups[group] = table.pending(rows[group])
+        return self._assembled(of_groups)
 
     def _step_proc_data(self, next_tensordict_out: TensorDictBase) -> TensorDictBase:
         """TorchRL completes and checks every step's leaves here. Ours are complete, and the checks
@@ -336,7 +338,8 @@ def one_row_per_action(
     is_valid = deciding & (closed_at < length)
     # A stable sort of valid before invalid moves the valid entries to the front in their order.
     most = max(1, int(is_valid.sum(-1).max()))
-    order = (~is_valid).to(torch.uint8).argsort(dim=-1, stable=True)[..., :most]
+    is_dropped = (~is_valid).to(torch.uint8)
+    order = is_dropped.argsort(dim=-1, stable=True)[..., :most]
     until = closed_at.clamp(max=length - 1).gather(-1, order)
     packed = rows.exclude("next").gather(-1, order)
     outcome = after.gather(-1, until)
@@ -348,7 +351,8 @@ def one_row_per_action(
         stretch = total.gather(-1, until) - before
         outcome.set(key, stretch.to(torch.float32).unsqueeze(-1))
     is_real = is_valid.gather(-1, order)
-    is_last = is_real & ~torch.nn.functional.pad(is_real[..., 1:], (0, 1))
+    has_next = torch.nn.functional.pad(is_real[..., 1:], (0, 1))  # False at the end
+    is_last = is_real & ~has_next
     has_ended = outcome.get("done").squeeze(-1)
     is_cut = (is_last & ~has_ended).unsqueeze(-1)
     outcome.set("truncated", outcome.get("truncated") | is_cut)
@@ -375,7 +379,8 @@ def _rows_of_group(batch: TensorDictBase, group: str | None) -> TensorDictBase:
 
 def _after(second_mask: Tensor, first: Tensor) -> Tensor:
     """What a second-stage mask [..., first, later] allows after these first choices [...]."""
-    index = first[..., None, None].expand(*first.shape, 1, second_mask.shape[-1])
+    num_later = second_mask.shape[-1]
+    index = first[..., None, None].expand(*first.shape, 1, num_later)
     return second_mask.gather(-2, index).squeeze(-2)
 
 

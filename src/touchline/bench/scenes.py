@@ -26,7 +26,7 @@ ROUNDS = 5
 WARM_UP_STEPS = 50
 """Also enough for the episodes of all areas to drift apart."""
 MOST_STEPS, MOST_SLOT_STEPS = 400, 20_000
-"""A round takes so many steps at most, and about so many times slots."""
+"""A round takes at most this many steps, and about this many steps times slots."""
 
 BRICK_SPEEDS = 4
 """From this column of Pyramids' speeds on they are the bricks'; before, the agent's."""

@@ -88,7 +88,7 @@ def bench_wire(scenes: Sequence[str] | None, log: Log) -> dict[str, Any]:  # noq
 
 
 def write_player(folder: Path, agents: int) -> Path:
-    """An executable of the lean player with so many agents."""
+    """An executable of the lean player with this many agents."""
     path = folder / f"lean-{agents}.x86_64"
     source = Path(__file__).resolve().parents[2]
     path.write_text(

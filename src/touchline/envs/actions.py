@@ -71,7 +71,8 @@ def check_actions(
         )
     # Unity would pass a NaN on to its physics, where it spreads to every body that it touches.
     if spec.continuous_size and not np.isfinite(continuous).all():
-        row = int(np.flatnonzero(~np.isfinite(continuous).all(axis=1))[0])
+        is_bad = ~np.isfinite(continuous).all(axis=1)
+        row = int(np.flatnonzero(is_bad)[0])
         sent = shortened(str(continuous[row].tolist()))
         raise NonFiniteError(
             f"{world}: {behavior}: agent {decisions.agent_id[row]} got the action {sent} "
@@ -167,7 +168,8 @@ def _choose_apart(
     if rng is not None:
         # The largest of independent uniform scores is a uniform choice; -1 is below all of
         # them.
-        score = np.where(allowed, rng.random(allowed.shape, np.float32), -1.0)
+        draws = rng.random(allowed.shape, np.float32)
+        score = np.where(allowed, draws, -1.0)
     # The flat mask holds the branches' choices one after the other.
     first_column = np.cumsum(branches) - branches
     chosen = np.empty((len(allowed), len(branches)), np.int32)

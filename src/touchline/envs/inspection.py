@@ -85,9 +85,8 @@ def _random_actions(spec: BehaviorSpec, decisions: DecisionSteps) -> ActionTuple
 def _sensor_lines(spec: BehaviorSpec, decisions: DecisionSteps) -> Iterator[str]:
     for sensor, obs in zip(spec.observation_specs, decisions.obs, strict=True):
         # Unity may send properties that have no name here.
-        properties = [
-            p.name.lower() if p.name else str(int(p)) for p in sensor.dimension_property
-        ]
+        known = sensor.dimension_property
+        properties = [p.name.lower() if p.name else str(int(p)) for p in known]
         values = f"first values {_rounded(obs[:1])}"
         if not len(obs):
             values = "no agent observes it yet"
@@ -137,8 +136,8 @@ def _rewards(decisions: DecisionSteps, terminals: TerminalSteps) -> str:
 
 def _rounded(values: NDArray[Any]) -> str:
     """The first few numbers."""
-    first = [round(float(value), 3) for value in values.ravel()[:_MOST_VALUES]]
-    texts = [f"{value:g}" for value in first]
+    first = values.ravel()[:_MOST_VALUES].tolist()
+    texts = [f"{round(value, 3):g}" for value in first]
     more = ", ..." if values.size > _MOST_VALUES else ""
     return f"[{', '.join(texts)}{more}]"
 

@@ -227,7 +227,7 @@ class SceneEnv(ClosesOnExit, MLAgentsNames):
 
     @contextmanager
     def watched(self, look: Callable[[], None], every: int = 1) -> Iterator[None]:
-        """While this lasts, call `look` after every so many physics steps.
+        """While this lasts, call `look` after every `every` physics steps.
 
         For films, which show more than one moment per exchange.
         """
@@ -275,7 +275,11 @@ class SceneEnv(ClosesOnExit, MLAgentsNames):
 def _part(state: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
     """The entries whose name starts with `prefix/`, without it."""
     start = prefix + "/"
-    return {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
+    part = {}
+    for name, array in state.items():
+        if name.startswith(start):
+            part[name.removeprefix(start)] = array
+    return part
 
 
 def _refuse_non_finite(scene: str, exchange: Exchange, number: int) -> None:
@@ -332,8 +336,9 @@ def _unflattened(
     flat: Mapping[str, NDArray[Any]], spec: BehaviorSpec
 ) -> tuple[DecisionSteps, TerminalSteps]:
     """One behavior's steps from what `_flattened` made of them, copied."""
-    decision = {name: array.copy() for name, array in _part(flat, "decision").items()}
-    terminal = {name: array.copy() for name, array in _part(flat, "terminal").items()}
+    copies = {name: array.copy() for name, array in flat.items()}
+    decision = _part(copies, "decision")
+    terminal = _part(copies, "terminal")
     decision_obs = _take_list(decision, "obs")
     terminal_obs = _take_list(terminal, "obs")
     masks = _take_list(decision, "action_mask")

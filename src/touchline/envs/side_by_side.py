@@ -119,10 +119,10 @@ class SideBySide(ClosesOnExit):
         for world in self._worlds:
             for name, counts in world.slots.counts.items():
                 so_far = total.get(name, SlotCounts())
-                sums = {
-                    part.name: vars(so_far)[part.name] + vars(counts)[part.name]
-                    for part in fields(SlotCounts)
-                }
+                sums = {}
+                for part in fields(SlotCounts):
+                    before = getattr(so_far, part.name)
+                    sums[part.name] = before + getattr(counts, part.name)
                 total[name] = SlotCounts(**sums)
         return total
 
@@ -328,7 +328,8 @@ class SideBySide(ClosesOnExit):
         seed = recipe.seed + self._seed_step * world.restarts.number
         # The recording of the session that failed is the one that is wanted.
         again = _recorded_beside(recipe, f"restart{world.restarts.number}")
-        return world.slots.replace_world(self._open(replace(again, seed=seed)), seed)
+        opened = self._open(replace(again, seed=seed))
+        return world.slots.replace_world(opened, seed)
 
     def _merged(self, of_each: list[Rows]) -> dict[str, SlotRows]:
         """The rows of all worlds in one table per behavior."""

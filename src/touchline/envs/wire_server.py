@@ -189,7 +189,9 @@ class WireServer:
             else:
                 self._read(caller)
         now = time.monotonic()
-        for caller in [c for c in self._callers if c.ends_at and now >= c.ends_at]:
+        overdue = [c for c in self._callers if c.ends_at and now >= c.ends_at]
+        # A list of its own, because dropping a caller changes the other one.
+        for caller in overdue:
             self._drop(caller)
         if self._listens_again_at and now >= self._listens_again_at:
             self._listen_on()

@@ -171,8 +171,9 @@ class SquashedDistribution:
         """Of tanh(u): log N(u) − log(1 − tanh² u), the latter exact for large u, too."""
         normal = -0.5 * noise * noise - self.log_std - _LOG_SQRT_2PI
         # 1 − tanh² u = 4 / (e^u + e^−u)²; written so, its logarithm does not become log 0.
-        slope = 2.0 * (math.log(2.0) - u - torch.nn.functional.softplus(-2.0 * u))
-        return normal - slope
+        softplus = torch.nn.functional.softplus(-2.0 * u)
+        log_slope = 2.0 * (math.log(2.0) - u - softplus)
+        return normal - log_slope
 
 
 def masked_log_probs(

@@ -242,7 +242,8 @@ class ExchangeDecoder:
         )
         if bad_row >= 0:
             name = layout.spec.observation_specs[sensor].name
-            values = np.array2string(out[bad_row].ravel(), threshold=12, precision=4)
+            row = out[bad_row].ravel()
+            values = np.array2string(row, threshold=12, precision=4)
             raise NonFiniteError(
                 f"{layout.name}: agent {agents.numbers[ID, bad_row]} sent a NaN or an infinity in "
                 f"observation {sensor} ({name!r}) at exchange {self.exchanges}: {values}"

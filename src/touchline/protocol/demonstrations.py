@@ -179,8 +179,11 @@ def _pair(file: DemoFile, record: int) -> Any:
 
 
 def _mean_return(file: DemoFile) -> float:
-    total = file.reward.sum(dtype=np.float64) + file.group_reward.sum(dtype=np.float64)
-    return float(total) / max(1, int(file.done.sum()))
+    # In float64: a file may hold a million small rewards.
+    own = file.reward.sum(dtype=np.float64)
+    of_group = file.group_reward.sum(dtype=np.float64)
+    num_episodes = max(1, int(file.done.sum()))
+    return float(own + of_group) / num_episodes
 
 
 def _with_length(message: bytes) -> bytes:
@@ -310,8 +313,10 @@ def _delimited(data: bytes, at: int) -> tuple[bytes, int]:
 
 def _leave_out_empty_sensors(infos: list[Any]) -> None:
     """Packages of 2018 and 2019 send a vector of no numbers beside a camera."""
-    empty = [i for i, sensor in enumerate(infos[0].observations) if 0 in sensor.shape]
+    sensors = infos[0].observations
+    empty = [i for i, sensor in enumerate(sensors) if 0 in sensor.shape]
     for info in infos if empty else ():
+        # From the last to the first, because each deletion moves what is behind it.
         for i in reversed(empty):
             if i < len(info.observations):
                 del info.observations[i]
@@ -403,7 +408,9 @@ def _fill_choices(out: NDArray[np.int32], rows: list[Any], spec: ActionSpec) -> 
         )
     given = [row for row in rows if row]
     chosen = np.array(given, np.float64).reshape(-1, out.shape[1])
-    legal = (chosen >= 0) & (chosen < spec.branch_sizes) & (chosen == chosen.round())
+    # Choices are sent as floats.
+    is_whole = chosen == chosen.round()
+    legal = (chosen >= 0) & (chosen < spec.branch_sizes) & is_whole
     bad = np.flatnonzero(~legal.all(axis=1))
     if len(bad):
         row = np.flatnonzero(sizes)[bad[0]]

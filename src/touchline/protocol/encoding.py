@@ -185,7 +185,9 @@ def encode_output(
 
 def _joined(count: int, fields: list[Rows]) -> Rows:
     """The fields of each row one after the other."""
-    return np.concatenate([np.zeros((count, 0), np.uint8), *fields], axis=1)
+    # There may be no fields, and `np.concatenate` refuses an empty list.
+    nothing = np.zeros((count, 0), np.uint8)
+    return np.concatenate([nothing, *fields], axis=1)
 
 
 def _repeated(data: bytes, count: int) -> Rows:

@@ -24,7 +24,7 @@ OK, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 8, 12, 13
 LONGEST_LIST = 16_384
 """Bytes of all fields of a request, C-core's own limit; ML-Agents' players send about 300."""
 LONGEST_TEXT = 126
-"""A string of at most so many bytes has a length of one byte in HPACK."""
+"""The length of a string of at most this many bytes takes one byte in HPACK."""
 _CONNECTION_FIELDS = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 )  # fmt: skip

@@ -360,7 +360,8 @@ class GrpcConnection:
 
     def _give_up(self, error: _BrokenError) -> None:
         """Send the reason and forget everything else that waits."""
-        body = struct.pack(">II", self._last_stream, error.code) + str(error).encode()
+        body = struct.pack(">II", self._last_stream, error.code)
+        body += str(error).encode()
         self._out.append(_frame(GOAWAY, 0, 0, body))
         self._is_broken = True
         self._streams.clear()
@@ -458,7 +459,8 @@ class GrpcConnection:
             self._refuse(number, refusal(RESOURCE_EXHAUSTED, text), text)
             return TooLarge(size)
         # Together, too, so that one connection holds no more than one long message.
-        others = sum(max(0, s.size) for s in self._streams.values() if s.received)
+        receiving = [s for s in self._streams.values() if s.received]
+        others = sum(max(0, other.size) for other in receiving)
         stream.size = MESSAGE_HEAD_BYTES + size
         if others + stream.size > most + MAX_STREAMS * MESSAGE_HEAD_BYTES:
             text = "another long message is arriving on this connection"
@@ -501,7 +503,8 @@ class GrpcConnection:
     def _reset(
         self, stream: int, code: int, reason: str, *, calls_method: bool = True
     ) -> Event:
-        self._out.append(_frame(RST_STREAM, 0, stream, struct.pack(">I", code)))
+        body = struct.pack(">I", code)
+        self._out.append(_frame(RST_STREAM, 0, stream, body))
         self._streams.pop(stream, None)
         return Refused(reason, calls_method)
 

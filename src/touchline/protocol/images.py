@@ -87,7 +87,8 @@ def decode_png(
         image = _mapped(planes, mapping, channels, what)
     elif channels == 1:
         # A grayscale sensor sends its one channel as all three of the first file.
-        image = planes[:, :, :3].mean(axis=2, keepdims=True, dtype=np.float32)
+        red_green_blue = planes[:, :, :3]
+        image = red_green_blue.mean(axis=2, keepdims=True, dtype=np.float32)
     else:
         image = planes[:, :, :channels]
     if image.shape[2] != channels:

@@ -47,7 +47,8 @@ class ParsedAgents:
         self.numbers[agents.ID] = [info.id for info in infos]
         self.numbers[agents.GROUP] = [info.group_id for info in infos]
         # As bits in the same table, as `scan` keeps them.
-        self.numbers[agents.REWARD :] = np.array(rewards, np.float32).view(np.int32)
+        as_floats = np.array(rewards, np.float32)
+        self.numbers[agents.REWARD :] = as_floats.view(np.int32)
         self._ended = np.array([info.done for info in infos], np.bool_)
         self._observations: list[list[Any]] = [info.observations[:] for info in infos]
         self._raise_first(layout)

@@ -77,7 +77,8 @@ class Recorder:
             return
         self._file.close()
         self._file = None
-        text = json.dumps({"format": FORMAT, **header, "frames": self._frames}).encode()
+        content = {"format": FORMAT, **header, "frames": self._frames}
+        text = json.dumps(content).encode()
         # gzip files may be joined end to end, so the frames need not be compressed again.
         whole = self.path.with_name(f"{self.path.name}.whole.part")
         with whole.open("wb") as out:

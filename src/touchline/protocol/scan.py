@@ -113,10 +113,11 @@ def _read_field(data: Any, at: int, end: int) -> tuple[int, int, int, int, int]:
 @inlined
 def _read_bits(data: Any, at: int) -> Any:
     """Four little-endian bytes as one number."""
-    return (
-        # The highest byte as int64: shifted by 24 within 32 bits it would reach the sign.
-        data[at] | data[at + 1] << 8 | data[at + 2] << 16 | np.int64(data[at + 3]) << 24
-    )
+    low = data[at] | data[at + 1] << 8
+    high = data[at + 2] << 16
+    # As int64: shifted by 24 within 32 bits it would reach the sign.
+    highest = np.int64(data[at + 3]) << 24
+    return low | high | highest
 
 
 @compiled

@@ -218,8 +218,10 @@ def _parse_field(
 
 def _add_map_entry(message: Any, field_name: str) -> Any:
     """The nested message that protobuf makes for the entries of a map, with its key."""
+    # Not `capitalize`, which would lower the rest: float_list → FloatList, myKey → MyKey.
     words = [word[:1].upper() + word[1:] for word in field_name.split("_")]
-    entry = message.nested_type.add(name="".join(words) + "Entry")
+    name = "".join(words) + "Entry"
+    entry = message.nested_type.add(name=name)
     entry.options.map_entry = True
     entry.field.add(
         name="key", number=1, label=_Field.LABEL_OPTIONAL, type=_Field.TYPE_STRING

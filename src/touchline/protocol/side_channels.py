@@ -403,7 +403,9 @@ def read_parameter(msg: IncomingMessage) -> tuple[str, ParameterValue]:
     if sampler == 2:
         ends = msg.read_float32_list()
         # The list alternates lower and upper ends.
-        intervals = tuple(zip(ends[::2], ends[1::2], strict=False))
+        lower = ends[::2]
+        upper = ends[1::2]
+        intervals = tuple(zip(lower, upper, strict=False))
         return key, MultiRangeUniform(intervals)
     first = msg.read_float32()
     second = msg.read_float32()

@@ -199,9 +199,10 @@ class Slots:
         if self._refereed is not None:
             for group, score in self._refereed.game_scores.items():
                 self.game_scores[self.env_index, group] = score
-        arrived = [
-            (self._table(name), *self.env.steps(name)) for name in self.env.behaviors
-        ]
+        arrived = []
+        for name in self.env.behaviors:
+            decisions, terminals = self.env.steps(name)
+            arrived.append((self._table(name), decisions, terminals))
         # Ends of all behaviors come first: an agent may end in one and decide in another.
         for table, _, terminals in arrived:
             if len(terminals):

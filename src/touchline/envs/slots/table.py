@@ -96,7 +96,7 @@ class Table:
             "active": self._active,
             "reserved_since": self._reserved_since,
             "deciding": self.deciding,
-            "counts": np.array(list(vars(self.counts).values()), np.float64),
+            "counts": np.array([*vars(self.counts).values()], np.float64),
             "mask": self._mask,
             "second_mask": self._second_mask,
         }
@@ -262,7 +262,8 @@ class Table:
         ended = self._results.ended_ids
         if ended is not None:
             # An agent that ended and one that moved in can share a slot: the present one shows.
-            return np.where(self._active[:, None], self._ids(slice(None)), ended)
+            present = self._ids(slice(None))
+            return np.where(self._active[:, None], present, ended)
         if self._known_ids is None:
             present = self._ids(slice(None))
             self._known_ids = np.where(self._active[:, None], present, np.int32(-1))
@@ -502,7 +503,8 @@ class _Results:
         self.final_slot.append(slots)
         self.final_obs.append(final_obs)
         if self.ended_ids is None:
-            self.ended_ids = np.full((len(self.flags), len(IDS)), -1, np.int32)
+            shape = (len(self.flags), len(IDS))
+            self.ended_ids = np.full(shape, -1, np.int32)
         self.ended_ids[slots] = ids
 
     def widen(self, extra: int) -> None:

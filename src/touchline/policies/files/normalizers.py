@@ -32,7 +32,8 @@ def normalizers_of(policy: Policy, spec: BehaviorSpec) -> list[Normalizer]:
         return list(_in_graph(policy.path, vectors))
     if isinstance(policy, NetworkPolicy) and policy.network.normalizer is not None:
         own = policy.network.normalizer
-        mean, scale = own.mean.numpy(force=True), own.scale.numpy(force=True)
+        mean = own.mean.numpy(force=True)
+        scale = own.scale.numpy(force=True)
         return [Normalizer(vectors, mean.astype(np.float64), 1.0 / scale)]
     return []
 
@@ -45,19 +46,27 @@ def _in_graph(path: Path, vectors: list[int]) -> Iterator[Normalizer]:
         for constant in graph.initializer
     }
     inputs = {given.name for given in graph.input}
-    joined = {n.output[0]: list(n.input) for n in graph.node if n.op_type == "Concat"}
-    shifted = {n.output[0]: n for n in graph.node if n.op_type == "Sub"}
+    joined = {}
+    shifted = {}
+    for node in graph.node:
+        if node.op_type == "Concat":
+            joined[node.output[0]] = list(node.input)
+        if node.op_type == "Sub":
+            shifted[node.output[0]] = node
+    # A normalizer is (x - mean) / spread, or times 1 / spread.
     for node in graph.node:
         before = shifted.get(node.input[0]) if node.input else None
         if before is None or node.op_type not in ("Div", "Mul"):
             continue
         names = joined.get(before.input[0], [before.input[0]])
-        mean, scale = (constants.get(n.input[1]) for n in (before, node))
+        mean = constants.get(before.input[1])
+        scale = constants.get(node.input[1])
         if mean is None or scale is None or not inputs.issuperset(names):
             continue
         spread = scale if node.op_type == "Div" else 1.0 / scale
         sensors = [number for name in names for number in _sensors(name, vectors)]
-        yield Normalizer(sensors, np.ravel(mean).astype(np.float64), np.ravel(spread))
+        means = np.ravel(mean).astype(np.float64)
+        yield Normalizer(sensors, means, np.ravel(spread))
 
 
 def _sensors(name: str, vectors: list[int]) -> list[int]:

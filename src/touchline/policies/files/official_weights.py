@@ -213,7 +213,8 @@ def _read_onnx(path: Path) -> dict[str, Tensor]:
         constant.name: torch.from_numpy(onnx.numpy_helper.to_array(constant).copy())
         for constant in graph.initializer
     }
-    named = {k: v for k, v in constants.items() if k.startswith((_BODY, "action_"))}
+    own = (_BODY, "action_")
+    named = {k: v for k, v in constants.items() if k.startswith(own)}
     if not named:
         raise UsageError(
             f"{path}: its weights have none of ML-Agents' names, so no training can start with "
@@ -225,7 +226,9 @@ def _read_onnx(path: Path) -> dict[str, Tensor]:
             # PyTorch keeps one of several equal constants.
             named[node.output[0]] = constants[node.input[0]]
         if node.op_type == "LSTM":
-            named |= _lstm_weights([constants[name] for name in node.input[1:4]])
+            # Its inputs are x, then input weights, recurrent weights and biases.
+            weights = [constants[name] for name in node.input[1:4]]
+            named |= _lstm_weights(weights)
         before = made_by.get(node.input[0]) if node.input else None
         # A normalizer is (x - mean) / divisor; only the mean keeps its name in the file.
         if node.op_type == "Div" and before is not None and before.op_type == "Sub":
@@ -467,7 +470,8 @@ def _fill_value_heads(
     for row, signal in enumerate(signals):
         name = f"value_heads.value_heads.{signal}."
         if name + "weight" in source.tensors:
-            weight[row] = source.take(name + "weight", (1, weight.shape[1]))[0]
+            shape = (1, weight.shape[1])
+            weight[row] = source.take(name + "weight", shape)[0]
             bias[row] = source.take(name + "bias", (1,))[0]
 
 

@@ -148,7 +148,8 @@ class OnnxPolicy:
         for name in self._inputs:
             kind, _, number = name.rpartition("_")
             if name == "vector_observation":  # API 2: all vectors in one
-                feeds[name] = np.concatenate([obs[slots] for obs in vectors], axis=1)
+                of_slots = [obs[slots] for obs in vectors]
+                feeds[name] = np.concatenate(of_slots, axis=1)
             elif kind == "visual_observation":
                 feeds[name] = images[int(number)][slots]
             elif kind == "obs":

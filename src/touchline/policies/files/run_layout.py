@@ -153,7 +153,7 @@ class RunLayout:
         return self.folder(behavior) / f"best{suffix}"
 
     def numbered(self, behavior: str, steps: int, suffix: str = CHECKPOINT) -> Path:
-        """The policy after so many steps, as a checkpoint or as a model."""
+        """The policy after a number of steps, as a checkpoint or as a model."""
         return self.folder(behavior) / f"{behavior}-{steps}{suffix}"
 
     def experience(self, behavior: str) -> Path:

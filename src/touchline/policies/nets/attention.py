@@ -65,7 +65,8 @@ class EntityAttention(nn.Module):
         x = layer_norm(x + self.out(attended))
         weight = present[:, :, None].to(x.dtype)
         count = weight.sum(dim=1).clamp(min=1.0)  # an empty list has the mean 0
-        return torch.div((x * weight).sum(dim=1), count)
+        total = (x * weight).sum(dim=1)
+        return torch.div(total, count)
 
     @staticmethod
     def is_present(entities: Float[Tensor, "B K F"]) -> Bool[Tensor, "B K"]:
@@ -75,9 +76,8 @@ class EntityAttention(nn.Module):
     def _embedded(
         self, own: Float[Tensor, "B S"], lists: Sequence[Float[Tensor, "B _ _"]]
     ) -> Float[Tensor, "B K E"]:
-        parts = [
-            embed(entities) for embed, entities in zip(self.embed, lists, strict=True)
-        ]
+        pairs = zip(self.embed, lists, strict=True)
+        parts = [embed(entities) for embed, entities in pairs]
         x = torch.cat(parts, dim=1)
         if self.embed_self is not None:
             x = x + self.embed_self(own)[:, None]

@@ -21,7 +21,7 @@ from touchline.policies.network import Architecture, Obs
 from touchline.specs import BehaviorSpec
 
 CHUNK_SIZE = 2048
-"""Without gradients, so many observations at a time go through the encoders: their intermediate
+"""Without gradients, this many observations at a time go through the encoders: their intermediate
 pictures are large."""
 
 
@@ -47,9 +47,8 @@ class Body(nn.Module):
             shapes = [sensors.shapes[i] for i in sensors.entities]
             self.attention = EntityAttention(size, shapes)
             size += ATTENTION_SIZE
-        is_steered = (
-            sensors.goal_size > 0 and architecture.goal_conditioning_type == "hyper"
-        )
+        has_goals = sensors.goal_size > 0
+        is_steered = has_goals and architecture.goal_conditioning_type == "hyper"
         self.goal_layer = None
         layers: list[nn.Module] = []
         num_layers = 0 if encoders_only else architecture.num_layers
@@ -72,14 +71,18 @@ class Body(nn.Module):
         spec: BehaviorSpec, sensors: Sensors, architecture: Architecture
     ) -> nn.ModuleList:
         others = [o for o in spec.observation_specs if len(o.shape) != 1]
-        kind, hidden = architecture.vis_encode_type, architecture.hidden_units
-        return nn.ModuleList(
-            # The first part of `Obs` are the vectors: sensor i - 1 of the others is part i.
-            image_encoder(
-                kind, f"observation {others[i - 1].name!r}", sensors.shapes[i], hidden
+        encoders = nn.ModuleList()
+        for i in sensors.images:
+            # The first part of `Obs` is all vectors, so part i is sensor i - 1 of the others.
+            name = f"observation {others[i - 1].name!r}"
+            encoder = image_encoder(
+                architecture.vis_encode_type,
+                name,
+                sensors.shapes[i],
+                architecture.hidden_units,
             )
-            for i in sensors.images
-        )
+            encoders.append(encoder)
+        return encoders
 
     def forward(
         self, obs: Obs, sequences: Sequences | None, which: int
@@ -103,7 +106,8 @@ class Body(nn.Module):
         """Everything but the memory."""
         if torch.is_grad_enabled() or len(obs[0]) <= CHUNK_SIZE:
             return self._features(obs)
-        chunks = zip(*(torch.split(part, CHUNK_SIZE) for part in obs), strict=True)
+        by_part = [torch.split(part, CHUNK_SIZE) for part in obs]
+        chunks = zip(*by_part, strict=True)
         return torch.cat([self._features(chunk) for chunk in chunks])
 
     def _features(self, obs: Obs) -> Float[Tensor, "B H"]:
@@ -168,8 +172,10 @@ class Bodies(nn.Module):
         count = len(self.bodies)
         own = [self._body(i).step(obs, memory[:, i]) for i in range(count)]
         after = torch.stack(own, dim=1)  # [B, W, M]
+        # The first half of an LSTM's memory is its hidden state, which is its result.
         results = after[..., : self.actor.size]  # [B, W, H]
-        actor, critic = results[:, 0], results[:, -1]  # one and the same where W is 1
+        actor = results[:, 0]
+        critic = results[:, -1]  # the actor's where both share one body
         return self.policy_head(actor), self.value_head(critic), after
 
     def network(self, obs: Obs, which: int) -> Float[Tensor, "B P"]:

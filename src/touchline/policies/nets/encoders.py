@@ -82,7 +82,7 @@ class Sensors:
 
 
 def with_vector(spec: BehaviorSpec, size: int, name: str) -> BehaviorSpec:
-    """The behavior, as if it observed so many numbers more, after all other vectors."""
+    """The behavior, as if it also observed a vector of `size` numbers, after all others."""
     if not size:
         return spec
     vector = ObservationSpec.vector(size, name)

@@ -85,8 +85,10 @@ class GroupCritic(nn.Module):
     ) -> None:
         """`hidden_units` is a multiple of the number of attention heads."""
         super().__init__()
-        sensors, hidden = Sensors.from_spec(spec), architecture.hidden_units
-        size, actions = sensors.vector_size, spec.action_spec
+        sensors = Sensors.from_spec(spec)
+        hidden = architecture.hidden_units
+        size = sensors.vector_size
+        actions = spec.action_spec
         self.branches = actions.discrete_branches
         self.normalizer = (
             RunningNormalizer(size) if architecture.normalize and size else None
@@ -137,7 +139,7 @@ class GroupCritic(nn.Module):
     def values(
         self, features: Float[Tensor, "B H"], num_members: Int[Tensor, " B"]
     ) -> Float[Tensor, "B S"]:
-        """What features (after the memory, if there is one) of so many members say."""
+        """Values from features (after the memory, if there is one) of groups of this size."""
         # From -1 to 1, as ML-Agents has it: how many are left, in relation to the largest group
         # so far.
         share = 2.0 * num_members / self.most_members - 1.0
@@ -150,11 +152,13 @@ class GroupCritic(nn.Module):
         """Everything but the memory, of the moments and of the members' baselines."""
         members = self._encoded(groups)  # [2 M + 1, h]
         position = groups.positions()
-        num_rows, absent = len(position), 2 * len(position)
+        num_rows = len(position)
+        absent = 2 * num_rows  # the table's last row stands for all that are not there
         most = int(position.max()) + 1 if num_rows else 1
         # [K, G] the row in `members` of each member, without its action.
         present = position.new_full((groups.num_moments, most), absent)
-        present[groups.moment, position] = torch.arange(num_rows, device=present.device)
+        row = torch.arange(num_rows, device=present.device)
+        present[groups.moment, position] = row
         if most == 1:  # there are no mates, whose actions would be known
             of_moments = self.dense(self._pooled(members, present, absent))
             return of_moments, of_moments[groups.moment[groups.credited]]
@@ -177,7 +181,8 @@ class GroupCritic(nn.Module):
         with_action = torch.cat([encoded, groups.actions], dim=1)
         alone = silu(self.member(encoded))
         acting = silu(self.member_with_action(with_action))
-        return pad(layer_norm(torch.cat([alone, acting])), (0, 0, 0, 1))
+        both = layer_norm(torch.cat([alone, acting]))
+        return pad(both, (0, 0, 0, 1))  # one more row of zeros
 
     def _pooled(
         self, members: Float[Tensor, "M2 h"], rows: Int[Tensor, "B G"], absent: int
@@ -200,5 +205,6 @@ class GroupCritic(nn.Module):
         attended = attended.transpose(1, 2).reshape(*rows.shape, hidden)
         x = layer_norm(self.out(attended) + members[rows])
         weight = present[:, :, None].to(x.dtype)
-        # A set may be empty: all members of a group may be gone.
-        return torch.div((x * weight).sum(dim=1), weight.sum(dim=1) + 1e-7)
+        # A set may be empty, because all members of a group may be gone.
+        count = weight.sum(dim=1) + 1e-7
+        return torch.div((x * weight).sum(dim=1), count)

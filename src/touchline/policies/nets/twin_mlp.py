@@ -41,13 +41,15 @@ class TwinMLP(nn.Module):
         super().__init__()
         sizes = [inputs] + [hidden] * (layers - 1)
         outputs = len(output_gains)
-        self.weights = nn.ParameterList(
-            torch.randn(2, size, hidden) / max(size, 1) ** 0.5 for size in sizes
-        )
-        self.biases = nn.ParameterList(torch.zeros(2, 1, hidden) for _ in sizes)
-        policy_weight = (
-            torch.randn(outputs, hidden) * output_gains[:, None] / hidden**0.5
-        )
+        self.weights = nn.ParameterList()
+        self.biases = nn.ParameterList()
+        for size in sizes:
+            # As large as `linear` makes them; inputs are rows here, so nothing is transposed.
+            weight = torch.randn(2, size, hidden) / max(size, 1) ** 0.5
+            self.weights.append(nn.Parameter(weight))
+            self.biases.append(nn.Parameter(torch.zeros(2, 1, hidden)))
+        policy_weight = torch.randn(outputs, hidden) * output_gains[:, None]
+        policy_weight = policy_weight / hidden**0.5
         self.policy_weight = nn.Parameter(policy_weight)
         self.policy_bias = nn.Parameter(torch.zeros(outputs))
         self.value_weight = nn.Parameter(first_value_weight(num_signals, hidden))
@@ -57,7 +59,8 @@ class TwinMLP(nn.Module):
     def layers(self) -> Sequence[tuple[Float[Tensor, "2 I H"], Float[Tensor, "2 1 H"]]]:
         """Weight and bias of every hidden layer, both networks in one."""
         # Iterating over a ParameterList takes longer than a small layer's arithmetic.
-        weights, biases = self.weights._parameters, self.biases._parameters
+        weights = self.weights._parameters
+        biases = self.biases._parameters
         return list(zip(weights.values(), biases.values(), strict=True))  # type: ignore[arg-type]
 
     def forward(
