@@ -82,8 +82,8 @@ def outputs_of(
     # After the last moment of a line, and after ends, this is another line's or episode's.
     next_value[tables.step[:-1], tables.line[:-1]] = value[1:]
     # A dead member takes no part in what follows, and the critic is given how many are left.
-    after = followers.groups
-    num_left = torch.bincount(after.moment, minlength=after.num_moments)
+    remaining = followers.groups
+    num_left = torch.bincount(remaining.moment, minlength=remaining.num_moments)
     value_left = critic.values(of_followers, num_left)
     next_value[followers.step, followers.line] = _array(value_left)
     log_prob = _log_prob(valuation, trajectories, tables)
