@@ -14,7 +14,6 @@ from touchline.training.algorithms.sac.loss import (
     LogTemperatures,
     PolicyDraw,
     expected,
-    negative_entropies,
     target_entropies,
     temperature_loss,
 )
@@ -182,11 +181,11 @@ def test_hybrid_policies_count_their_q_once(shared):
     file, draw = case.file, case.draw()
     q1 = case.tensor("q1_policy")
     q = (q1 * torch.exp(draw.choices[0])).sum(dim=1)
-    (negative,) = negative_entropies(draw.choices)
+    negative = draw.negative_entropies[:, 0]
     alpha = file["init_entcoef"]
     by_hand = (alpha * negative - q + alpha * draw.log_prob).mean()
     found = case.losses().policy
     assert float(found.detach()) == pytest.approx(float(by_hand.detach()), abs=1e-5)
-    torch.testing.assert_close(expected(q1[:, None], draw.choices)[:, 0], q)
+    torch.testing.assert_close(expected(q1[:, None], draw.chances)[:, 0], q)
     as_ml_agents = float((found - q.mean()).detach())
     assert as_ml_agents == pytest.approx(file["policy_loss"], abs=1e-5)

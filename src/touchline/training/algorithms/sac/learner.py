@@ -45,6 +45,9 @@ from touchline.training.algorithms.sac.loss import (
     LogTemperatures,
     Losses,
     PolicyDraw,
+    chosen,
+    entropy_bonus,
+    expected,
     soft_value,
     target_entropies,
 )
@@ -242,8 +245,13 @@ class SAC:
         seen = self._inputs(sample.obs)
         is_normalized = self.network.normalizer is not None
         metrics |= observation_figures(seen, is_normalized=is_normalized)
-        networks = [self.network, self.critics, *models_of(self.signals)]
-        refuse_non_finite(self.behavior, self.steps, *networks)
+        # One sum over all weights, because a walk through the modules takes a tenth of a small
+        # step; the walk follows where there is something to find, and names it.
+        is_finite = bool(torch.isfinite(self._weights.vector.sum()))
+        parts = [self.network.normalizer] if is_finite else [self.network, self.critics]
+        own = [part for part in parts if part is not None]
+        learned = models_of(self.signals)
+        refuse_non_finite(self.behavior, self.steps, *own, *learned)
         return metrics
 
     @property
@@ -330,6 +338,7 @@ class SAC:
         draw = PolicyDraw.of(distribution, noise)
         taken = sample.continuous.to(self._device)
         drawn_q, taken_q = self._passes.q(obs, draw.continuous, taken, without_memory)
+        choices = sample.discrete.to(self._device)
         entropies = target_entropies(self._branches, sample.allowed, len(sample))
         return Evaluation(
             distribution=distribution,
@@ -337,10 +346,11 @@ class SAC:
             draw=draw,
             drawn_q=drawn_q,
             num_climbed=len(drawn_q) if self.hyper.target_critics else 1,
-            taken_q=taken_q,
-            taken=sample.discrete.to(self._device),
+            of_critics=[expected(q, draw.chances) for q in drawn_q],
+            bonus=entropy_bonus(draw, alpha),
+            taken=choices,
+            taken_q=[chosen(q, choices, self._branches) for q in taken_q],
             target=self._target(sample, next_noise, alpha),
-            expected=soft_value(drawn_q, draw, alpha).detach(),
             value=value,
             target_entropies=entropies.to(self._device),
         )

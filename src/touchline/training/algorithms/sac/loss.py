@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -32,6 +33,17 @@ class PolicyDraw:
     """Of the continuous action; 0 where there is none."""
     choices: Sequence[Float[Tensor, "B _"]]
     """Log-probabilities of each branch."""
+
+    @cached_property
+    def chances(self) -> Sequence[Float[Tensor, "B _"]]:
+        """Probabilities of the choices of each branch."""
+        return [torch.exp(branch) for branch in self.choices]
+
+    @cached_property
+    def negative_entropies(self) -> Float[Tensor, "B D"]:
+        """Σ_a π(a) log π(a) of each branch."""
+        pairs = zip(self.chances, self.choices, strict=True)
+        return torch.stack([(p * own).sum(dim=1) for p, own in pairs], dim=1)
 
     @staticmethod
     def of(
@@ -56,10 +68,6 @@ class LogTemperatures:
         split = int(continuous_size > 0)
         return LogTemperatures(log_alpha[:split], log_alpha[split:])
 
-    def detached(self) -> LogTemperatures:
-        """The same numbers, without a gradient."""
-        return LogTemperatures(self.continuous.detach(), self.discrete.detach())
-
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -73,17 +81,24 @@ class Evaluation:
     """Of each critic, for the drawn action."""
     num_climbed: int
     """How many of the critics the policy climbs."""
-    taken_q: Sequence[Float[Tensor, "B S P"]]
-    """Of each critic, for the action that was taken."""
+    of_critics: Sequence[Float[Tensor, "B S"]]
+    """The mean of `drawn_q` over the policy's choices."""
+    bonus: Float[Tensor, " B"]
+    """For being uncertain."""
     taken: Int[Tensor, "B D"]
     """The choices that were made."""
+    taken_q: Sequence[Float[Tensor, "B S"]]
+    """Of each critic, for the action that was taken."""
     target: Float[Tensor, "B S"]
-    """What `taken_q` of those choices should be."""
-    expected: Float[Tensor, "B S"]
-    """The soft value of each situation, without a gradient."""
+    """What `taken_q` should be."""
     value: Float[Tensor, "B S"] | None
     """Of the value network; None where there is none."""
     target_entropies: Float[Tensor, "B D"]
+
+    @cached_property
+    def expected(self) -> Float[Tensor, "B S"]:
+        """The soft value of each situation, without a gradient."""
+        return (lowest(self.of_critics) + self.bonus[:, None]).detach()
 
     @property
     def target_continuous(self) -> float:
@@ -113,17 +128,12 @@ class Losses:
     @staticmethod
     def of(found: Evaluation, temperatures: LogTemperatures) -> Losses:
         """All losses; only their own moves the temperatures."""
-        climbed = found.drawn_q[: found.num_climbed]
-        fixed = temperatures.detached()
+        climbed = found.of_critics[: found.num_climbed]
         nothing = found.expected.new_zeros(())
         value = found.value
-        sections = found.sections
         return Losses(
-            policy=policy_loss(climbed, found.draw, fixed),
-            critics=[
-                squared_error(chosen(q, found.taken, sections), found.target)
-                for q in found.taken_q
-            ],
+            policy=policy_loss(climbed, found.bonus),
+            critics=[squared_error(q, found.target) for q in found.taken_q],
             value=nothing if value is None else squared_error(value, found.expected),
             temperature=temperature_loss(
                 found.draw,
@@ -142,18 +152,14 @@ class Losses:
 
 
 def expected(
-    q: Float[Tensor, "B S P"], choices: Sequence[Float[Tensor, "B _"]]
+    q: Float[Tensor, "B S P"], chances: Sequence[Float[Tensor, "B _"]]
 ) -> Float[Tensor, "B S"]:
     """Mean over branches of Σ_a π(a) Q(a)."""
-    if not choices:
+    if not chances:
         return q[:, :, 0]
-    sections = [branch.shape[1] for branch in choices]
-    parts = torch.split(q, sections, dim=2)
-    of_branches = []
-    for part, branch in zip(parts, choices, strict=True):
-        chance = torch.exp(branch)[:, None]  # [B, 1, choices]: the same for all signals
-        of_branches.append((part * chance).sum(dim=2))
-    return torch.stack(of_branches).mean(dim=0)
+    # All branches side by side: their sum, over how many there are. The same for all signals.
+    chance = torch.cat(tuple(chances), dim=1)[:, None]  # [B, 1, P]
+    return (q * chance).sum(dim=2) / len(chances)
 
 
 def chosen(
@@ -174,15 +180,12 @@ def chosen(
     return torch.stack(found).mean(dim=0)
 
 
-def negative_entropies(choices: Sequence[Float[Tensor, "B _"]]) -> list[Tensor]:
-    """Σ_a π(a) log π(a) of each branch, [B] each."""
-    return [(torch.exp(branch) * branch).sum(dim=1) for branch in choices]
-
-
 def entropy(draw: PolicyDraw) -> Float[Tensor, ""]:
     """−log π(a) − Σ_b Σ_a π_b log π_b, averaged; without a gradient."""
-    negative = sum(negative_entropies(draw.choices), draw.log_prob)
-    return -negative.detach().mean()
+    total = draw.log_prob
+    if draw.choices:
+        total = total + draw.negative_entropies.sum(dim=1)
+    return -total.detach().mean()
 
 
 def entropy_bonus(
@@ -196,8 +199,8 @@ def entropy_bonus(
     if len(temperatures.continuous):
         bonus = bonus - torch.exp(temperatures.continuous) * draw.log_prob
     if draw.choices:
-        negative = torch.stack(negative_entropies(draw.choices), dim=1)  # [B, D]
-        bonus = bonus - (torch.exp(temperatures.discrete) * negative).mean(dim=1)
+        alpha = torch.exp(temperatures.discrete)
+        bonus = bonus - (alpha * draw.negative_entropies).mean(dim=1)
     return bonus
 
 
@@ -207,24 +210,28 @@ def soft_value(
     temperatures: LogTemperatures,
 ) -> Float[Tensor, "B S"]:
     """Min over critics of the expected Q, and the entropy bonus, which every signal gets."""
-    of_critics = [expected(q, draw.choices) for q in critics]
+    of_critics = [expected(q, draw.chances) for q in critics]
+    return lowest(of_critics) + entropy_bonus(draw, temperatures)[:, None]
+
+
+def lowest(of_critics: Sequence[Float[Tensor, "B S"]]) -> Float[Tensor, "B S"]:
+    """The smallest of what critics expect."""
+    if len(of_critics) == 1:
+        return of_critics[0]
     # The smaller of two, because a policy seeks out where a single critic errs upward
     # (Fujimoto et al. 2018, arXiv:1802.09477, section 4).
-    smallest = torch.stack(of_critics).amin(dim=0)
-    return smallest + entropy_bonus(draw, temperatures)[:, None]
+    return torch.stack(tuple(of_critics)).amin(dim=0)
 
 
 def policy_loss(
-    critics: Sequence[Float[Tensor, "B S P"]],
-    draw: PolicyDraw,
-    temperatures: LogTemperatures,
+    of_climbed: Sequence[Float[Tensor, "B S"]], bonus: Float[Tensor, " B"]
 ) -> Float[Tensor, ""]:
-    """Minus the soft value, averaged over signals.
+    """Minus the soft value, averaged over signals: of what critics expect, and for uncertainty.
 
     Over several branches and no continuous action ML-Agents takes their sum instead of their mean:
     a factor, which Adam does not see.
     """
-    return -soft_value(critics, draw, temperatures).mean()
+    return -(lowest(of_climbed) + bonus[:, None]).mean()
 
 
 def squared_error(
@@ -265,7 +272,6 @@ def temperature_loss(
         lack = (draw.log_prob + target_continuous).detach()
         loss = loss - (temperatures.continuous * lack).mean()
     if draw.choices:
-        negative = torch.stack(negative_entropies(draw.choices), dim=1)
-        lack = (negative + target_discrete).detach()
+        lack = (draw.negative_entropies + target_discrete).detach()
         loss = loss - (temperatures.discrete * lack).mean()
     return loss

@@ -14,12 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from touchline.policies.distributions import LOG_STD_RANGE
-from touchline.training.algorithms.sac.loss import (
-    Evaluation,
-    LogTemperatures,
-    chosen,
-    negative_entropies,
-)
+from touchline.training.algorithms.sac.loss import Evaluation, LogTemperatures
 
 Climb = Callable[[Tensor], Tensor]
 """From the gradient by Q [N, B, S, P] of drawn actions to that by the actions [B, C]."""
@@ -55,19 +50,17 @@ def policy_gradient(
 def _slope(found: Evaluation) -> _Slope:
     """L = −⟨min over critics of Σ p Q⟩ + …"""
     q = torch.stack(tuple(found.drawn_q[: found.num_climbed]))
-    chance = None
-    if found.draw.choices:
-        num_branches = len(found.draw.choices)
-        log_probs = torch.cat(tuple(found.draw.choices), dim=1)
-        chance = (torch.exp(log_probs) / num_branches)[:, None]  # [B, 1, P]
-    expected = q[..., 0] if chance is None else (q * chance).sum(dim=3)
-    by_expected = torch.full_like(expected, -1.0 / expected[0].numel())
+    expected = found.of_critics
+    by_expected = q.new_full(q.shape[:3], -1.0 / expected[0].numel())
     if len(q) > 1:
         # Of two, the smaller one alone.
         is_first = expected[0] <= expected[1]
         by_expected *= torch.stack([is_first, ~is_first])
     by_q = by_expected[..., None]
-    return _Slope(q, by_expected, by_q if chance is None else by_q * chance)
+    chances = found.draw.chances
+    if chances:
+        by_q = by_q * torch.cat(tuple(chances), dim=1)[:, None] / len(chances)
+    return _Slope(q, by_expected, by_q)
 
 
 def _continuous_gradient(
@@ -94,8 +87,9 @@ def _discrete_gradient(
     alphas = torch.exp(temperatures.discrete) / (len(by_chance) * num_branches)
     gradients = []
     parts = torch.split(by_chance, found.sections, dim=1)
-    for own, log_probs, alpha in zip(parts, found.draw.choices, alphas, strict=True):
-        p = torch.exp(log_probs)
+    draw = found.draw
+    branches = zip(parts, draw.chances, draw.choices, alphas, strict=True)
+    for own, p, log_probs, alpha in branches:
         weighted = p * (own + alpha * log_probs)
         gradients.append(weighted - p * weighted.sum(dim=1, keepdim=True))
     return gradients
@@ -104,7 +98,7 @@ def _discrete_gradient(
 def critic_gradient(found: Evaluation) -> Float[Tensor, "N B S P"]:
     """By each critic's Q of the actions that were taken; 0 for other choices."""
     sections = found.sections
-    q = torch.stack([chosen(own, found.taken, sections) for own in found.taken_q])
+    q = torch.stack(tuple(found.taken_q))
     error = ((q - found.target) / found.target.numel())[..., None]
     if not sections:
         return error
@@ -133,7 +127,7 @@ def temperature_gradient(found: Evaluation) -> Float[Tensor, " _"]:
         lack = found.draw.log_prob.mean() + found.target_continuous
         parts.append(-lack[None])
     if found.draw.choices:
-        negative = torch.stack(negative_entropies(found.draw.choices), dim=1)
+        negative = found.draw.negative_entropies
         lack = (negative + found.target_entropies).mean(dim=0)
         parts.append(-lack / len(found.draw.choices))
     return torch.cat(parts)
