@@ -12,6 +12,9 @@ from touchline.cli import run
 from touchline.player import build
 from touchline.scenes import list_scenes
 
+# They repeat calls whose shapes shorter tests check.
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+
 
 def test_a_run_is_trained_measured_exported_and_continued_from_python(
     tmp_path, monkeypatch, capsys

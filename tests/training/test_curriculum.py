@@ -19,6 +19,9 @@ from touchline.training.evaluator import Evaluator
 from touchline.training.trainer import train
 from touchline.training.world import recipe_of
 
+# They repeat calls whose shapes shorter tests check.
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+
 
 def _config(tmp_path, parameters, behavior="A", **settings):
     path = tmp_path / "config.yaml"

@@ -19,6 +19,9 @@ from touchline.training import trainer
 from touchline.training.collect import opening
 from touchline.training.config.settings import RunConfig
 
+# They repeat calls whose shapes shorter tests check.
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+
 SPEC = BehaviorSpec(
     (ObservationSpec.vector(2, "noise"),), ActionSpec.create_continuous(1)
 )

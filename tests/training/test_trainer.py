@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 
@@ -38,6 +39,28 @@ def _config(tmp_path, scene, seed=0, **changes):
     )
 
 
+# They repeat calls whose shapes shorter tests check.
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+
+
+@pytest.fixture(scope="module")
+def brief(tmp_path_factory):
+    """The configuration, the result and the lines of a run that no test changes.
+
+    It is made before a test's own fixtures, and so ends with an evaluation of full length.
+    """
+    folder, lines = tmp_path_factory.mktemp("brief"), []
+    config = _config(folder, "Basic", seed=5, behaviors__Basic__max_steps=300)
+    result = train(config, EnvRecipe("scene", "Basic"), lines.append)
+    return config, result, lines
+
+
+@pytest.fixture
+def trained(brief, tmp_path):
+    """The folder of a finished run of the test's own."""
+    return shutil.copytree(brief[1].folder, tmp_path / "run")
+
+
 def _score(scene, folder, episodes):
     with make(scene) as env:
         slots = Slots(env)
@@ -48,10 +71,12 @@ def _score(scene, folder, episodes):
 
 def test_the_same_seed_trains_the_same_weights(tmp_path):
     files = []
+    changes = {
+        "behaviors__3DBall__max_steps": 4000,
+        "behaviors__3DBall__hyperparameters__buffer_size": 2000,
+    }
     for name in ("a", "b", "c"):
-        config = _config(
-            tmp_path / name, "3DBall", seed=4, behaviors__3DBall__max_steps=12_000
-        )
+        config = _config(tmp_path / name, "3DBall", seed=4, **changes)
         result = train(config, EnvRecipe("scene", "3DBall"))
         files.append((result.folder / "3DBall" / "checkpoint.safetensors").read_bytes())
     assert files[0] == files[1] == files[2]
@@ -61,7 +86,7 @@ def test_a_behavior_that_is_done_still_acts_and_its_experience_is_not_kept(tmp_p
     config = _config(
         tmp_path, "WallJump",
         behaviors__SmallWallJump__max_steps=1, behaviors__SmallWallJump__hyperparameters__buffer_size=128,
-        behaviors__BigWallJump__max_steps=4500,
+        behaviors__BigWallJump__max_steps=1000, behaviors__BigWallJump__hyperparameters__buffer_size=512,
     )  # fmt: skip
     result = train(config, EnvRecipe("scene", "WallJump"))
     arrays, metadata = read_arrays(result.folder / "resume.safetensors")
@@ -72,10 +97,8 @@ def test_a_behavior_that_is_done_still_acts_and_its_experience_is_not_kept(tmp_p
     assert counters["returns"] == []
 
 
-def test_a_run_introduces_itself(tmp_path):
-    lines = []
-    config = _config(tmp_path, "Basic", seed=5, behaviors__Basic__max_steps=2500)
-    result = train(config, EnvRecipe("scene", "Basic"), lines.append)
+def test_a_run_introduces_itself(brief):
+    config, result, lines = brief
     assert "seed 5" in lines[0]
     assert any(
         "steps/s" in line and "return" in line and "left" in line for line in lines
@@ -84,14 +107,13 @@ def test_a_run_introduces_itself(tmp_path):
         (result.folder / "run_logs" / "training_status.json").read_text()
     )
     assert status["seed"] == 5
-    assert status["Basic"]["checkpoints"][-1]["steps"] >= 2500
+    assert status["Basic"]["checkpoints"][-1]["steps"] >= 300
     assert read_config(str(result.folder / "configuration.yaml")) == config
     assert list((result.folder / "Basic").glob("events.out.tfevents.*"))
 
 
-def test_a_run_ends_with_an_evaluation_and_a_report(tmp_path):
-    config = _config(tmp_path, "Basic", seed=5, behaviors__Basic__max_steps=2500)
-    folder = train(config, EnvRecipe("scene", "Basic")).folder
+def test_a_run_ends_with_an_evaluation_and_a_report(brief):
+    folder = brief[1].folder
     status = json.loads((folder / "run_logs" / "training_status.json").read_text())
     (evaluation,) = status["Basic"]["evaluations"]
     assert evaluation["episodes"] == 50
@@ -128,9 +150,9 @@ def test_the_best_checkpoint_by_evaluation_is_kept(tmp_path):
 def test_an_evaluation_changes_nothing_in_training(tmp_path):
     """With or without checkpoints, and so evaluations, on the way: the same weights in the end."""
     ends = []
-    for name, interval in (("often", 600), ("never", 500_000)):
+    for name, interval in (("often", 300), ("never", 500_000)):
         changes = {
-            "behaviors__Basic__max_steps": 2500,
+            "behaviors__Basic__max_steps": 1000,
             "behaviors__Basic__checkpoint_interval": interval,
         }
         folder = train(
@@ -143,7 +165,7 @@ def test_an_evaluation_changes_nothing_in_training(tmp_path):
 def test_weights_and_biases_gets_what_tensorboard_gets(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    config = _config(tmp_path, "Basic", behaviors__Basic__max_steps=2500)
+    config = _config(tmp_path, "Basic", behaviors__Basic__max_steps=300)
     folder = train(config, EnvRecipe("scene", "Basic"), to_wandb=True).folder
     (log,) = folder.glob("wandb/offline-run-*/*.wandb")
     assert b"Environment/Cumulative Reward" in log.read_bytes()
@@ -157,9 +179,8 @@ def _files(folder):
     }
 
 
+@pytest.mark.usefixtures("trained")
 def test_a_forced_run_that_cannot_start_leaves_the_old_one_as_it_was(tmp_path):
-    config = _config(tmp_path, "Basic", behaviors__Basic__max_steps=300)
-    train(config, EnvRecipe("scene", "Basic"))
     before = _files(tmp_path)
     forced = _config(tmp_path, "Basic", checkpoint_settings__force=True)
     with pytest.raises(UsageError, match="unknown scene"):
@@ -176,11 +197,9 @@ def test_a_first_run_that_cannot_start_leaves_nothing_in_the_way(tmp_path):
     train(config, EnvRecipe("scene", "Basic"))
 
 
-def test_one_run_is_trained_by_one_process_at_a_time(tmp_path):
-    config = _config(tmp_path, "Basic", behaviors__Basic__max_steps=300)
-    folder = train(config, EnvRecipe("scene", "Basic")).folder
+def test_one_run_is_trained_by_one_process_at_a_time(trained, tmp_path):
     before = _files(tmp_path)
-    with FileLock(folder.with_name(".run.lock")):
+    with FileLock(trained.with_name(".run.lock")):
         for change in (
             {"checkpoint_settings__resume": True},
             {"checkpoint_settings__force": True},
@@ -231,24 +250,20 @@ def test_sigterm_while_the_world_opens_ends_like_ctrl_c(tmp_path, monkeypatch):
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_a_resume_point_of_an_earlier_version_is_refused_and_kept(tmp_path):
-    changes = {"behaviors__Basic__max_steps": 300}
-    folder = train(
-        _config(tmp_path, "Basic", **changes), EnvRecipe("scene", "Basic")
-    ).folder
-    arrays, metadata = read_arrays(folder / "resume.safetensors")
+def test_a_resume_point_of_an_earlier_version_is_refused_and_kept(trained, tmp_path):
+    arrays, metadata = read_arrays(trained / "resume.safetensors")
     del metadata["resume_format"]
-    write_arrays(folder / "resume.safetensors", arrays, metadata)
-    before = _files(folder)
+    write_arrays(trained / "resume.safetensors", arrays, metadata)
+    before = _files(trained)
     with pytest.raises(
         UsageError,
         match="is of an earlier Touchline; start another run with --initialize-from run",
     ):
         train(
-            _config(tmp_path, "Basic", checkpoint_settings__resume=True, **changes),
+            _config(tmp_path, "Basic", checkpoint_settings__resume=True),
             EnvRecipe("scene", "Basic"),
         )
-    assert _files(folder) == before
+    assert _files(trained) == before
 
 
 def test_a_parameter_that_was_changed_for_a_resumed_run_reaches_the_world(tmp_path):
@@ -326,8 +341,8 @@ def test_the_best_checkpoint_is_the_best_of_the_latest_lesson(tmp_path):
 
 def test_only_the_last_few_checkpoints_are_kept(tmp_path):
     config = _config(
-        tmp_path, "Basic", behaviors__Basic__max_steps=3000,
-        behaviors__Basic__checkpoint_interval=512, behaviors__Basic__keep_checkpoints=2,
+        tmp_path, "Basic", behaviors__Basic__max_steps=1000,
+        behaviors__Basic__checkpoint_interval=256, behaviors__Basic__keep_checkpoints=2,
     )  # fmt: skip
     folder = train(config, EnvRecipe("scene", "Basic")).folder
     assert len(list((folder / "Basic").glob("Basic-*.safetensors"))) == 2
@@ -335,7 +350,9 @@ def test_only_the_last_few_checkpoints_are_kept(tmp_path):
 
 
 def test_weights_that_turn_to_nan_stop_the_run_and_are_saved_nowhere(tmp_path):
-    config = _config(tmp_path, "3DBall", behaviors__3DBall__max_steps=36_000)
+    config = _config(
+        tmp_path, "3DBall", behaviors__3DBall__max_steps=6000, behaviors__3DBall__hyperparameters__buffer_size=2000,
+    )  # fmt: skip
     config.behaviors["3DBall"].hyperparameters.__dict__["learning_rate"] = 1e38
     with pytest.raises(
         NonFiniteError, match=r"3DBall: the update .* made weights NaN .*replay.npz"
@@ -388,11 +405,8 @@ def test_a_behavior_without_configuration_is_named(tmp_path):
         train(config, EnvRecipe("scene", "WallJump"))
 
 
+@pytest.mark.usefixtures("trained")
 def test_a_checkpoint_of_another_network_is_refused(tmp_path):
-    train(
-        _config(tmp_path, "Basic", behaviors__Basic__max_steps=300),
-        EnvRecipe("scene", "Basic"),
-    )
     config = _config(
         tmp_path,
         "Basic",

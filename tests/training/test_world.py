@@ -18,6 +18,9 @@ from touchline.training.trainer import train
 from touchline.training.warm_start import first_checkpoint
 from touchline.training.world import recipe_of
 
+# They repeat calls whose shapes shorter tests check.
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+
 linux = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="players are built on Linux so far"
 )

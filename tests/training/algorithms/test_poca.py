@@ -259,6 +259,7 @@ def _practice(trainer, hyper=None, **network):
 QUICK = {"batch_size": 512, "buffer_size": 1024, "learning_rate": 1e-2, "beta": 0.2}
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
 def test_who_is_gone_is_credited_for_what_its_group_is_paid_later():
     """One agent must end its own episode. With PPO it is never paid for that, and does not."""
     assert mean_return(Sacrifice(16), _practice("poca", QUICK), 40_000) > 0.95

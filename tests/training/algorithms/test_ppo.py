@@ -134,6 +134,7 @@ def _random_batch(network, size):
     )
 
 
+@pytest.mark.slow  # a tiny task, `Remember` and `Look` are learned in seconds
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_basic_is_learned_to_its_optimum():
     config = read_config("Basic").behaviors["Basic"]

@@ -65,6 +65,7 @@ def _config(tmp_path, steps, **changes):
     return read_config("Basic", (), changes)
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
 def test_a_run_with_two_signals_trains_exports_and_evaluates(thrift, tmp_path):
     config = _config(tmp_path, 2000)
     folder = trainer.train(config, EnvRecipe("scene", "Basic")).folder

@@ -27,13 +27,13 @@ from touchline.policies.files.checkpoints import read_arrays
 from touchline.policies.files.run_layout import RunLayout
 
 ID, SEED = "r", "3"
-DEMO = Path(__file__).parents[3] / "models" / "demos" / "PushBlock.demo"
-LONGEST_S = 900
+LONGEST_S = 3600
 OUTPUT = "output.txt"
 OF_THE_CLOCK = ("time_s", "steps_per_s")
 PROGRAM = """
-import touchline.training.trainer as trainer
+from touchline.training import evaluator, trainer
 trainer.RESUME_EVERY_S = 0.2
+evaluator.EPISODES = 2
 from touchline.cli import main
 main()
 """
@@ -137,7 +137,7 @@ class Outcome:
 
 
 def start(folder, arguments, *flags):
-    """The command in a process of its own, with resume points five times a second."""
+    """The command in a process of its own: resume points five times a second, short evaluations."""
     command = [*arguments, "--run-id", ID, "--seed", SEED, *flags]
     with (folder / OUTPUT).open("wb") as output:
         return subprocess.Popen(

@@ -171,7 +171,9 @@ def cut_off_at(folder, kind, last, way):
     return code == CUT
 
 
-@pytest.fixture(scope="module", params=BUFFERS)
+@pytest.fixture(
+    scope="module", params=["ppo", pytest.param("sac", marks=pytest.mark.slow)]
+)
 def alone(request, tmp_path_factory):
     """The trainer, the last state of a run that nothing cuts off, and its number of operations."""
     kind = request.param

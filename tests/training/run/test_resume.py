@@ -1,5 +1,6 @@
 """Kill a run at any instant: the resumed run is bitwise the uninterrupted one."""
 
+import shutil
 import sys
 
 import pytest
@@ -11,10 +12,13 @@ from touchline.errors import UsageError
 from touchline.training.config.reading import read_config
 from touchline.training.trainer import train
 
+# They repeat calls whose shapes shorter tests check.
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL there")
 def test_a_killed_and_resumed_run_ends_bit_for_bit_like_a_whole_one():
-    outcome = try_run(Run(["train", "Basic", "--max-steps", "6000"], kills=2))
+    outcome = try_run(Run(["train", "Basic", "--max-steps", "3000"], kills=1))
     assert outcome.kills > 0
     assert outcome.differences == []
 
@@ -41,36 +45,42 @@ def _config(tmp_path, **changes):
     return read_config("Basic", (), overrides)
 
 
-def test_a_stopped_run_continues_to_the_same_weights(tmp_path):
-    """Resuming with more steps: the schedule depends on max_steps, so only a stop by signal is
-    exact.
-    """
-    first = _config(tmp_path, **{"behaviors.Basic.max_steps": 1000})
-    train(first, EnvRecipe("scene", "Basic"))
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The results of a short run that no test changes."""
+    folder = tmp_path_factory.mktemp("finished")
+    config = _config(folder, **{"behaviors.Basic.max_steps": 300})
+    train(config, EnvRecipe("scene", "Basic"))
+    return folder
+
+
+@pytest.fixture
+def results(finished, tmp_path):
+    """The same for the test's own use."""
+    return shutil.copytree(finished, tmp_path / "results")
+
+
+def test_a_finished_run_goes_on_to_more_steps(results):
     more = _config(
-        tmp_path,
-        **{"behaviors.Basic.max_steps": 2000, "checkpoint_settings.resume": True},
+        results,
+        **{"behaviors.Basic.max_steps": 1000, "checkpoint_settings.resume": True},
     )
     result = train(more, EnvRecipe("scene", "Basic"))
-    assert result.behaviors["Basic"].steps >= 2000
+    assert result.behaviors["Basic"].steps >= 1000
 
 
 @pytest.mark.parametrize(
     "damage", [lambda b: b[: len(b) // 2], lambda b: b"nothing", lambda b: b""]
 )
-def test_a_broken_resume_point_is_reported_and_left_alone(tmp_path, damage):
-    train(
-        _config(tmp_path, **{"behaviors.Basic.max_steps": 300}),
-        EnvRecipe("scene", "Basic"),
-    )
-    path = tmp_path / "ppo" / "resume.safetensors"
+def test_a_broken_resume_point_is_reported_and_left_alone(results, damage):
+    path = results / "ppo" / "resume.safetensors"
     broken = damage(path.read_bytes())
     path.write_bytes(broken)
     with pytest.raises(
         UsageError, match=r"resume\.safetensors: not a checkpoint, or cut short"
     ):
         train(
-            _config(tmp_path, **{"checkpoint_settings.resume": True}),
+            _config(results, **{"checkpoint_settings.resume": True}),
             EnvRecipe("scene", "Basic"),
         )
     assert path.read_bytes() == broken

@@ -68,6 +68,7 @@ def test_both_sides_teach_where_both_are_the_latest():
         assert rollout.trajectories().valid.all(), name
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
 def test_both_seats_are_learned_in_alike():
     match = Match(Duel(num_areas=8), play_against_latest_model_ratio=0.0)
     as_guest = dict.fromkeys(match.rows, 0)
@@ -80,6 +81,7 @@ def test_both_seats_are_learned_in_alike():
     assert abs(first - second) < 0.25 * (first + second)
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
 def test_teams_that_take_turns_learn_one_at_a_time():
     match = Match(Duel(UNLIKE), take_turns=True, team_change=300)
     steps = []
@@ -122,6 +124,7 @@ def test_games_of_the_latest_strikers_and_goalies_count():
     assert "win_rate_latest" in match.self_play.pools["Striker"].metrics()
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
 def test_the_pool_keeps_what_still_plays_and_forgets_the_rest():
     match = Match(Duel(), save_steps=50, window=3)
     for _ in range(400):
@@ -133,6 +136,7 @@ def test_the_pool_keeps_what_still_plays_and_forgets_the_rest():
     assert len(match.self_play.ratings.names) > 10
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
 def test_a_rating_rises_when_a_side_learns_to_win():
     match = Match(Duel(num_areas=16), save_steps=1000)
     for _ in range(600):
