@@ -168,7 +168,7 @@ def test_a_page_shows_an_agent_and_lets_a_person_play_and_record_it(browser, tmp
         assert yaw[0, 1] == still
 
         browser.execute_script("arguments[0].click()", box)
-        wait_for(lambda: page.agent._num_written == 1)
+        wait_for(record.exists)
         shown = read_demonstration(record)
         assert shown.behavior == "SoccerTwos"
         assert [0, 0, 1] in shown.actions.discrete.tolist()

@@ -161,6 +161,7 @@ class AgentPanel:
                 ({}, {"label": "rewards so far", "stroke": "#0d9488", "width": 2}),
                 scales={"x": {"time": False}},
                 height=140,
+                padding=(12, 12, 0, 0),
                 visible=False,
             )
             self._outlook = gui.add_html("", visible=False)

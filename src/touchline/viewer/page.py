@@ -169,7 +169,8 @@ class Page:
             frame = self.simulation.wait_for_frame(self._drawn, REFRESH_S)
             if frame.number != self._drawn:
                 self._draw(frame)
-            if time.monotonic() - refreshed >= REFRESH_S:
+            is_due = time.monotonic() - refreshed >= REFRESH_S
+            if is_due and self.simulation.is_watched:
                 refreshed = time.monotonic()
                 self._refresh()
 

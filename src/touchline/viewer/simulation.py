@@ -32,7 +32,9 @@ from touchline.viewer.tape import Tape
 FRAMES_PER_S = 50.0
 """Pages get no more."""
 MOMENTS_PER_S = 20.0
-"""The most that are kept in a second of real time, so that full speed stays full speed."""
+"""The most that are kept in a second of real time."""
+KEEPING_SHARE = 0.01
+"""Of the time at full speed, what keeping moments may take."""
 LAG_S = 0.25
 """A simulation that falls behind by more does not hurry to catch up."""
 
@@ -109,6 +111,8 @@ class Simulation:
         self._seen = threading.Condition()
         self._pace = _Pace()
         self._kept_s = -math.inf
+        self._keeping_s = 0.0
+        """How long it took to keep the last moment."""
         self._thread = threading.Thread(
             target=self._run, name="simulation", daemon=True
         )
@@ -138,7 +142,7 @@ class Simulation:
         """How it goes now."""
         moments = self.history
         return Status(
-            time_s=self.frame.time_s,
+            time_s=self.frame.time_s if self.is_watched else self.time_s(),
             is_paused=self.is_paused,
             speed=0.0 if self.is_paused else self._pace.measured,
             earliest_s=moments[0].time_s,
@@ -173,6 +177,8 @@ class Simulation:
         """Stop after the running exchange."""
         self.is_paused = True
         self._keep()
+        # Nobody may have watched until here.
+        self._publish(0)
 
     def resume(self) -> None:
         """Go on from where the simulation stands; what lay ahead in the history is dropped."""
@@ -380,16 +386,17 @@ class Simulation:
 
     def _add_rewards(self) -> None:
         for name, rows in self.rows.items():
-            returns = self.returns[name]
-            returns[rows.begins] = 0.0
             # Where an episode begins, the rewards belong to the end of the one before.
-            goes_on = ~rows.begins
-            returns[goes_on] += rows.rewards.sum(axis=1)[goes_on]
+            so_far = self.returns[name] + rows.reward + rows.group_reward
+            self.returns[name] = np.where(rows.begins, 0.0, so_far)
 
     def _keep(self, *, at_once: bool = True) -> None:
         """Keep this moment, if it is not the newest already and the last one is old enough."""
         now = time.monotonic()
-        if not at_once and now - self._kept_s < 1.0 / MOMENTS_PER_S:
+        pause_s = 1.0 / MOMENTS_PER_S
+        if math.isinf(self.speed):
+            pause_s = max(pause_s, self._keeping_s / KEEPING_SHARE)
+        if not at_once and now - self._kept_s < pause_s:
             return
         time_s = self.time_s()
         if len(self.history) and self.history[self._at].time_s == time_s:
@@ -408,7 +415,8 @@ class Simulation:
             )
         )
         self._at = len(self.history) - 1
-        self._kept_s = now
+        self._kept_s = time.monotonic()
+        self._keeping_s = self._kept_s - now
 
 
 class _Pace:

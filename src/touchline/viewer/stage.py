@@ -30,6 +30,10 @@ _GAP = 1.15
 """Of neighboring areas, the distance of their centers per width."""
 
 
+_ROOM = 1.2
+"""Of the distance from where films are made: the page is narrower than those beside its panel."""
+
+
 class Stage:
     """The 3-D scene of all pages."""
 
@@ -170,7 +174,7 @@ def camera_of(
         eye = eye - (0.0, 0.0, 0.05 * sideways[1])
     middle = np.mean([places[0], places[-1]], axis=0)
     columns = np.ceil(np.sqrt(len(places)))
-    eye = target + (eye - target) * max(1.0, 0.9 * columns)
+    eye = target + (eye - target) * max(_ROOM, 0.9 * columns)
     return swap_axes(eye + middle), swap_axes(target + middle), float(field)
 
 
