@@ -13,7 +13,6 @@ from touchline.errors import UsageError
 from touchline.physics.kernels import Threads
 from touchline.physics.shapes import BOX_TAG, COS, SIN, X, Y, Z, box
 from touchline.scenes.pyramids.game import MAX_STEP, Pyramids
-from touchline.scenes.pyramids.gold import gap_to_gold
 from touchline.scenes.pyramids.layout import (
     AGENT,
     BLOCK,
@@ -61,7 +60,12 @@ def cleared(scene: Pyramids) -> None:
     """Sink area 0's stones and rest its switch in a corner."""
     scene.upright.boxes[0, 2:, Y] = -100
     scene.upright.boxes[0, SWITCH, [X, Y, Z]] = FAR, 2, FAR
-    scene.bricks.batch.mocap_pos[0, :PYRAMIDS, 2] = -100
+
+
+def stone_spots(scene: Pyramids) -> np.ndarray:
+    """[A, PYRAMIDS, (x, z)] the places of the stone pyramids."""
+    stones = scene.upright.boxes[:, 2:BUTTON].reshape(-1, PYRAMIDS, 25, 9)
+    return stones[:, :, 0, [X, Z]] - np.array(STONES)[0, [0, 2]]
 
 
 def move(env: SceneEnv, choice: int, decisions: int = 1) -> None:
@@ -74,8 +78,8 @@ def move(env: SceneEnv, choice: int, decisions: int = 1) -> None:
 
 
 def brick(scene: Pyramids, k: int, area: int = 0) -> np.ndarray:
-    """Position (MuJoCo's axes) and quaternion of a brick, to read or write."""
-    return scene.bricks.batch.qpos[area, 4 + 7 * k : 11 + 7 * k]
+    """Position and quaternion of a brick, to read or write."""
+    return scene.bricks.pose[area, k]
 
 
 def test_specs_are_three_fans_and_a_vector() -> None:
@@ -97,7 +101,7 @@ def test_reset_gives_everything_a_square_of_its_own() -> None:
         [
             scene.upright.boxes[:, [AGENT, SWITCH]][..., [X, Z]],
             scene.bricks.spot[:, None],
-            scene.bricks.batch.mocap_pos[:, :PYRAMIDS, :2],
+            stone_spots(scene),
         ],
         axis=1,
     )
@@ -124,9 +128,9 @@ def test_pyramids_are_built_as_the_prefabs_say() -> None:
     _, scene = opened()
     stones = scene.upright.boxes[0, 2:BUTTON].reshape(PYRAMIDS, 25, 9)
     assert (stones[..., BOX_TAG] == STONE).all()
-    assert stones[2, :, [X, Z]].T - scene.bricks.batch.mocap_pos[
-        0, 2, :2
-    ] == pytest.approx(np.array(STONES)[:, [0, 2]])
+    assert stones[2, :, [X, Z]].T - stone_spots(scene)[0, 2] == pytest.approx(
+        np.array(STONES)[:, [0, 2]]
+    )
 
 
 def test_walls_stand_where_the_facts_put_them() -> None:
@@ -189,7 +193,7 @@ def test_touching_the_switch_turns_it_on_and_bricks_fall_where_they_were_drawn()
     move(env, 0, 30)
     # Gold, on four layers.
     assert brick(scene, NUM_BRICKS - 1)[:3] == pytest.approx(
-        [20.45, 5.8, 4.97], abs=0.15
+        [20.45, 4.97, 5.8], abs=0.15
     )
     assert np.linalg.norm(brick(scene, 0)[3:]) == pytest.approx(1)
     assert scene.bricks.still[0] >= 20
@@ -253,9 +257,9 @@ def test_touching_gold_sets_two_and_ends() -> None:
     env, scene = opened()
     cleared(scene)
     scene.bricks.place(np.array([0]))
-    bricks = scene.bricks.batch.qpos[0, 4:].reshape(-1, 7)
-    bricks[:, 0], bricks[:, 1], bricks[:, 2] = np.arange(26) * 1.2 - 15, 30, 0.5
-    bricks[-1, :3] = 0, 10, 1
+    bricks = scene.bricks.pose[0]
+    bricks[:, X], bricks[:, Z], bricks[:, Y] = np.arange(26) * 1.2 - 15, 30, 0.5
+    bricks[-1, [X, Z, Y]] = 0, 10, 1
     place(scene, 0, 6)
     rewards = []
     for _ in range(10):
@@ -289,7 +293,7 @@ def test_bricks_slow_an_agent_and_fly() -> None:
             slowest_after = min(slowest_after, speed)
         fastest = max(fastest, speed)
     assert slowest_after < 0.7 * fastest
-    assert np.abs(scene.bricks.batch.qvel[0, 4:]).max() > 2
+    assert np.abs(scene.bricks.velocity[0]).max() > 2
     assert scene.upright.boxes[0, AGENT, Y] == pytest.approx(0.5, abs=0.01)
 
 
@@ -298,7 +302,7 @@ def test_an_agent_does_not_pass_through_walls_and_stones() -> None:
     place(scene, 45, 0, 90)
     move(env, 1, 20)
     assert scene.upright.boxes[0, AGENT, X] == pytest.approx(49, abs=0.2)
-    row = scene.bricks.batch.mocap_pos[0, 0, :2]
+    row = stone_spots(scene)[0, 0]
     place(scene, row[0] + 0.5, row[1] - 5, 0)
     move(env, 1, 10)
     assert scene.upright.boxes[0, AGENT, Z] == pytest.approx(row[1] - 1.06 - 1, abs=0.3)
@@ -311,10 +315,10 @@ def test_bricks_that_lie_still_wake_when_an_agent_comes() -> None:
     place(scene, 0, -25)
     scene.bricks.place(np.array([0]))
     move(env, 0, 20)
-    rest = scene.bricks.batch.qpos[0, 4:].copy()
+    rest = scene.bricks.pose[0].copy()
     assert scene.bricks.still[0] >= 20
     move(env, 0, 4)
-    assert (scene.bricks.batch.qpos[0, 4:] == rest).all()
+    assert (scene.bricks.pose[0] == rest).all()
     place(scene, 0.4, -2.2)
     move(env, 1, 3)
     assert scene.bricks.still[0] < 20 or not scene.bricks.on[0]
@@ -355,31 +359,32 @@ def test_bricks_are_observed_as_upright_boxes_of_the_same_place_are(
         want = sensor.read(Threads(1), one, one, eye, with_box)
         empty = Shapes(no_fixed, np.zeros((1, 0, 9)), no_rounds)
         got = sensor.read(Threads(1), one, one, eye, empty)
-        qpos = np.full((1, 4 + 7 * NUM_BRICKS), 1e4)
-        k = 4 + 7 * (NUM_BRICKS - 1 if size == 2 else 0)
+        pose = np.full((1, NUM_BRICKS, 7), 1e4)
         half = math.radians(yaw_deg) / 2
-        qpos[0, k : k + 7] = at[0], at[2], at[1], math.cos(half), 0, 0, -math.sin(half)
-        add_bricks(0, 1, one, eye, np.array([True]), qpos, fan_of(sensor), got)
+        turn = 0.0, math.sin(half), 0.0, math.cos(half)
+        pose[0, NUM_BRICKS - 1 if size == 2 else 0] = *at, *turn
+        add_bricks(0, 1, one, eye, np.array([True]), pose, fan_of(sensor), got)
         assert got == pytest.approx(want, abs=1e-6)
 
 
-def test_gold_is_touched_within_two_centimeters() -> None:
-    agent = np.array(box((0, 0.5, 0), (1, 1, 1)))
-    upright = [1.0, 0, 0, 0]
-    assert gap_to_gold(agent, np.array([1.6, 0, 0.5, *upright])) == pytest.approx(0.1)
-    assert gap_to_gold(agent, np.array([1.4, 0.3, 1.0, *upright])) == pytest.approx(
-        -0.1
-    )
-    turned = [
-        math.cos(math.pi / 8),
-        0,
-        0,
-        math.sin(math.pi / 8),
-    ]  # 45 degrees: its corner points at the agent
-    assert gap_to_gold(
-        agent, np.array([0.5 + math.sqrt(2) + 0.05, 0, 1, *turned])
-    ) == pytest.approx(0.05)
-    assert gap_to_gold(agent, np.array([0.0, 0, 9, *upright])) == np.inf
+@pytest.mark.parametrize(("gap_m", "touches"), [(0.05, False), (0.015, True)])
+@pytest.mark.parametrize("turn_deg", [0.0, 45.0])
+def test_gold_is_touched_within_two_centimeters(
+    gap_m: float, touches: bool, turn_deg: float
+) -> None:
+    _, scene = opened()
+    cleared(scene)
+    scene.bricks.place(np.array([0]))
+    bricks = scene.bricks.pose[0]
+    bricks[:, X], bricks[:, Y], bricks[:, Z] = 30, 0.5, np.arange(26) * 1.2 - 15
+    half = math.radians(turn_deg) / 2
+    # Turned by 45 degrees, its corner points at the agent.
+    reach = math.cos(2 * half) + math.sin(2 * half)
+    bricks[-1] = 0.5 + reach + gap_m, 1, 0, 0, math.sin(half), 0, math.cos(half)
+    place(scene, 0, 0)
+    scene.play(1)
+    # The next episode has no bricks yet.
+    assert scene.bricks.on[0] != touches
 
 
 def test_five_thousand_steps_interrupt() -> None:
@@ -430,6 +435,6 @@ def test_falling_bricks_take_the_same_path_on_two_threads() -> None:
         move(env, 1, 8)
         paths.append(env.state())
         env.close()
-    assert np.abs(paths[0]["scene/qvel"]).max() > 1
+    assert np.abs(paths[0]["scene/brick_velocity"]).max() > 1
     for name, value in paths[0].items():
         np.testing.assert_array_equal(value, paths[1][name], err_msg=name)

@@ -28,8 +28,6 @@ WARM_UP_STEPS = 50
 MOST_STEPS, MOST_SLOT_STEPS = 400, 20_000
 """A round takes at most this many steps, and about this many steps times slots."""
 
-BRICK_SPEEDS = 4
-"""From this column of Pyramids' speeds on they are the bricks'; before, the agent's."""
 BRICK_SPEED_M_S = 10.0
 BRICK_DECISIONS = 10
 
@@ -148,9 +146,8 @@ def bricks_speed(env: SceneEnv) -> Figures:
     env.step()
     state = env.state()
     assert state["scene/on"].all(), "every agent was put on its switch"
-    speeds = state["scene/qvel"]
-    bricks = speeds[:, BRICK_SPEEDS:]
-    speeds[:, BRICK_SPEEDS:] = rng.normal(0.0, BRICK_SPEED_M_S, bricks.shape)
+    speeds = state["scene/brick_velocity"]
+    speeds[:] = rng.normal(0.0, BRICK_SPEED_M_S, speeds.shape)
     times = []
     for _ in range(ROUNDS):
         env.load_state(state)

@@ -125,7 +125,7 @@ def _touch(
     contact.ax, contact.ay, contact.az = arm_a
     contact.bx, contact.by, contact.bz = arm_b
     sliding = minus(get(a.velocity, lane), get(b.velocity, lane))
-    along = _direction(sliding, normal)
+    along = sliding_direction(sliding, normal)
     contact.tx, contact.ty, contact.tz = along
     # As at the ground: a deep overlap must not throw the parts apart, and what removes it is not
     # kept.
@@ -172,7 +172,7 @@ def _closest(a: Vector, b: Vector, between: Vector) -> tuple[float, float]:
 
 
 @inlined
-def _direction(velocity: Vector, n: Vector) -> Vector:
+def sliding_direction(velocity: Vector, n: Vector) -> Vector:
     """The first direction of friction: along the sliding, or a fixed one where there is none."""
     sliding = minus(velocity, times(n, dot(velocity, n)))
     square = dot(sliding, sliding)

@@ -119,27 +119,6 @@ def act(
             me[SIN] = math.sin(yaw[a, AGENT])
 
 
-@compiled
-def play_rounds(
-    first: int,
-    last: int,
-    most: int,
-    discrete: NDArray[np.int32],
-    reward: NDArray[np.float32],
-    upright: Upright,
-    solid: Floats,
-) -> int:
-    """Play rounds from the first one's physics on, until a switch is pressed; how many."""
-    for played in range(1, most + 1):
-        if played > 1:
-            act(first, last, discrete, reward, upright)
-        step_upright(first, last, upright, solid)
-        for a in range(first, last):
-            if upright.pressed[a]:
-                return played
-    return most
-
-
 @makes_arrays
 def step_upright(first: int, last: int, upright: Upright, solid: Floats) -> None:
     """One time step of these areas among the `solid` boxes."""

@@ -1,8 +1,9 @@
-"""The bricks: MuJoCo moves them, and the agent that pushes them.
+"""The bricks: cubes that tumble, and the agent that pushes them.
 
-In a step with bricks, MuJoCo gets the agent as it was before the step, with the velocity that the
-upright physics gave it, and what the bricks change about that velocity is added to the agent's.
-Bricks that lie still are not simulated until something comes near.
+In a step with bricks, they meet the agent as it was before the step, with the velocity that the
+upright physics gave it; what the bricks change about that velocity is added to the agent's. To
+bricks, stones, walls and the switch are static. Bricks that lie still are not simulated until
+something comes near.
 """
 
 from __future__ import annotations
@@ -13,24 +14,33 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.physics.kernels import Threads, compiled
-from touchline.physics.mujoco_batch import MujocoBatch
-from touchline.physics.mujoco_import import mujoco
+from touchline.physics.kernels import compiled
+from touchline.physics.ragdoll.lanes import turned_by
 from touchline.physics.shapes import HALF_X, HALF_Y, Floats, X, Y, Z
-from touchline.physics.upright.contacts import TOUCH_M
-from touchline.physics.world import ANGULAR_DRAG, DT_S, MAX_SPIN, Arrays
+from touchline.physics.tumbling.solve import solve
+from touchline.physics.tumbling.touch import set_upright
+from touchline.physics.world import ANGULAR_DRAG, DT_S, GRAVITY, MAX_SPIN, Arrays
 from touchline.scenes.pyramids.agent import Upright
-from touchline.scenes.pyramids.gold import gap_to_gold
+from touchline.scenes.pyramids.collisions import (
+    AGENT_ROW,
+    CORNER,
+    Room,
+    find_bounds,
+    half_edge,
+    set_brick,
+    touch_agent,
+    touch_boxes,
+    touch_each_other,
+    touch_planes,
+)
 from touchline.scenes.pyramids.layout import (
     AGENT,
     BRICKS,
     GOLD,
     NUM_BRICKS,
-    PYRAMIDS,
     SPAWN_Y,
     SWITCH,
 )
-from touchline.scenes.pyramids.model import AGENT_JOINTS, model_xml
 
 STILL_MPS, STILL_STEPS = 0.1, 20
 """Bricks slower than this for so many steps lie still: PhysX's sleep threshold of 0.005 J/kg, and
@@ -41,60 +51,55 @@ most."""
 
 
 class BrickArrays(NamedTuple):
-    """What a step with bricks reads and writes, for kernels; poses in MuJoCo's frame."""
+    """What a step with bricks reads and writes, for kernels."""
 
     on: NDArray[np.bool_]
     """[A] whether there are bricks: the switch was pressed."""
     still: NDArray[np.int64]
     """[A] steps for which no brick has moved."""
-    qpos: Floats
-    """[A, AGENT_JOINTS + 7 * NUM_BRICKS]"""
-    qvel: Floats
-    """[A, AGENT_JOINTS + 6 * NUM_BRICKS]"""
-    mocap_pos: Floats
-    """[A, PYRAMIDS + 1, 3] stone pyramids, then the switch."""
-    mocap_quat: Floats
-    """[A, PYRAMIDS + 1, 4]"""
+    pose: Floats
+    """[A, NUM_BRICKS, 7] place, and quaternion x, y, z, w; gold is the last."""
+    velocity: Floats
+    """[A, NUM_BRICKS, 6]"""
+    at_gold: NDArray[np.bool_]
+    """[A] whether the agent touched gold in the last step."""
 
 
 class Bricks:
     """The bricks of A areas."""
 
-    def __init__(self, num_areas: int, num_threads: int) -> None:
-        model = mujoco.MjModel.from_xml_string(model_xml())
-        self.batch = MujocoBatch(model, num_areas, num_threads)
-        self.on = np.zeros(num_areas, np.bool_)
+    def __init__(self, num_areas: int) -> None:
         self.spot = np.zeros((num_areas, 2))
         """[A, (x, z)] the pyramid's place."""
-        self.still = np.zeros(num_areas, np.int64)
         self.kernel_arrays = BrickArrays(
-            self.on,
-            self.still,
-            self.batch.qpos,
-            self.batch.qvel,
-            self.batch.mocap_pos,
-            self.batch.mocap_quat,
+            on=np.zeros(num_areas, np.bool_),
+            still=np.zeros(num_areas, np.int64),
+            pose=np.zeros((num_areas, NUM_BRICKS, 7)),
+            velocity=np.zeros((num_areas, NUM_BRICKS, 6)),
+            at_gold=np.zeros(num_areas, np.bool_),
         )
+        self.on = self.kernel_arrays.on
+        self.still = self.kernel_arrays.still
+        self.pose = self.kernel_arrays.pose
+        self.velocity = self.kernel_arrays.velocity
+        self.at_gold = self.kernel_arrays.at_gold
 
     def arrays(self) -> Arrays:
-        own = {"on": self.on, "brick_spot": self.spot, "still": self.still}
-        mocap = {"mocap_pos": self.batch.mocap_pos, "mocap_quat": self.batch.mocap_quat}
-        return own | self.batch.arrays() | mocap
+        return {
+            "on": self.on,
+            "brick_spot": self.spot,
+            "still": self.still,
+            "brick_pose": self.pose,
+            "brick_velocity": self.velocity,
+        }
 
     def restart(self) -> None:
         """No bricks anywhere."""
-        self.batch.reset()
-        self.on.fill(False)
-        self.still.fill(0)
+        for array in self.kernel_arrays:
+            array.fill(0)
 
-    def remove(
-        self, areas: NDArray[np.intp], stone_spots: Floats, spot: Floats
-    ) -> None:
-        """Remove the bricks of K areas, whose next pyramid will appear at `spot` [K, (x, z)].
-
-        `stone_spots` [K, PYRAMIDS, (x, z)] are the new places of the stone pyramids.
-        """
-        self.batch.mocap_pos[areas, :PYRAMIDS, :2] = stone_spots
+    def remove(self, areas: NDArray[np.intp], spot: Floats) -> None:
+        """Remove the bricks of K areas, whose next pyramid will appear at `spot` [K, (x, z)]."""
         self.spot[areas] = spot
         self.on[areas] = False
         self.still[areas] = 0
@@ -102,168 +107,117 @@ class Bricks:
     def place(self, areas: NDArray[np.intp]) -> None:
         """Let the pyramid of these areas appear in the air; it falls."""
         poses = np.zeros((len(areas), NUM_BRICKS, 7))
-        centers = np.array([*BRICKS, GOLD])
-        in_mujoco = centers[:, [0, 2, 1]]  # y up becomes z up
-        poses[..., :3] = in_mujoco + (0.0, 0.0, SPAWN_Y)
-        poses[..., :2] += self.spot[areas, None]
-        poses[..., 3] = 1.0
-        self.batch.qpos[areas, AGENT_JOINTS:] = poses.reshape(len(areas), -1)
-        self.batch.qvel[areas] = 0.0
-        # The solver starts from its last answer, which was about the pyramid before.
-        self.batch.warm_start[areas] = 0.0
+        poses[..., :3] = np.array([*BRICKS, GOLD]) + (0.0, SPAWN_Y, 0.0)
+        poses[..., [X, Z]] += self.spot[areas, None]
+        poses[..., 6] = 1.0
+        self.pose[areas] = poses
+        self.velocity[areas] = 0.0
         self.still[areas] = 0
         self.on[areas] = True
 
-    def step(self, threads: Threads, upright: Upright) -> NDArray[np.intp]:
-        """One step of the bricks and of the agents near them, after the upright bodies' step.
-
-        Returns the areas whose agent touches gold.
-        """
-        arrays = self.kernel_arrays
-        is_awake = np.zeros(len(self.on), np.bool_)
-        threads.run(_hand_over, len(self.on), upright, arrays, is_awake)
-        awake = np.flatnonzero(is_awake)
-        if not len(awake):
-            return awake
-        self.batch.step_areas(awake)
-        at_gold = np.zeros(len(awake), np.bool_)
-        threads.run(_take_back, len(awake), awake, upright, arrays, at_gold)
-        return awake[at_gold]
-
 
 @compiled
-def _hand_over(
-    first: int,
-    last: int,
-    upright: Upright,
-    bricks: BrickArrays,
-    is_awake: NDArray[np.bool_],
+def step_bricks(
+    first: int, last: int, upright: Upright, bricks: BrickArrays, room: Room
 ) -> None:
-    """Mark the areas where bricks are awake, and give MuJoCo their agent.
-
-    It gets the agent as it was before this step, with the velocity that moved it.
-    """
+    """One step of the bricks and of the agents near them, after the upright bodies' step."""
     for a in range(first, last):
+        bricks.at_gold[a] = False
         if not bricks.on[a]:
             continue
         if bricks.still[a] >= STILL_STEPS:
             # A switch that stands still cannot wake bricks that lie against it.
             is_turning = abs(upright.velocity[a, SWITCH, 4]) > 0.01
-            if not _is_anything_near(upright.boxes[a], bricks.qpos[a], is_turning):
+            if not _is_anything_near(upright.boxes[a], bricks.pose[a], is_turning):
                 continue
             bricks.still[a] = 0
-        is_awake[a] = True
-        pose(
-            upright.boxes[a],
-            upright.yaw[a],
-            upright.before[a],
-            bricks.qpos[a],
-            bricks.mocap_pos[a],
-            bricks.mocap_quat[a],
-        )
-        moving = upright.moving[a]
-        qvel = bricks.qvel[a]
-        qvel[0] = moving[0]
-        qvel[1] = moving[2]
-        qvel[2] = moving[1]
-        qvel[3] = 0.0
+        _begin(upright, bricks, a, room)
+        find_bounds(room)
+        n = touch_each_other(room, 0)
+        n, bricks.at_gold[a] = touch_agent(room, n)
+        n = touch_boxes(room, n, upright.boxes[a])
+        n = touch_planes(room, n)
+        solve(room.contacts, n, room.velocity, room.inverse, room.moving)
+        fastest = _move(bricks, a, room)
+        _take_back(upright, a, room)
+        bricks.still[a] = bricks.still[a] + 1 if fastest < STILL_MPS else 0
 
 
 @compiled
-def pose(
-    shapes: Floats,
-    yaw: Floats,
-    at: Floats,
-    qpos: Floats,
-    mocap_pos: Floats,
-    mocap_quat: Floats,
-) -> None:
-    """Put one area's agent (at `at`) and switch into MuJoCo's frame."""
-    qpos[0] = at[X]
-    qpos[1] = at[Z]
-    qpos[2] = at[Y]
-    qpos[3] = -yaw[AGENT]
-    switch = shapes[SWITCH]
-    place = mocap_pos[PYRAMIDS]
-    turn = mocap_quat[PYRAMIDS]
-    place[0] = switch[X]
-    place[1] = switch[Z]
-    place[2] = switch[Y]
-    # The mirrored axes turn the other way round.
-    turn[0] = math.cos(yaw[SWITCH] / 2)
-    turn[3] = -math.sin(yaw[SWITCH] / 2)
-
-
-@compiled
-def _is_anything_near(shapes: Floats, qpos: Floats, is_turning: bool) -> bool:
+def _is_anything_near(shapes: Floats, pose: Floats, is_turning: bool) -> bool:
     """Whether the agent, or the switch if it turns, is near a brick."""
     for k in range(NUM_BRICKS):
-        brick = qpos[AGENT_JOINTS + 7 * k :]
-        # The last brick is the golden one, twice as large.
-        half = 1.0 if k == NUM_BRICKS - 1 else 0.5
-        reach = NEAR_M + half * math.sqrt(3.0)  # a turned brick's corner
+        reach = NEAR_M + half_edge(k) * CORNER
         for body in (AGENT, SWITCH):
             if body == SWITCH and not is_turning:
                 continue
             me = shapes[body]
             far = reach + me[HALF_X] * math.sqrt(2.0)  # upright: it turns about y only
             if (
-                abs(me[Y] - brick[2]) < far + me[HALF_Y]
-                and abs(me[X] - brick[0]) < far
-                and abs(me[Z] - brick[1]) < far
+                abs(me[Y] - pose[k, Y]) < far + me[HALF_Y]
+                and abs(me[X] - pose[k, X]) < far
+                and abs(me[Z] - pose[k, Z]) < far
             ):
                 return True
     return False
 
 
 @compiled
-def _take_back(
-    first: int,
-    last: int,
-    awake: NDArray[np.intp],
-    upright: Upright,
-    bricks: BrickArrays,
-    at_gold: NDArray[np.bool_],
-) -> None:
-    """Take from MuJoCo where the agent went and what the bricks did to its velocity.
-
-    Also slows the bricks' spin, counts the steps for which they lie still, and marks agents that
-    touch gold.
-    """
-    for row in range(first, last):
-        a = awake[row]
-        me = upright.boxes[a, AGENT]
-        v = upright.velocity[a, AGENT]
-        moving = upright.moving[a]
-        q = bricks.qpos[a]
-        qvel = bricks.qvel[a]
-        me[X] = q[0]
-        me[Y] = q[2]
-        me[Z] = q[1]
-        # MuJoCo got the velocity that moved the agent, which is not quite the one it keeps: so
-        # only the difference that the bricks made is added.
-        v[0] += qvel[0] - moving[0]
-        v[1] += qvel[2] - moving[1]
-        v[2] += qvel[1] - moving[2]
-        fastest = 0.0
-        for k in range(NUM_BRICKS):
-            at = AGENT_JOINTS + 6 * k
-            speed = qvel[at : at + 6]
-            fastest = max(fastest, _slow_spin(speed))
-        bricks.still[a] = bricks.still[a] + 1 if fastest < STILL_MPS else 0
-        gold = q[AGENT_JOINTS + 7 * (NUM_BRICKS - 1) :]
-        at_gold[row] = gap_to_gold(me, gold) < TOUCH_M
+def _begin(upright: Upright, bricks: BrickArrays, a: int, room: Room) -> None:
+    """Set one area's cuboids and velocities, and apply gravity, PhysX's drag and its spin limit."""
+    pose = bricks.pose[a]
+    velocity = room.velocity
+    for k in range(NUM_BRICKS):
+        set_brick(room.cuboids[k], pose[k], k)
+        for d in range(6):
+            velocity[k, d] = bricks.velocity[a, k, d]
+        velocity[k, 1] -= GRAVITY * DT_S
+        slower = 1.0 - ANGULAR_DRAG * DT_S
+        spin = slower * _length(velocity[k, 3], velocity[k, 4], velocity[k, 5])
+        if spin > MAX_SPIN:
+            slower *= MAX_SPIN / spin
+        for d in range(3, 6):
+            velocity[k, d] *= slower
+    agent = room.cuboids[AGENT_ROW]
+    set_upright(agent, upright.boxes[a, AGENT])
+    for d in range(3):
+        agent[d] = upright.before[a, d]
+        velocity[AGENT_ROW, d] = upright.moving[a, d]
 
 
 @compiled
-def _slow_spin(speed: Floats) -> float:
-    """Apply PhysX's drag and limit to a brick's spin; returns the speed of its fastest part."""
-    spin = math.sqrt(speed[3] * speed[3] + speed[4] * speed[4] + speed[5] * speed[5])
-    slower = 1.0 - ANGULAR_DRAG * DT_S
-    if spin * slower > MAX_SPIN:
-        slower = MAX_SPIN / spin
-    for d in range(3, 6):
-        speed[d] *= slower
-    motion = math.sqrt(speed[0] * speed[0] + speed[1] * speed[1] + speed[2] * speed[2])
-    # Half a meter from its middle: the speed of a brick's faces.
-    return max(motion, 0.5 * spin)
+def _length(x: float, y: float, z: float) -> float:
+    return math.sqrt(x * x + y * y + z * z)
+
+
+@compiled
+def _move(bricks: BrickArrays, a: int, room: Room) -> float:
+    """Move one area's bricks, and keep their velocities; returns the fastest one's speed."""
+    fastest = 0.0
+    for k in range(NUM_BRICKS):
+        pose = bricks.pose[a, k]
+        moving = room.moving[k]
+        for d in range(3):
+            pose[d] += moving[d] * DT_S
+        turn = pose[3], pose[4], pose[5], pose[6]
+        spin = moving[3], moving[4], moving[5]
+        pose[3], pose[4], pose[5], pose[6] = turned_by(turn, spin, DT_S)
+        kept = room.velocity[k]
+        for d in range(6):
+            bricks.velocity[a, k, d] = kept[d]
+        fastest = max(fastest, _length(kept[0], kept[1], kept[2]))
+        # The speed of its faces.
+        fastest = max(fastest, half_edge(k) * _length(kept[3], kept[4], kept[5]))
+    return fastest
+
+
+@compiled
+def _take_back(upright: Upright, a: int, room: Room) -> None:
+    """Set where the agent went, and add what bricks did to its velocity."""
+    me = upright.boxes[a, AGENT]
+    for d in range(3):
+        me[d] = upright.before[a, d] + room.moving[AGENT_ROW, d] * DT_S
+        # The upright physics moved it with a velocity that is not quite the one it keeps: so only
+        # the difference that the bricks made is added.
+        change = room.velocity[AGENT_ROW, d] - upright.moving[a, d]
+        upright.velocity[a, AGENT, d] += change

@@ -12,7 +12,7 @@ from touchline.drawing.tableau import Tableau
 from touchline.physics.shapes import BOX_TAG, COS, SIN, X, Y, Z, box
 from touchline.physics.world import DT_S, Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.pyramids.agent import MAX_STEP, act, new_upright, play_rounds
+from touchline.scenes.pyramids.agent import MAX_STEP, act, new_upright
 from touchline.scenes.pyramids.bricks import Bricks
 from touchline.scenes.pyramids.layout import (
     AGENT,
@@ -32,7 +32,7 @@ from touchline.scenes.pyramids.layout import (
     stone_boxes,
 )
 from touchline.scenes.pyramids.looks import tableau_of
-from touchline.scenes.pyramids.model import AGENT_JOINTS
+from touchline.scenes.pyramids.rounds import play_rounds
 from touchline.scenes.pyramids.sight import RAYS, SENSORS, add_bricks, fan_of
 from touchline.scenes.scene import Scene
 from touchline.sensors.rays import Shapes, Traces, View
@@ -77,7 +77,7 @@ class Pyramids(Scene):
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
         self.upright = new_upright(num_areas)
-        self.bricks = Bricks(num_areas, num_threads)
+        self.bricks = Bricks(num_areas)
         self._no_rounds = np.zeros((num_areas, 0, 6))
 
     def arrays(self) -> Arrays:
@@ -128,7 +128,7 @@ class Pyramids(Scene):
         stones = stone_boxes(len(areas))
         stones[..., [X, Z]] += place[:, 3:, None]
         boxes[areas, BODIES:BUTTON] = stones.reshape(len(areas), -1, 9)
-        self.bricks.remove(areas, stone_spots=place[:, 3:], spot=place[:, 2])
+        self.bricks.remove(areas, spot=place[:, 2])
 
     # observe
 
@@ -143,7 +143,7 @@ class Pyramids(Scene):
         frames = []
         for sensor in SENSORS.values():
             frame = sensor.read(self._threads, agents, self._areas, eyes, shapes)
-            bricks = on, self.bricks.batch.qpos, fan_of(sensor)
+            bricks = on, self.bricks.pose, fan_of(sensor)
             self._threads.run(add_bricks, len(agents), agents, eyes, *bricks, frame)
             frames.append(frame)
 
@@ -184,28 +184,21 @@ class Pyramids(Scene):
         academy = self.academy
         self.act()
         academy.interrupt_overdue(self)
-        any_bricks = np.count_nonzero(self.bricks.on) > 0
-        if any_bricks:
-            most = 1  # compiled code cannot step MuJoCo
-        arrays = academy.discrete, academy.reward, self.upright, SOLID
+        bricks = self.bricks.kernel_arrays
+        arrays = academy.discrete, academy.reward, self.upright, bricks, SOLID
         played = self._play_kernel(play_rounds, most, *arrays)
         academy.advance_clock(played - 1)
-        at_gold = self._areas[:0]
-        if any_bricks:
-            at_gold = self.bricks.step(self._threads, self.upright)
-        if np.count_nonzero(self.upright.pressed):
-            newly = self.upright.pressed & ~self.bricks.on
-            self._switch_on(newly)
-        if len(at_gold):
-            self._end_at_gold(at_gold)
+        newly_pressed = self.upright.pressed & ~self.bricks.on
+        if np.count_nonzero(newly_pressed):
+            self._switch_on(np.flatnonzero(newly_pressed))
+        if np.count_nonzero(bricks.at_gold):
+            self._end_at_gold(np.flatnonzero(bricks.at_gold))
         return played
 
-    def _switch_on(self, pressed: NDArray[np.bool_]) -> None:
+    def _switch_on(self, areas: NDArray[np.intp]) -> None:
         """Switch these areas on: their bricks appear."""
-        areas = np.flatnonzero(pressed)
-        if len(areas):
-            self.upright.boxes[areas, SWITCH, BOX_TAG] = SWITCH_ON
-            self.bricks.place(areas)
+        self.upright.boxes[areas, SWITCH, BOX_TAG] = SWITCH_ON
+        self.bricks.place(areas)
 
     # reward and end
 
@@ -216,10 +209,9 @@ class Pyramids(Scene):
         self.begin_episodes(areas)
 
     def tableau(self, area: int) -> Tableau:
-        bricks = self.bricks.batch.qpos[area, AGENT_JOINTS:].reshape(-1, 7)
         return tableau_of(
             self.upright.boxes[area],
             float(self.upright.yaw[area, AGENT]),
-            bricks,
+            self.bricks.pose[area],
             bool(self.bricks.on[area]),
         )

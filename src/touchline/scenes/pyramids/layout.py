@@ -26,6 +26,9 @@ BRICK_M, GOLD_M = 1.0, 2.0
 PYRAMIDS = 6
 """Of stone."""
 
+NUM_STONES = 25
+"""In a pyramid."""
+
 PLACE_CENTERS_M = (-30.0, 0.0, 30.0)
 """x and z of the nine places."""
 PLACE_SPREAD_M = 11.905
@@ -55,6 +58,8 @@ def _pyramid(
 STONES = _pyramid((0.5, 1.5, 2.5), (-0.82, 0.37, 1.67), (-0.27, 0.92), (0.34, 3.5, 0.8))
 """Where stones come to rest, from the prefab's heights of 0.151, 1.25, 2.38 and 3.52 above the
 spawn height."""
+STONES_REACH_M = 2.4
+"""From the top stone's center to the pyramid's sides."""
 BRICKS = _pyramid(
     (0.151, 1.60, 3.11), (-0.803, 0.387, 1.687), (-0.143, 1.047), (0.52, 4.29, 0.8)
 )
@@ -80,6 +85,17 @@ def outer_walls(top_m: float) -> list[list[float]]:
 
 VISIBLE_TOP_M, SOLID_TOP_M = 5.0, 60.0
 """For the physics the outer walls continue upwards, so that nothing can leave."""
+_X_M, _NORTH_M, _SOUTH_M = 49.5, 49.1, -49.6
+PLANES = np.array(
+    [
+        (0.0, 1.0, 0.0, 0.0),
+        (1.0, 0.0, 0.0, -_X_M),
+        (-1.0, 0.0, 0.0, -_X_M),
+        (0.0, 0.0, 1.0, _SOUTH_M),
+        (0.0, 0.0, -1.0, -_NORTH_M),
+    ]
+)
+"""The floor and the inner faces of the outer walls, which bricks stay above: normal, offset."""
 VISIBLE = boxes(_FLOOR, *INNER_WALLS, *outer_walls(VISIBLE_TOP_M))
 """[B, 9] what rays can hit."""
 SOLID = boxes(_FLOOR, *INNER_WALLS, *outer_walls(SOLID_TOP_M))

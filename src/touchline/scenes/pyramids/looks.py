@@ -21,7 +21,6 @@ from touchline.drawing.tableau import (
     join,
     make_shapes,
 )
-from touchline.physics.frames import from_mujoco_quaternion, swap_axes
 from touchline.physics.shapes import Floats
 from touchline.scenes.pyramids.layout import (
     AGENT,
@@ -71,7 +70,7 @@ def tableau_of(boxes: Floats, agent_yaw: float, bricks: Floats, is_on: bool) -> 
     agent_yaw
         In radians.
     bricks
-        [NUM_BRICKS, 7], position and quaternion of each in MuJoCo's frame; gold is the last.
+        [NUM_BRICKS, 7], position and quaternion of each; gold is the last.
     is_on
         Whether the switch was pressed; bricks are shown from then on.
     """
@@ -92,8 +91,8 @@ def tableau_of(boxes: Floats, agent_yaw: float, bricks: Floats, is_on: bool) -> 
 
 
 def _brick_shapes(bricks: Floats, shown: bool) -> DrawnShapes:
-    position = swap_axes(bricks[:, :3])
-    rotation = from_mujoco_quaternion(bricks[:, 3:])
+    position = bricks[:, :3]
+    rotation = bricks[:, 3:]
     red = make_shapes(
         Kind.BOX, BRICK_M / 2, position[:-1], BRICK_COLOR, rotation[:-1], BRICK
     )

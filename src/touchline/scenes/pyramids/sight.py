@@ -9,12 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.physics.kernels import makes_arrays
-from touchline.physics.shapes import Floats
+from touchline.physics.kernels import inlined, makes_arrays
+from touchline.physics.ragdoll.lanes import dot
+from touchline.physics.shapes import Floats, Vector
 from touchline.physics.sweeps import sweep_box
-from touchline.scenes.pyramids.gold import frame_of
-from touchline.scenes.pyramids.layout import BLOCK, GOAL, GOLD_M, NUM_BRICKS, TAGS
-from touchline.scenes.pyramids.model import AGENT_JOINTS
+from touchline.physics.tumbling.touch import AXES, CUBOID_COLUMNS, HALF
+from touchline.scenes.pyramids.collisions import set_brick
+from touchline.scenes.pyramids.layout import BLOCK, GOAL, NUM_BRICKS, TAGS
 from touchline.sensors.rays import RayFan, RaySensor
 
 
@@ -54,17 +55,15 @@ def add_bricks(
     agents: NDArray[np.intp],
     eyes: Floats,
     on: NDArray[np.bool_],
-    qpos: Floats,
+    pose: Floats,
     fan: Fan,
     frame: NDArray[np.float32],
 ) -> None:
     """Replace in `frame`, which a sensor has filled, what bricks hide.
 
-    `eyes` [A, (x, y, z, yaw)] are in Unity's frame, bricks in MuJoCo's.
+    `eyes` are [A, (x, y, z, yaw)], `pose` [A, NUM_BRICKS, 7].
     """
-    axes = np.empty((3, 3))
-    local = np.empty(3)
-    way = np.empty(3)
+    brick = np.empty(CUBOID_COLUMNS)
     width = frame.shape[1] // len(fan.directions)
     for row in range(first, last):
         a = agents[row]
@@ -73,36 +72,54 @@ def add_bricks(
         cos = math.cos(eyes[a, 3])
         sin = math.sin(eyes[a, 3])
         for k in range(NUM_BRICKS):
-            brick = qpos[a, AGENT_JOINTS + 7 * k : AGENT_JOINTS + 7 * k + 7]
-            half = GOLD_M / 2 if k == NUM_BRICKS - 1 else 0.5
-            dx, dy = eyes[a, 0] - brick[0], eyes[a, 2] - brick[1]
-            dz = eyes[a, 1] - brick[2]
+            set_brick(brick, pose[a, k], k)
+            half = brick[HALF]
+            apart = (
+                eyes[a, 0] - brick[0],
+                eyes[a, 1] - brick[1],
+                eyes[a, 2] - brick[2],
+            )
             # The ball around the brick, grown by the ray's.
             around = half * math.sqrt(3.0) + fan.radius_m
-            square = dx * dx + dy * dy + dz * dz
+            square = dot(apart, apart)
             if square > (fan.reach_m + around) * (fan.reach_m + around):
                 continue
-            frame_of(brick[3:], axes)
-            outside = 0.0
-            for d in range(3):
-                local[d] = axes[0, d] * dx + axes[1, d] * dy + axes[2, d] * dz
-                over = max(abs(local[d]) - half, 0.0)
-                outside += over * over
-            if math.sqrt(outside) <= fan.radius_m + 1e-5:
+            start = _in_frame(brick, apart)
+            if _outside(start, half) <= fan.radius_m + 1e-5:
                 continue  # overlapped at the start: not hit
             for ray in range(len(fan.directions)):
                 right, up, ahead = fan.directions[ray]
-                rx, ry = right * cos + ahead * sin, ahead * cos - right * sin
-                along = -(rx * dx + ry * dy + up * dz)
+                way = (right * cos + ahead * sin, up, ahead * cos - right * sin)
+                along = -dot(way, apart)
                 if along < 0.0 or square - along * along > around * around:
                     continue  # it passes the brick's ball
-                for d in range(3):
-                    way[d] = axes[0, d] * rx + axes[1, d] * ry + axes[2, d] * up
                 at = ray * width
-                start, toward = (local[0], local[1], local[2]), (way[0], way[1], way[2])
-                t = sweep_box(start, toward, (half, half, half), fan.radius_m)
                 # The last number of a ray is the share of its length before the hit.
-                if t < frame[row, at + width - 1] * fan.reach_m:
+                nearest = frame[row, at + width - 1] * fan.reach_m
+                if along - around > nearest:
+                    continue
+                toward = _in_frame(brick, way)
+                t = sweep_box(start, toward, (half, half, half), fan.radius_m)
+                if t < nearest:
                     frame[row, at : at + width] = 0.0
                     frame[row, at + (GOAL if k == NUM_BRICKS - 1 else BLOCK)] = 1.0
                     frame[row, at + width - 1] = t / fan.reach_m
+
+
+@inlined
+def _in_frame(cuboid: Floats, v: Vector) -> Vector:
+    """A vector along the cuboid's three axes."""
+    return (
+        cuboid[AXES] * v[0] + cuboid[AXES + 1] * v[1] + cuboid[AXES + 2] * v[2],
+        cuboid[AXES + 3] * v[0] + cuboid[AXES + 4] * v[1] + cuboid[AXES + 5] * v[2],
+        cuboid[AXES + 6] * v[0] + cuboid[AXES + 7] * v[1] + cuboid[AXES + 8] * v[2],
+    )
+
+
+@inlined
+def _outside(point: Vector, half: float) -> float:
+    """How far a point is from a cube at the origin."""
+    x = max(abs(point[0]) - half, 0.0)
+    y = max(abs(point[1]) - half, 0.0)
+    z = max(abs(point[2]) - half, 0.0)
+    return math.sqrt(x * x + y * y + z * z)
