@@ -2,13 +2,15 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from tests.training.practice import make_learner
 
 from touchline.envs.env import EnvRecipe
-from touchline.errors import UsageError
+from touchline.errors import MissingError, UsageError
 from touchline.policies.files.checkpoints import read_arrays
 from touchline.training.collect.collector import Seat, of_collector
 from touchline.training.collect.opening import worker_setups
@@ -23,6 +25,7 @@ from touchline.training.trainer import train
 
 RECIPE = EnvRecipe("scene", "3DBall", num_areas=2, seed=3)
 NAME = "3DBall?team=0"
+CLUSTER = "touchline.training.collect.cluster"
 
 
 def config_of(tmp_path, collectors, scene="3DBall", run_id="run", **changes):
@@ -206,3 +209,47 @@ def test_every_collector_gets_a_new_lesson(tmp_path):
 def test_what_collectors_cannot_do_is_one_line(tmp_path, scene, key):
     with pytest.raises(UsageError, match=rf"{scene}\.yaml.*{key}.*--collectors"):
         read_config(scene, (), {"cluster_settings.collectors": 2})
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"cluster": "local:2"}, r"needs --collectors N"),
+        ({"cluster": "local:0", "collectors": 2}, r"expected local:N .* got 'local:0'"),
+        ({"cluster": "ray://head:10001", "collectors": 2}, r"expected local:N"),
+        ({"collectors": 0}, r"collectors"),
+    ],
+)
+def test_a_cluster_that_makes_no_sense_is_one_line(settings, text):
+    overrides = {f"cluster_settings.{key}": value for key, value in settings.items()}
+    with pytest.raises(UsageError, match=text) as caught:
+        read_config("3DBall", (), overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cluster_without_ray_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, CLUSTER, raising=False)
+    config = config_of(tmp_path, 2, cluster_settings__cluster="local:2")
+    with pytest.raises(MissingError, match=r"ray.*pip install 'touchline\[ray\]'"):
+        train(config, RECIPE)
+    assert not [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+
+
+def test_training_in_this_process_does_not_load_ray():
+    code = "import sys, touchline.training.trainer; sys.exit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_learning_beside_collectors_resumes_bit_for_bit(tmp_path, monkeypatch):
+    monkeypatch.setattr(Here, "slice_s", 0.0)
+    changes = {"behaviors__3DBall__threaded": True}
+    whole = train(config_of(tmp_path, 2, run_id="whole", **changes), RECIPE)
+    stopped = train(config_of(tmp_path, 2, **changes), RECIPE, watch=StopAt(150))
+    assert stopped.interrupted
+    again = {"checkpoint_settings__resume": True, **changes}
+    resumed = train(config_of(tmp_path, 2, **again), RECIPE)
+    arrays, expected = (
+        read_arrays(r.folder / "resume.safetensors")[0] for r in (resumed, whole)
+    )
+    assert_same(expected, arrays)

@@ -12,7 +12,7 @@ from touchline.training.config.values import Flag, Part, Positive, Text, Whole
 
 
 def _place(value: str) -> str:
-    if not re.fullmatch(r"local:[1-9]\d*|auto|[^/]+:\d+", value):
+    if not re.fullmatch(r"local:[1-9]\d*|auto|(?!local:)[^/]+:\d+", value):
         raise ValueError(
             "expected local:N (N processors of this machine), auto (the cluster that this machine "
             "is in) or an address as HOST:PORT"

@@ -1,0 +1,20 @@
+"""What players of other machines log arrives piece by piece."""
+
+from pathlib import Path
+
+from touchline.envs.env import EnvRecipe
+from touchline.training.collect.player_logs import PlayerLogs, add_to_logs
+
+
+def test_each_line_arrives_once_and_a_log_begun_anew_is_added(tmp_path):
+    logs, here = PlayerLogs(), tmp_path / "run_logs"
+    recipe = logs.kept_here(EnvRecipe("unity", "game.x86_64"))
+    path = Path(recipe.options["log_folder"]) / "Player-3.log"
+    for text, mode in (("one\n", "w"), ("two\n", "a"), ("", "a"), ("3\n", "w")):
+        with path.open(mode) as file:
+            file.write(text)
+        add_to_logs(here, logs.new())
+    assert (here / "Player-3.log").read_text() == "one\ntwo\n3\n"
+    assert logs.new() == {}
+    logs.close()
+    assert not path.exists()
