@@ -21,6 +21,7 @@ from touchline.training.config.reading import read_config
 from touchline.training.trainer import train
 from touchline.training.world import recipe_of
 
+os.environ.update(RAY)  # some of it is read when Ray is imported
 pytest.importorskip("ray", reason="needs touchline[ray]")
 
 pytestmark = [
@@ -40,7 +41,6 @@ BUFFER = 240
 
 @pytest.fixture(scope="module")
 def cluster():
-    os.environ.update(RAY)
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 1, "object_store_memory": STORE_BYTES}
@@ -166,6 +166,7 @@ def test_a_node_that_dies_takes_nothing_from_the_run(cluster, tmp_path):
     lines = []
 
     def log(line):
+        print(line)
         lines.append(line)
         if (
             sum("3DBall  step" in known for known in lines) == 5
@@ -174,7 +175,7 @@ def test_a_node_that_dies_takes_nothing_from_the_run(cluster, tmp_path):
             cluster.remove_node(node, allow_graceful=False)
 
     # Four of four nodes have a collector.
-    more = {"cluster_settings__collectors": 4, "updates": 40}
+    more = {"cluster_settings__collectors": 4, "updates": 12}
     calm = checkpoint(tmp_path, "calm4", **more)
     shaken = checkpoint(tmp_path, "shaken", cluster, log, **more)
     assert sum("died and is replaced" in line for line in lines) == 1

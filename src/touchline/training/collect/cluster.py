@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import touchline
@@ -277,7 +277,10 @@ class OnCluster:
         restarts = self._restarts[index]
         why = RunError(_first_sentence(error))
         restarts.count(self._limits, why)
-        node = self._node_for(index)
+        # Of a node that has just died, Ray knows only that its actors do not answer.
+        node = self._node_for(
+            index, may_stay=not isinstance(error, ActorUnavailableError)
+        )
         self._log(
             f"collector {index} died and is replaced on node {node.address} (restart "
             f"{restarts.number}); its part of the round is collected again, the others go on: "
@@ -288,8 +291,11 @@ class OnCluster:
         # be free yet, or be gone with its node.
         place = NodeAffinitySchedulingStrategy(node.id, soft=True)
         without = self._actor.options(num_cpus=0, scheduling_strategy=place)
+        dead = self._actors[index]
         self._actors[index] = without.remote(setup)
         self._node[index] = node.id
+        with suppress(RayError):
+            ray.kill(dead)  # one that only did not answer may do so again
         sent = self._sent[index]
         calls: list[Call] = [("open", ())]
         if sent.back_to:
@@ -300,16 +306,18 @@ class OnCluster:
             calls.append(sent.call)
         self._send(index, calls, sent.policies)
 
-    def _node_for(self, index: int) -> Node:
+    def _node_for(self, index: int, *, may_stay: bool) -> Node:
         """The same node if it is alive, else the one with most processors per worker."""
         known = nodes()
         if not known:
             raise RunError("the cluster has no node left")
-        same = [node for node in known if node.id == self._node.get(index)]
-        if same:
+        own = self._node.get(index)
+        same = [node for node in known if node.id == own]
+        others = [node for node in known if node.id != own]
+        if same and (may_stay or not others):
             return same[0]
         there = list(self._node.values())
-        return max(known, key=lambda node: node.cpus / (1 + there.count(node.id)))
+        return max(others, key=lambda node: node.cpus / (1 + there.count(node.id)))
 
     def close(self) -> None:
         """Close the worlds, and end the actors."""
