@@ -17,7 +17,7 @@ from touchline.testing import (
 )
 
 WITHOUT_CHANCE = {"Basic"}
-WITH_LARGE_PICTURES = {"Visual3DBall"}
+WITH_LARGE_PICTURES = {"Visual3DBall", "VisualFoodCollector"}
 """Half a megabyte an agent and exchange: they get fewer steps."""
 
 

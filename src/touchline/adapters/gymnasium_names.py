@@ -36,6 +36,7 @@ OF_ONE_AGENT = (
 """Scenes with one agent in each area, for `make` and `make_vec`."""
 OF_SEVERAL_AGENTS: Mapping[str, Mapping[str, Any]] = {
     "GridFoodCollector": {},
+    "VisualFoodCollector": {},
     "DungeonEscape": {"allow_idle": True},
     "CooperativePushBlock": {},
     "WallJump": {"group_by": "all", "allow_idle": True},

@@ -22,6 +22,7 @@ SCENES = {
     "Visual3DBall": "visual_ball_3d:VisualBall3D",
     "Basic": "basic:Basic",
     "GridFoodCollector": "grid_food_collector.game:GridFoodCollector",
+    "VisualFoodCollector": "grid_food_collector.visual:VisualFoodCollector",
     "GridWorld": "grid_world:GridWorld",
     "Pyramids": "pyramids.game:Pyramids",
     "DungeonEscape": "dungeon_escape.game:DungeonEscape",

@@ -766,6 +766,11 @@ def test_rewards_of_another_size_than_ml_agents_are_announced(tmp_path):
             (256, 2560, 0.005, 0.95, "linear", 128, 2, 400_000, 64, 20000),
         ),
         (
+            "VisualFoodCollector",
+            "VisualFoodCollector",
+            (1024, 10240, 0.005, 0.95, "linear", 128, 2, 3_000_000, 100, 40000),
+        ),
+        (
             "Sorter",
             "Sorter_official",
             (512, 40960, 0.005, 0.95, "constant", 128, 2, 5_000_000, 256, 10000),

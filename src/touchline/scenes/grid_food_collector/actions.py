@@ -15,7 +15,6 @@ from touchline.physics.shapes import BOX_TAG, COS, HALF_X, SIN, Floats, X, Y, Z
 from touchline.physics.sweeps import sweep_box, sweep_round
 from touchline.physics.upright.balls import nearest_on_box
 from touchline.scenes.grid_food_collector.court import (
-    AGENTS,
     BEAM_M,
     COURT_M,
     FOOD,
@@ -42,11 +41,11 @@ def act(first: int, last: int, courts: Courts) -> None:
     """Let agents act one after another, as in Unity: a shot hits before the next agent acts."""
     for a in range(first, last):
         # All thaw before any acts, or a shot of this round would lose a step for some.
-        for g in range(AGENTS):
+        for g in range(courts.agent.shape[1]):
             courts.frozen[a, g] = max(courts.frozen[a, g] - 1, 0)
             if courts.frozen[a, g] == 0:
                 courts.agent[a, g, BOX_TAG] = TAG_AGENT
-        for g in range(AGENTS):
+        for g in range(courts.agent.shape[1]):
             v = courts.velocity[a, g]
             courts.shooting[a, g] = False
             if courts.frozen[a, g] == 0:
@@ -92,7 +91,7 @@ def _shoot(agent: Floats, food: Floats, g: int, frozen: NDArray[np.int64]) -> No
     """
     me = agent[g]
     way_m, hit = BEAM_M, -1
-    for k in range(AGENTS):
+    for k in range(len(agent)):
         other = agent[k]
         # Unity's SphereCast does not report what the sphere overlaps where it starts.
         if k == g:

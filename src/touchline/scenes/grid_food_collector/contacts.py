@@ -1,6 +1,6 @@
 """What touches what on a court: agents, food, walls and floor.
 
-Every function adds contacts and returns their number. `touches` [STATIC] marks the bodies that
+Every function adds contacts and returns their number. `touches` [bodies] marks the bodies that
 touch something other than the floor. Walls and bodies are mixed in the order of contacts; there is
 no log from Unity that shows which should be solved last.
 """
@@ -18,17 +18,16 @@ from touchline.physics.upright.balls import nearest_on_box, touch_at
 from touchline.physics.upright.boxes import ANCHORS, touch_boxes
 from touchline.physics.upright.contacts import MU, TOUCH_M, Contacts
 from touchline.scenes.grid_food_collector.court import (
-    AGENTS,
     COURT_M,
     FLOOR_Y,
     FOOD,
     FOOD_RADIUS_M,
-    STATIC,
+    MOST_BODIES,
 )
 
 MAX_CONTACTS = 160
 """Every body on the floor and a hundred contacts more; two or three are usual."""
-_MOST_OTHERS = MAX_CONTACTS - STATIC
+_MOST_OTHERS = MAX_CONTACTS - MOST_BODIES
 """What may be added before the floor's contacts."""
 _CENTER = (0.0, 0.0, 0.0)
 """The arm of a body that contacts do not turn."""
@@ -63,10 +62,11 @@ def touch_agents(
     touches: NDArray[np.bool_],
 ) -> int:
     """Contacts of agents with each other and with walls."""
-    for g in range(AGENTS):
+    static = len(v) - 1
+    for g in range(len(agent)):
         me = agent[g]
         reach = 1.5 * me[HALF_X] + TOUCH_M  # more than half a diagonal
-        for k in range(g + 1, AGENTS):
+        for k in range(g + 1, len(agent)):
             far = reach + 1.5 * agent[k, HALF_X]
             is_near = abs(me[X] - agent[k, X]) < far and abs(me[Z] - agent[k, Z]) < far
             if is_near and n < _MOST_OTHERS:
@@ -79,7 +79,7 @@ def touch_agents(
                 if n < _MOST_OTHERS:
                     before = n
                     n, _ = touch_boxes(
-                        contacts, n, g, me, STATIC, walls[w], MU, MU, v, inverse
+                        contacts, n, g, me, static, walls[w], MU, MU, v, inverse
                     )
                     touches[g] = touches[g] or n > before
     return n
@@ -101,7 +101,8 @@ def touch_food_with_agents(
     Lists the pairs (agent, item) in `eaten`; returns also how many there are.
     """
     meals = 0
-    for g in range(AGENTS):
+    agents = len(agent)
+    for g in range(agents):
         me = agent[g]
         far = 1.5 * me[HALF_X] + TOUCH_M + FOOD_RADIUS_M
         for k in range(FOOD):
@@ -121,9 +122,9 @@ def touch_food_with_agents(
                     normal = (nx, ny, nz)
                     arms = (arm, _CENTER)
                     n = _touch(
-                        contacts, n, AGENTS + k, g, normal, gap, arms, v, inverse
+                        contacts, n, agents + k, g, normal, gap, arms, v, inverse
                     )
-                    touches[g] = touches[AGENTS + k] = True
+                    touches[g] = touches[agents + k] = True
                     eaten[meals, 0] = g
                     eaten[meals, 1] = k
                     meals += 1
@@ -141,6 +142,7 @@ def touch_food_and_walls(
 ) -> int:
     """Contacts of items with each other and with walls."""
     wide = 2.0 * FOOD_RADIUS_M + TOUCH_M
+    agents = len(v) - 1 - FOOD
     for k in range(FOOD):
         x = food[k, X]
         y = food[k, Y]
@@ -160,11 +162,11 @@ def touch_food_and_walls(
                 here = (-half * nx, -half * ny, -half * nz)
                 there = (half * nx, half * ny, half * nz)
                 gap = distance - 2.0 * FOOD_RADIUS_M
-                a = AGENTS + k
-                b = AGENTS + j
+                a = agents + k
+                b = agents + j
                 normal = (nx, ny, nz)
                 n = _touch(contacts, n, a, b, normal, gap, (here, there), v, inverse)
-                touches[AGENTS + k] = touches[AGENTS + j] = True
+                touches[a] = touches[b] = True
         n = _touch_walls(contacts, n, k, x, z, v, inverse, touches)
     return n
 
@@ -182,6 +184,8 @@ def _touch_walls(
 ) -> int:
     """Contacts of item k at (x, z) with walls."""
     edge = COURT_M - FOOD_RADIUS_M
+    static = len(v) - 1
+    item = static - FOOD + k
     if max(abs(x), abs(z)) <= edge - TOUCH_M:
         return n
     for wx, wz, gap in (
@@ -191,8 +195,8 @@ def _touch_walls(
         if gap < TOUCH_M and n < _MOST_OTHERS:
             arms = ((-FOOD_RADIUS_M * wx, 0.0, -FOOD_RADIUS_M * wz), _CENTER)
             normal = (wx, 0.0, wz)
-            n = _touch(contacts, n, AGENTS + k, STATIC, normal, gap, arms, v, inverse)
-            touches[AGENTS + k] = True
+            n = _touch(contacts, n, item, static, normal, gap, arms, v, inverse)
+            touches[item] = True
     return n
 
 
@@ -213,14 +217,16 @@ def touch_floor(
     if n == 0:
         return 0
     up = (0.0, 1.0, 0.0)
-    for g in range(AGENTS):
+    agents = len(agent)
+    static = len(v) - 1
+    for g in range(agents):
         gap = agent[g, Y] - agent[g, HALF_Y] - FLOOR_Y
         if touches[g] and gap < TOUCH_M:
             n = touch_at(
                 contacts,
                 n,
                 g,
-                STATIC,
+                static,
                 up,
                 gap,
                 _CENTER,
@@ -232,7 +238,7 @@ def touch_floor(
             )
     for k in range(FOOD):
         gap = food[k, Y] - FOOD_RADIUS_M - FLOOR_Y
-        if touches[AGENTS + k] and gap < TOUCH_M:
+        if touches[agents + k] and gap < TOUCH_M:
             arms = ((0.0, -FOOD_RADIUS_M, 0.0), _CENTER)
-            n = _touch(contacts, n, AGENTS + k, STATIC, up, gap, arms, v, inverse)
+            n = _touch(contacts, n, agents + k, static, up, gap, arms, v, inverse)
     return n

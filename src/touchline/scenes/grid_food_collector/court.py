@@ -15,8 +15,8 @@ from touchline.physics.shapes import Floats, box, boxes
 AGENTS = 5
 GOOD, BAD = 25, 25
 FOOD = GOOD + BAD
-STATIC = AGENTS + FOOD
-"""Row of the velocities that stands for everything static, after agents and food."""
+MOST_BODIES = AGENTS + FOOD
+"""VisualFoodCollector has an agent less."""
 
 COURT_M = 50.0
 """From the court's middle to the walls' inner faces."""
@@ -49,36 +49,36 @@ FLOOR = boxes(box((0, FLOOR_Y - 0.5, 0), (2 * COURT_M, 1, 2 * COURT_M)))[0]
 
 
 class Courts(NamedTuple):
-    """What the rounds of A courts read and write, for kernels."""
+    """What the rounds of A courts with G agents each read and write, for kernels."""
 
     continuous: NDArray[np.float32]
-    """[A, AGENTS, 3] stored actions."""
+    """[A, G, 3] stored actions."""
     discrete: NDArray[np.int32]
-    """[A, AGENTS, 1] stored actions."""
+    """[A, G, 1] stored actions."""
     reward: NDArray[np.float32]
     walls: Floats
     inverse: Floats
-    """[STATIC + 1, 6] inverse masses; the last row never moves."""
+    """[G + FOOD + 1, 6] inverse masses; the last row stands for everything static."""
     agent: Floats
-    """[A, AGENTS, 9] boxes"""
+    """[A, G, 9] boxes"""
     yaw: Floats
-    """[A, AGENTS] rad"""
+    """[A, G] rad"""
     food: Floats
     """[A, FOOD, 6] balls"""
     velocity: Floats
-    """[A, STATIC + 1, 6]"""
+    """[A, G + FOOD + 1, 6] of agents, then food, then what is static."""
     push: Floats
-    """[A, AGENTS, 2] what the next physics step adds to the velocity, x and z, m/s."""
+    """[A, G, 2] what the next physics step adds to the velocity, x and z, m/s."""
     frozen: NDArray[np.int64]
-    """[A, AGENTS] physics steps for which an agent stays frozen."""
+    """[A, G] physics steps for which an agent stays frozen."""
     shooting: NDArray[np.bool_]
-    """[A, AGENTS] whether an agent shot in this step."""
+    """[A, G] whether an agent shot in this step."""
 
 
-def inverse_masses() -> Floats:
+def inverse_masses(agents: int = AGENTS) -> Floats:
     """`Courts.inverse`: contacts do not turn agents."""
-    inverse = np.zeros((STATIC + 1, 6))
-    inverse[:AGENTS, :3] = 1.0 / AGENT_KG
-    inverse[AGENTS:STATIC, :3] = 1.0 / FOOD_KG
-    inverse[AGENTS:STATIC, 3:] = 1.0 / FOOD_INERTIA
+    inverse = np.zeros((agents + FOOD + 1, 6))
+    inverse[:agents, :3] = 1.0 / AGENT_KG
+    inverse[agents:-1, :3] = 1.0 / FOOD_KG
+    inverse[agents:-1, 3:] = 1.0 / FOOD_INERTIA
     return inverse

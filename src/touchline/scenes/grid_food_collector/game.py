@@ -54,7 +54,6 @@ from touchline.scenes.grid_food_collector.court import (
     FOOD_START_Y,
     GOOD,
     START_SPREAD_M,
-    STATIC,
     TAG_AGENT,
     TAG_BAD,
     TAG_FOOD,
@@ -119,25 +118,26 @@ class GridFoodCollector(Scene):
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
-        self._area_of = np.repeat(self._areas, AGENTS)
-        """[A * AGENTS] the area of each agent."""
-        self._number_of = np.tile(np.arange(AGENTS), num_areas)
-        """[A * AGENTS] which of its area's agents each is."""
-        self._laser = np.ones((num_areas, AGENTS))
+        count = self.agents_per_area
+        self._area_of = np.repeat(self._areas, count)
+        """[A * G] the area of each agent."""
+        self._number_of = np.tile(np.arange(count), num_areas)
+        """[A * G] which of its area's agents each is."""
+        self._laser = np.ones((num_areas, count))
         """Length of the drawn beam, as a share of 25 m."""
         self.courts = Courts(
             continuous=self.academy.continuous,
             discrete=self.academy.discrete,
             reward=self.academy.reward,
             walls=boxes(*WALLS),
-            inverse=inverse_masses(),
-            agent=np.zeros((num_areas, AGENTS, BOX_COLUMNS)),
-            yaw=np.zeros((num_areas, AGENTS)),
+            inverse=inverse_masses(count),
+            agent=np.zeros((num_areas, count, BOX_COLUMNS)),
+            yaw=np.zeros((num_areas, count)),
             food=np.zeros((num_areas, FOOD, ROUND_COLUMNS)),
-            velocity=np.zeros((num_areas, STATIC + 1, 6)),
-            push=np.zeros((num_areas, AGENTS, 2)),
-            frozen=np.zeros((num_areas, AGENTS), np.int64),
-            shooting=np.zeros((num_areas, AGENTS), np.bool_),
+            velocity=np.zeros((num_areas, count + FOOD + 1, 6)),
+            push=np.zeros((num_areas, count, 2)),
+            frozen=np.zeros((num_areas, count), np.int64),
+            shooting=np.zeros((num_areas, count), np.bool_),
         )
         # The ring is one mesh in Unity, so every wall has the bounds of the whole ring.
         ring = bounds_of(*WALLS)
@@ -180,7 +180,8 @@ class GridFoodCollector(Scene):
         if self.academy.clock == 0:
             self._place_food(areas)
         # All agents of an area draw, so that a place does not depend on which begin.
-        draws = self.streams.uniform(areas, 3 * AGENTS).reshape(-1, AGENTS, 3)
+        count = self.agents_per_area
+        draws = self.streams.uniform(areas, 3 * count).reshape(-1, count, 3)
         scale = self._read_per_agent("agent_scale", areas)
         laser = self._read_per_agent("laser_length", areas)
 
@@ -213,13 +214,14 @@ class GridFoodCollector(Scene):
         food[areas, :, X] = START_SPREAD_M * draws[..., 0]
         food[areas, :, Z] = START_SPREAD_M * draws[..., 1]
         food[areas, :, Y] = FOOD_START_Y
-        self.courts.velocity[areas, AGENTS:] = 0.0
+        self.courts.velocity[areas, self.agents_per_area :] = 0.0
 
     def _read_per_agent(
         self, name: str, areas: NDArray[np.intp]
     ) -> NDArray[np.float64]:
-        """A parameter, read once for each agent of K areas: [K, AGENTS]."""
-        reads = [self.parameter_values.read(name, areas) for _ in range(AGENTS)]
+        """A parameter, read once for each agent of K areas: [K, G]."""
+        count = self.agents_per_area
+        reads = [self.parameter_values.read(name, areas) for _ in range(count)]
         return np.stack(reads, axis=1)
 
     # observe

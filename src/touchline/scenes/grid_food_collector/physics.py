@@ -32,13 +32,11 @@ from touchline.scenes.grid_food_collector.contacts import (
     touch_food_with_agents,
 )
 from touchline.scenes.grid_food_collector.court import (
-    AGENTS,
     FLOOR_Y,
     FOOD,
     FOOD_BACK_Y,
     FOOD_RADIUS_M,
     START_SPREAD_M,
-    STATIC,
     TAG_FOOD,
     Courts,
 )
@@ -55,8 +53,9 @@ def play_rounds(
 ) -> None:
     """Play this many rounds, from the first one's physics on."""
     contacts = new_contacts(MAX_CONTACTS)
-    moving = np.zeros((STATIC + 1, 6))
-    touches = np.zeros(STATIC, np.bool_)
+    bodies = courts.velocity.shape[1] - 1
+    moving = np.zeros((bodies + 1, 6))
+    touches = np.zeros(bodies, np.bool_)
     eaten = np.zeros((MAX_CONTACTS, 2), np.int64)
     for played in range(most):
         if played > 0:
@@ -95,17 +94,18 @@ def _step_each(
         n = touch_floor(contacts, n, agent, food, v, inverse, touches)
         if n > 0:
             solve(contacts, n, v, inverse, moving)
-        for g in range(AGENTS):
+        agents = len(agent)
+        for g in range(agents):
             if touches[g]:
                 _move(agent[g], moving[g])
             else:
                 gap = agent[g, Y] - agent[g, HALF_Y] - FLOOR_Y
                 _slide(agent[g], v[g], gap)
         for k in range(FOOD):
-            if touches[AGENTS + k]:
-                _move(food[k], moving[AGENTS + k])
+            if touches[agents + k]:
+                _move(food[k], moving[agents + k])
             else:
-                roll(food[k], v[AGENTS + k])
+                roll(food[k], v[agents + k])
         # Only now, because the collision with the agent must still push the item.
         for meal in range(meals):
             g, k = eaten[meal]
@@ -128,12 +128,12 @@ def _accelerate(v: Floats, push: Floats) -> None:
     """Apply pushes, gravity, drag, and the limit on how fast anything spins."""
     # As PhysX: a step's pushes and gravity first, then drag on their sum.
     keep = 1.0 - AGENT_DRAG * DT_S
-    for g in range(AGENTS):
+    for g in range(len(push)):
         v[g, 0] = (v[g, 0] + push[g, 0]) * keep
         v[g, 1] = (v[g, 1] - GRAVITY * DT_S) * keep
         v[g, 2] = (v[g, 2] + push[g, 1]) * keep
         push[g, 0] = push[g, 1] = 0.0
-    for k in range(AGENTS, STATIC):
+    for k in range(len(push), len(v) - 1):
         v[k, 1] -= GRAVITY * DT_S
         spin = math.sqrt(v[k, 3] * v[k, 3] + v[k, 4] * v[k, 4] + v[k, 5] * v[k, 5])
         slower = 1.0 - ANGULAR_DRAG * DT_S
