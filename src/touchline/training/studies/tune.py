@@ -174,12 +174,15 @@ def _open(
     import optuna
     from optuna.distributions import distribution_to_json
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
     # Its lines would say again what ours say.
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     layout.path.mkdir(parents=True, exist_ok=True)
-    storage = JournalStorage(JournalFileBackend(str(layout.journal)))
+    journal = str(layout.journal)
+    # The default lock is a symbolic link, which not every file system has.
+    backend = JournalFileBackend(journal, JournalFileOpenLock(journal))
+    storage = JournalStorage(backend)
     study = optuna.create_study(
         storage=storage,
         study_name="tune",
