@@ -18,7 +18,7 @@ class RestartLimits:
 
     lifetime: int = 10
     rate: int = 1
-    """At most so many within `period_s`."""
+    """At most this many within `period_s`."""
     period_s: float = 60.0
 
 

@@ -102,7 +102,8 @@ def _inputs(
     graph: OnnxGraph, spec: BehaviorSpec, normalizer: RunningNormalizer | None
 ) -> list[str]:
     """The parts of `Obs`: joined vectors, normalized if set so, then other sensors."""
-    vectors, others = [], []
+    vectors = []
+    others = []
     for i, sensor in enumerate(spec.observation_specs):
         name = graph.input(f"obs_{i}", sensor.shape)
         if len(sensor.shape) == 1:
@@ -111,9 +112,9 @@ def _inputs(
             others.append(name)
     joined = graph.concat(vectors, axis=1)
     if normalizer is not None:
-        mean = graph.constant(_array(normalizer.mean))
+        mean = _parameter(graph, normalizer.mean)
         joined = graph.subtract(joined, mean)
-        scale = graph.constant(_array(normalizer.scale))
+        scale = _parameter(graph, normalizer.scale)
         joined = graph.multiply(joined, scale)
         joined = graph.node(
             "Clip", [joined], min=-NORMALIZED_LIMIT, max=NORMALIZED_LIMIT
@@ -124,12 +125,12 @@ def _inputs(
 def _twin_mlp(graph: OnnxGraph, mlp: TwinMLP, x: str) -> str:
     """The actor's outputs."""
     for weight, bias in zip(mlp.weights, mlp.biases, strict=True):
-        own_weight = graph.constant(_array(weight[ACTOR]))
-        own_bias = graph.constant(_array(bias[ACTOR, 0]))
+        own_weight = _parameter(graph, weight[ACTOR])
+        own_bias = _parameter(graph, bias[ACTOR, 0])
         x = graph.node("Gemm", [x, own_weight, own_bias])
         x = _silu(graph, x)
-    policy_weight = graph.constant(_array(mlp.policy_weight.t()))
-    policy_bias = graph.constant(_array(mlp.policy_bias))
+    policy_weight = _parameter(graph, mlp.policy_weight.t())
+    policy_bias = _parameter(graph, mlp.policy_bias)
     return graph.node("Gemm", [x, policy_weight, policy_bias])
 
 
@@ -187,8 +188,8 @@ def _layer(graph: OnnxGraph, layer: nn.Module, x: str) -> str:
 
 
 def _convolution(graph: OnnxGraph, layer: nn.Conv2d, x: str) -> str:
-    weight = graph.constant(_array(layer.weight))
-    bias = graph.constant(_array(layer.bias))
+    weight = _parameter(graph, layer.weight)
+    bias = _parameter(graph, layer.bias)
     pads = [int(p) for p in layer.padding] * 2  # before each axis, then after each
     return graph.node(
         "Conv",
@@ -212,15 +213,15 @@ def _silu(graph: OnnxGraph, x: str) -> str:
 
 def _linear(graph: OnnxGraph, layer: nn.Linear, x: str) -> str:
     """A dense layer of rows [B, I]."""
-    weight = graph.constant(_array(layer.weight.t()))
-    bias = graph.constant(_array(layer.bias))
+    weight = _parameter(graph, layer.weight.t())
+    bias = _parameter(graph, layer.bias)
     return graph.node("Gemm", [x, weight, bias])
 
 
 def _linear_of_lists(graph: OnnxGraph, layer: nn.Linear, x: str) -> str:
     """A dense layer of lists [B, K, I], which Gemm does not take."""
-    weight = graph.constant(_array(layer.weight.t()))
-    bias = graph.constant(_array(layer.bias))
+    weight = _parameter(graph, layer.weight.t())
+    bias = _parameter(graph, layer.bias)
     product = graph.matmul(x, weight)
     return graph.add(product, bias)
 
@@ -228,7 +229,7 @@ def _linear_of_lists(graph: OnnxGraph, layer: nn.Linear, x: str) -> str:
 def _hyper_linear(graph: OnnxGraph, layer: HyperLinear, x: str, goal: str) -> str:
     """`HyperLinear.forward`, step by step."""
     outputs = len(layer.bias)
-    weight = graph.constant(_array(layer.special.weight.t()))
+    weight = _parameter(graph, layer.special.weight.t())
     products = graph.matmul(x, weight)
     z = _layer(graph, layer.goal, goal)
     z = _layer_norm(graph, z, axis=1)
@@ -237,7 +238,7 @@ def _hyper_linear(graph: OnnxGraph, layer: HyperLinear, x: str, goal: str) -> st
     row = graph.reshape(z, [-1, 1, layer.parts])
     summed = graph.matmul(row, products)
     summed = graph.reshape(summed, [-1, outputs])
-    bias = graph.constant(_array(layer.bias))
+    bias = _parameter(graph, layer.bias)
     return graph.add(summed, bias)
 
 
@@ -322,7 +323,8 @@ def _heads(
 
 def _lstm(graph: OnnxGraph, body: Body, x: str, recurrent_in: str) -> tuple[str, str]:
     """The result [B, M/2] and the next memory [1, B, M]."""
-    lstm, half = body.lstm, body.size
+    lstm = body.lstm
+    half = body.size
     assert lstm is not None
     input_weight = graph.constant(_in_onnx_order(lstm.weight_ih_l0))
     hidden_weight = graph.constant(_in_onnx_order(lstm.weight_hh_l0))
@@ -386,7 +388,9 @@ def _limited_output(graph: OnnxGraph, name: str, raw: str, size: int) -> None:
 def _discrete(graph: OnnxGraph, network: ActorCritic, outputs: str, masks: str) -> None:
     """The outputs of all branches: drawn, and the most likely choices."""
     action = network.spec.action_spec
-    drawn, likeliest = [], []
+    drawn = []
+    likeliest = []
+    # Logits come after the means, and after the spreads where those are outputs, too.
     numbers = action.continuous_size * (2 if network.architecture.squashed else 1)
     start = 0
     for size in action.discrete_branches:
@@ -416,6 +420,11 @@ def _discrete(graph: OnnxGraph, network: ActorCritic, outputs: str, masks: str) 
         shape,
         axis=1,
     )
+
+
+def _parameter(graph: OnnxGraph, tensor: Any) -> str:
+    """A parameter of the network, as a constant of the graph."""
+    return graph.constant(_array(tensor))
 
 
 def _array(tensor: Any) -> NDArray[np.float32]:
