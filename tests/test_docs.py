@@ -31,6 +31,10 @@ PAGES = [
 BLOCK = re.compile(
     r"^ *```sh *(?P<title>title=[^\n]*)?\n(?P<body>.*?)^ *```", re.M | re.S
 )
+YAML = re.compile(
+    r'^```yaml title="(?P<name>[^"]+\.yaml)"\n(?P<body>.*?)^```', re.M | re.S
+)
+"""A file that the page's commands take."""
 EXCUSES = ("Not tested: ", "Tested by make ")
 
 SHORT_RUN = {
@@ -119,7 +123,9 @@ def test_the_commands_of_a_page_run(page, folder):
 
 
 def _prepare(page):
-    """Runs and models that a page has from elsewhere, such as a rival's."""
+    """Files that a page shows, and what it has from elsewhere, such as a rival's model."""
+    for file in YAML.finditer(page.read_text()):
+        Path(file["name"]).write_text(file["body"])
     needed = " ".join(word for command in _commands(page) for word in command)
     if "rival.onnx" in needed:
         _train("SoccerTwos")
@@ -129,6 +135,8 @@ def _prepare(page):
         _train("StrikersVsGoalie")
         for side in ("Striker", "Goalie"):
             shutil.copy(f"results/StrikersVsGoalie/{side}.onnx", f"{side.lower()}.onnx")
+    if "mine.demo" in needed:
+        shutil.copy(ROOT / "models/demos/PushBlock.demo", "mine.demo")
     if "results/ppo" in needed:
         _train("config.yaml", "--env", "builds/game.x86_64")
 
