@@ -830,7 +830,8 @@ def view(
 ) -> None:
     """Let a policy play in a scene, on a page in the browser, until Ctrl-C.
 
-    The seed and the number of areas are those of the recipe.
+    `env` may also be a run folder: its newest checkpoint plays, also while it still learns. The
+    seed and the number of areas are those of the recipe.
 
     Parameters
     ----------
@@ -855,13 +856,24 @@ def view(
     from touchline.envs.env import EnvRecipe
     from touchline.policies.trained_world import as_trained
     from touchline.viewer.opening import ViewOptions, opened
+    from touchline.viewer.run_panel import is_run, scene_of, sources_of
     from touchline.viewer.server import is_loopback
 
     sides = policy if isinstance(policy, Sides) else Sides(policy)
     sources, others = _sources(sides.policy), _sources(sides.versus)
-    recipe = as_trained(EnvRecipe.parse(env), [*sources, *others])
+    recipe, run = EnvRecipe.parse(env), None
+    if is_run(recipe.target):
+        run = Path(recipe.target)
+        if sources != ["random"]:
+            raise UsageError(
+                f"{run}: a run plays its own checkpoints; leave --policy away, or name its scene"
+            )
+        sources = sources_of(run)
+        scene = EnvRecipe.parse(scene_of(run))
+        recipe = replace(recipe, world=scene.world, target=scene.target)
+    recipe = as_trained(recipe, [*sources, *others])
     path = None if record is None else Path(record)
-    options = ViewOptions(host, port, others, deterministic, path)
+    options = ViewOptions(host, port, others, deterministic, path, run)
     with opened(recipe, sources, options) as page:
         log(f"open http://{host}:{page.port} in a browser; Ctrl-C ends")
         if not is_loopback(host):

@@ -59,7 +59,10 @@ def view(
     ] = None,
     deterministic: Deterministic = False,
 ) -> None:
-    """Open a page in the browser on which a scene plays: watch in 3-D, pause, step, go back."""
+    """Open a page in the browser on which a scene plays: watch in 3-D, pause, step, go back.
+
+    ENV is a scene's name, or the folder of a run, whose newest checkpoint plays.
+    """
     from touchline import api
 
     api.view(

@@ -15,6 +15,7 @@ from touchline.policies.policy import SlotActor
 from touchline.policies.sides import load_sides
 from touchline.training.recording import check_name
 from touchline.viewer.page import Page
+from touchline.viewer.run_panel import RunPanel
 from touchline.viewer.server import LOOPBACK
 from touchline.viewer.simulation import Simulation
 
@@ -31,6 +32,8 @@ class ViewOptions:
     deterministic: bool = False
     record: Path | None = None
     """The .demo file for what people play; without, they can download it."""
+    run: Path | None = None
+    """The training run whose newest checkpoint plays; `sources` are its checkpoints then."""
 
 
 DEFAULTS = ViewOptions()
@@ -54,7 +57,7 @@ def opened(
     if options.record is not None:
         check_name(options.record)
 
-    def actors(slots: Slots) -> Mapping[str, SlotActor]:
+    def load(sources: Sequence[str], slots: Slots) -> Mapping[str, SlotActor]:
         return load_sides(
             sources,
             options.versus,
@@ -66,8 +69,17 @@ def opened(
 
     with make(recipe) as env:
         assert isinstance(env, SceneEnv)
-        simulation = Simulation(env, actors, seed=recipe.seed)
+        simulation = Simulation(
+            env, lambda slots: load(sources, slots), seed=recipe.seed
+        )
         page = Page(simulation, options.host, options.port, options.record)
+        if options.run is not None:
+            page.run = RunPanel(
+                page.server,
+                simulation,
+                options.run,
+                lambda chosen: load(chosen, simulation.slots),
+            )
         simulation.start()
         try:
             yield page

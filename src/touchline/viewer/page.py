@@ -16,6 +16,7 @@ import numpy as np
 import viser
 
 from touchline.viewer.agent_panel import AgentPanel
+from touchline.viewer.run_panel import RunPanel
 from touchline.viewer.server import close_server, open_server
 from touchline.viewer.simulation import Frame, Simulation
 from touchline.viewer.stage import Stage, camera_of
@@ -51,6 +52,8 @@ class Page:
         name = simulation.env.scene.name
         self.server = open_server(host, port, f"Touchline · {name}")
         self.stage = Stage(self.server, self._click)
+        self.run: RunPanel | None = None
+        """About the training run that is followed, if any."""
         self._scrubbed_s = -math.inf
         self._is_closing = False
         self._drawn = -1
@@ -207,6 +210,8 @@ class Page:
     def _refresh(self) -> None:
         """Show how it goes."""
         self.agent.refresh()
+        if self.run is not None:
+            self.run.refresh()
         status = self.simulation.status
         self._pause.label = "Resume" if status.is_paused else "Pause"
         state = "paused" if status.is_paused else f"{status.speed:.2g} ×"

@@ -250,6 +250,10 @@ class Simulation:
         tape, self.tape = self.tape, None
         return {} if tape is None else tape.files(self.slots.behaviors)
 
+    def replace_actors(self, actors: Mapping[str, SlotActor]) -> None:
+        """Let these play from now on, also after going back to what others played."""
+        self.actors = dict(actors)
+
     # what pages read
 
     def seats(self, area: int) -> dict[Seat, str]:

@@ -1,0 +1,168 @@
+"""A training run on the page: its newest checkpoint plays, or one that is chosen; its curve beside.
+
+Only files are read, so the run may be underway in another process, or over.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import viser
+from numpy.typing import NDArray
+
+from touchline.errors import UsageError
+from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
+from touchline.policies.policy import SlotActor
+from touchline.training.studies.run_figures import RunFigures, read_run_figures
+from touchline.viewer.simulation import Simulation
+
+LATEST = "latest"
+LOOK_S = 2.0
+"""Between two looks at the run's files."""
+SCORES = {"elo": "rating", "mean_group_return": "group return", "mean_return": "return"}
+"""Metrics that say how good a policy is, the most telling first, and their names on the page."""
+
+Load = Callable[[Sequence[str]], Mapping[str, SlotActor]]
+
+
+def is_run(text: str) -> bool:
+    """Whether this is the folder of a run."""
+    return RunLayout(Path(text)).configuration.is_file()
+
+
+def scene_of(run: Path) -> str:
+    """The scene that a run learns in; raises a UsageError for one that is still starting."""
+    path = RunLayout(run).status
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        return str(about["target"])
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"{run}: the run is still starting, or its {path.name} is damaged: try again when it "
+            "has saved its first checkpoint"
+        ) from error
+
+
+def sources_of(run: Path, choice: str = LATEST) -> list[str]:
+    """One checkpoint for each behavior: the latest, or that of so many steps where it has one.
+
+    Raises a UsageError for a run without checkpoints.
+    """
+    layout = RunLayout(run)
+    latest = layout.checkpoints()
+    if not latest:
+        raise UsageError(f"{run}: the run has saved no checkpoint yet: try again later")
+    sources = []
+    for name, path in latest.items():
+        own = layout.numbered(name, int(choice)) if choice.isdecimal() else path
+        sources.append(f"{name}={own if own.is_file() else path}")
+    return sources
+
+
+def steps_of(run: Path) -> list[int]:
+    """After how many steps there are checkpoints, the newest first."""
+    found = set()
+    for name in RunLayout(run).checkpoints():
+        for path in RunLayout(run).folder(name).glob(f"{name}-*{CHECKPOINT}"):
+            steps = path.stem.removeprefix(f"{name}-")
+            if steps.isdecimal():
+                found.add(int(steps))
+    return sorted(found, reverse=True)
+
+
+class RunPanel:
+    """The part of the page about a run."""
+
+    def __init__(
+        self,
+        server: viser.ViserServer,
+        simulation: Simulation,
+        run: Path,
+        load: Load,
+    ) -> None:
+        """`load` makes actors from sources as `sources_of` gives them."""
+        self._simulation = simulation
+        self._run = run
+        self._load = load
+        self._looked_s = -math.inf
+        self._choice = LATEST
+        self._playing = self._stamp()
+        gui = server.gui
+        with gui.add_folder(f"Run {run.name}", order=-1.0):
+            self._checkpoint = gui.add_dropdown(
+                "Checkpoint", (LATEST,), initial_value=LATEST
+            )
+            self._checkpoint.on_update(self._choose)
+            self._curve = gui.add_uplot(
+                (np.zeros(1), np.zeros(1)),
+                ({}, {"label": "return", "stroke": "#0d9488", "width": 2}),
+                scales={"x": {"time": False}},
+                height=140,
+                padding=(12, 12, 0, 0),
+            )
+            self._note = gui.add_markdown("")
+
+    def refresh(self) -> None:
+        """Look at the run's files now and then: offer checkpoints, play a newer one, draw."""
+        now = time.monotonic()
+        if now - self._looked_s < LOOK_S:
+            return
+        self._looked_s = now
+        options = (LATEST, *map(str, steps_of(self._run)))
+        if tuple(self._checkpoint.options) != options:
+            self._checkpoint.options = options
+        try:
+            self._play_newest()
+            self._draw(read_run_figures(self._run)[0])
+        # The run may be deleted, or started anew, while it is followed.
+        except (UsageError, OSError) as error:
+            self._note.content = str(error)
+
+    async def _choose(self, _: Any) -> None:
+        self._choice = self._checkpoint.value
+        self._looked_s = -math.inf
+
+    def _play_newest(self) -> None:
+        """Let the chosen checkpoint play, if it is not the one that plays already."""
+        stamp = self._stamp()
+        if stamp == self._playing:
+            return
+        actors = self._load(sources_of(self._run, self._choice))
+        self._playing = stamp
+        simulation = self._simulation
+        simulation.order("actors", lambda: simulation.replace_actors(actors))
+
+    def _stamp(self) -> tuple[Any, ...]:
+        """Changes when another checkpoint is to play."""
+        stamps = []
+        for source in sources_of(self._run, self._choice):
+            path = Path(source.partition("=")[2])
+            stamps.append((source, path.stat().st_mtime_ns))
+        return tuple(stamps)
+
+    def _draw(self, figures: RunFigures) -> None:
+        step, score, name = curve_of(figures)
+        if not len(step):
+            return
+        self._curve.data = (step, score)
+        self._note.content = (
+            f"{figures.behavior}: {name} {score[-1]:.3f} after {step[-1]:,.0f} steps"
+        )
+
+
+def curve_of(
+    figures: RunFigures,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], str]:
+    """Steps, the score after each, and what the score is."""
+    for metric, name in SCORES.items():
+        values = figures.columns.get(metric)
+        if values is not None and not np.isnan(values).all():
+            known = ~np.isnan(values)
+            return figures.columns["step"][known], values[known], name
+    return np.zeros(0), np.zeros(0), ""
