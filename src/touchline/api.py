@@ -856,7 +856,7 @@ def view(
     from touchline.envs.env import EnvRecipe
     from touchline.policies.trained_world import as_trained
     from touchline.viewer.opening import ViewOptions, opened
-    from touchline.viewer.run_panel import is_run, scene_of, sources_of
+    from touchline.viewer.run_panel import is_run
     from touchline.viewer.server import is_loopback
 
     sides = policy if isinstance(policy, Sides) else Sides(policy)
@@ -864,13 +864,7 @@ def view(
     recipe, run = EnvRecipe.parse(env), None
     if is_run(recipe.target):
         run = Path(recipe.target)
-        if sources != ["random"]:
-            raise UsageError(
-                f"{run}: a run plays its own checkpoints; leave --policy away, or name its scene"
-            )
-        sources = sources_of(run)
-        scene = EnvRecipe.parse(scene_of(run))
-        recipe = replace(recipe, world=scene.world, target=scene.target)
+        recipe, sources = _followed(recipe, run, sources)
     recipe = as_trained(recipe, [*sources, *others])
     path = None if record is None else Path(record)
     options = ViewOptions(host, port, others, deterministic, path, run)
@@ -1018,6 +1012,21 @@ def _exploiter(
         steps = max(1, int(settings.max_steps * SHARE_OF_BUDGET))
         keys[f"behaviors.{name}.max_steps"] = steps
     return read_run(config, changes, keys)
+
+
+def _followed(
+    recipe: EnvRecipe, run: Path, sources: Sequence[str]
+) -> tuple[EnvRecipe, list[str]]:
+    """The world that a run learns in, and its checkpoints."""
+    from touchline.envs.env import EnvRecipe
+    from touchline.viewer.run_panel import scene_of, sources_of
+
+    if list(sources) != ["random"]:
+        raise UsageError(
+            f"{run}: a run plays its own checkpoints; leave --policy away, or name its scene"
+        )
+    scene = EnvRecipe.parse(scene_of(run))
+    return replace(recipe, world=scene.world, target=scene.target), sources_of(run)
 
 
 def _listed(
