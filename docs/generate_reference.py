@@ -1,12 +1,13 @@
-"""Pages of the site that are made from the source when it is built: mkdocs calls `on_files`.
+"""Pages of the site that are made when it is built: mkdocs calls `on_files`.
 
 The settings, the command line, the public names and every message that is raised on purpose are
-written once, in the source; these pages show them.
+written once, in the source, and notebooks in examples/; these pages show them.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from touchline.training.rewards.signal import REWARD_SIGNALS
 from touchline.training.rewards.signal import settings_class as signal_settings
 
 SOURCE = Path(touchline.__file__).parent
+NOTEBOOKS = Path(__file__).parents[1] / "examples"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -37,9 +39,29 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/command-line.md": command_line_page(),
         "reference/messages.md": messages_page(),
     }
+    for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
+        content = notebook.read_text()
+        pages[f"notebooks/{notebook.name}"] = content
+        pages[f"notebooks/{notebook.stem}.md"] = notebook_page(notebook.name, content)
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     return files
+
+
+# ----------------------------------------------------------------------------------------------
+# Notebooks
+
+
+def notebook_page(name: str, notebook: str) -> str:
+    """A notebook's text and code, without outputs; the link to it stands below the title."""
+    cells = json.loads(notebook)["cells"]
+    title, _, about = "".join(cells[0]["source"]).partition("\n")
+    parts = [title, f"This page is a notebook: [{name}]({name}).", about.strip()]
+    for cell in cells[1:]:
+        source = "".join(cell["source"])
+        is_code = cell["cell_type"] == "code"
+        parts.append(f"```python\n{source}\n```" if is_code else source)
+    return "\n\n".join(parts) + "\n"
 
 
 # ----------------------------------------------------------------------------------------------

@@ -78,26 +78,58 @@ def test_soccer_learns_by_self_play_and_is_measured_against_random(run):
     assert re.search(r"against random: \{'won': \d, 'lost': \d, 'undecided': \d\}", out)
 
 
-@pytest.mark.slow
-def test_the_notebook_runs_from_top_to_bottom_and_ends_with_a_film(
-    monkeypatch, tmp_path
-):
+@pytest.fixture
+def run_notebook(monkeypatch, tmp_path):
     import nbformat
     from nbclient import NotebookClient
 
-    short = {"FRAMES": 1024, "HIDDEN": 32, "FIELDS": 2, "SECONDS": 1}
-    for name, value in short.items():
-        monkeypatch.setenv(f"SOCCER_{name}", str(value))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(EXAMPLES), *sys.path]))
-    notebook = nbformat.read(EXAMPLES / "soccer.ipynb", as_version=4)
-    NotebookClient(
-        notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
-    assert "video/mp4" in str(notebook.cells[-1]["outputs"])
-    printed = "".join(
-        o.get("text", "") for cell in notebook.cells for o in cell.get("outputs", [])
+    def run_short(name, **settings):
+        """The outputs of each cell that has any."""
+        for key, value in settings.items():
+            monkeypatch.setenv(key, str(value))
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(EXAMPLES), *sys.path]))
+        notebook = nbformat.read(EXAMPLES / name, as_version=4)
+        place = {"metadata": {"path": str(tmp_path)}}
+        NotebookClient(notebook, timeout=300, resources=place).execute()
+        return [cell["outputs"] for cell in notebook.cells if cell.get("outputs")]
+
+    return run_short
+
+
+def _printed(outputs):
+    return "".join(o.get("text", "") for cell in outputs for o in cell)
+
+
+@pytest.mark.slow
+def test_the_soccer_notebook_runs_from_top_to_bottom_and_ends_with_a_film(run_notebook):
+    outputs = run_notebook(
+        "soccer.ipynb",
+        SOCCER_FRAMES=1024,
+        SOCCER_HIDDEN=32,
+        SOCCER_FIELDS=2,
+        SOCCER_SECONDS=1,
     )
-    assert "SoccerTwos_0 with 4 slots" in printed
+    assert "video/mp4" in str(outputs[-1])
+    assert "SoccerTwos_0 with 4 slots" in _printed(outputs)
+
+
+@pytest.mark.slow
+def test_the_course_notebook_trains_films_and_shows_what_it_would_push(run_notebook):
+    outputs = run_notebook(
+        "course.ipynb", COURSE_STEPS=64, COURSE_GAMES=2, COURSE_SECONDS=1
+    )
+    assert sum("video/mp4" in str(cell) for cell in outputs) == 2
+    printed = _printed(outputs)
+    assert "Pyramids?team=0 does" in printed
+    for line in ("SoccerTwos.onnx", "replay.mp4", "- ML-Agents-SoccerTwos"):
+        assert line in printed
+
+
+@pytest.mark.slow
+def test_the_torchrl_notebook_ends_with_a_curve(run_notebook):
+    outputs = run_notebook("torchrl_3dball.ipynb", BALL_FRAMES=2400, BALL_ROWS=100)
+    assert "image/png" in str(outputs[-1])
+    assert re.search(r"2400 agent steps .* return", _printed(outputs))
 
 
 def test_wrong_ways_are_measured_beside_the_right_one(run):
