@@ -191,7 +191,7 @@ class Simulation:
         self._wants_step = True
 
     def set_speed(self, speed: float) -> None:
-        """Play at so many times natural speed."""
+        """Play at a multiple of natural speed."""
         self.speed = speed
         self._pace.restart()
 

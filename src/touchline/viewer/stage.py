@@ -147,7 +147,7 @@ class Stage:
 def grid_places(
     count: int, width_m: float, depth_m: float
 ) -> list[NDArray[np.float64]]:
-    """The centers [3] of so many areas in rows and columns; the first is at the origin."""
+    """The centers [3] of the areas in rows and columns; the first is at the origin."""
     columns = int(np.ceil(np.sqrt(count)))
     places = []
     for i in range(count):

@@ -48,7 +48,7 @@ class ForwardPass(NamedTuple):
         )
 
     def networks(self, count: int) -> ForwardPass:
-        """Of so many networks, as views."""
+        """Of the first `count` networks, as views."""
         before = [x[:count] for x in self.before]
         return ForwardPass(
             self.outputs[:count], before, [x[:count] for x in self.after]

@@ -57,7 +57,7 @@ class Costs:
 
 
 def measure(config: RunConfig, recipe: EnvRecipe, seconds: float) -> Costs:
-    """Train for so many seconds, after a first update, and time the parts."""
+    """Train for a number of seconds, after a first update, and time the parts."""
     with tempfile.TemporaryDirectory(prefix="touchline-plan-") as results:
         config = _small(config, results)
         about = {"seed": recipe.seed, "world": recipe.world, "target": recipe.target}

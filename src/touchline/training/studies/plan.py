@@ -19,7 +19,7 @@ from touchline.training.studies.tournament import num_cores
 SECONDS = 10.0
 """What measuring takes, without opening worlds and compiling."""
 AREAS_FACTOR = 4
-"""A scene is measured a second time with so many times its areas."""
+"""A scene is measured a second time with this many times its areas."""
 GAIN = 0.1
 """Doubling what a run has is worth it while it gains this share of its speed."""
 SHORTEST_PIECE = 64
@@ -84,7 +84,7 @@ class Model:
         threaded: bool = False,
         players: int = 1,
     ) -> Option:
-        """A run on this machine, with so many times the areas, or so many players."""
+        """A run on this machine, with a multiple of the areas, or of the players."""
         costs = self.costs
         grows = self.fixed + (1.0 - self.fixed) * areas
         # Players run side by side while there are cores for them, one of which is ours. What this
@@ -105,7 +105,7 @@ class Model:
         return self._collectors(name, count, network=0.0)
 
     def machines(self, count: int) -> Option:
-        """Collectors on all cores of so many machines, but one, which learns."""
+        """Collectors on all cores of a number of machines but one core, which learns."""
         collectors = max(count * self.cores - 1, 1)
         steps = self.costs.agents * collectors
         # Trajectories of the other machines come once, weights go to each once per update.
@@ -156,7 +156,7 @@ def fixed_share(few: Costs, many: Costs, factor: float) -> float:
 
 
 def plan(config: RunConfig, recipe: EnvRecipe, seconds: float = SECONDS) -> Plan:
-    """Measure for about so many seconds, and compute the rest."""
+    """Measure for about `seconds`, and compute the rest."""
     if config.cluster_settings.collectors is not None:
         raise UsageError(
             "plan measures one collector on this machine and computes what others add; "

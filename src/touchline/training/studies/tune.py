@@ -56,7 +56,7 @@ NEVER_STOPPED = 5
 WARM_UP = 4
 """No trial is stopped before this point: early returns say little."""
 MOST_FAILURES = 3
-"""A search ends when so many trials fail one after another."""
+"""A search ends when this many trials fail one after another."""
 _POLL_S = 0.2
 
 

@@ -66,9 +66,9 @@ from touchline.training.rewards.learned import Figures, LearnedSignal, models_of
 from touchline.training.rewards.signal import RewardSignal, make_signals
 
 LONGEST_WAIT = 1024
-"""Before the first gradient step, experience arrives in pieces of so many results."""
+"""Before the first gradient step, experience arrives in pieces of this many results."""
 REFILL_BATCHES = 10
-"""A replay that starts empty beside trained networks gets so many batches first."""
+"""A replay that starts empty beside trained networks gets this many batches first."""
 
 
 class SAC:
