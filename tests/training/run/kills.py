@@ -81,9 +81,11 @@ GROUPS = [
 ]
 MAPPO = [*GROUPS, "--set=behaviors.*.trainer_type=mappo"]
 # SAC with a memory in the replay, and with signals that learn beside cloning's own Adam.
-SAC_MEMORY = (
-    "--set=behaviors.*.network_settings.memory={memory_size: 16, sequence_length: 8}"
-)
+SAC_MEMORY = [
+    *REPLAY,
+    "--set=behaviors.*.hyperparameters.steps_per_update=20",
+    "--set=behaviors.*.network_settings.memory={memory_size: 16, sequence_length: 8}",
+]
 SAC_SIGNALS = [
     *REPLAY,
     *NOVELTY,
@@ -99,9 +101,7 @@ RUNS = {
     "continuous": Run(["train", "3DBall", "--max-steps=150000"], 25),
     "memory": Run(["train", "Hallway", "--max-steps=50000"], 25),
     "sac": Run(["train", "3DBall_sac", "--max-steps=30000", *REPLAY], 20),
-    "sac-memory": Run(
-        ["train", "3DBall_sac", "--max-steps=12000", *REPLAY, SAC_MEMORY], 10
-    ),
+    "sac-memory": Run(["train", "3DBall_sac", "--max-steps=12000", *SAC_MEMORY], 10),
     "sac-signals": Run(
         ["train", "PushBlock_sac", "--max-steps=12000", *SAC_SIGNALS], 10
     ),
