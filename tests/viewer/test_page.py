@@ -14,6 +14,7 @@ from PIL import Image
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from tests.viewer.browser import (
+    SMALL,
     choose,
     field,
     open_browser,
@@ -31,9 +32,6 @@ from touchline.viewer.opening import ViewOptions, opened
 pytestmark = (
     pytest.mark.slow
 )  # a browser takes seconds to start, and draws without a GPU
-
-
-WANTS_PICTURES = "TOUCHLINE_PICTURES" in os.environ
 
 
 @contextmanager
@@ -82,15 +80,11 @@ def _num_colors(pixels):
 
 def _keep(browser, name):
     """Write what the browser shows as a picture of the docs, if those are wanted."""
+    image = Image.fromarray(picture(browser))
     folder = os.environ.get("TOUCHLINE_PICTURES")
     if folder:
-        resize(browser, (1280, 800))
-        time.sleep(5.0)
-        image = Image.fromarray(picture(browser)).convert(
-            "P", palette=Image.Palette.ADAPTIVE
-        )
+        image = image.convert("P", palette=Image.Palette.ADAPTIVE)
         image.save(Path(folder) / f"view-{name}.png", optimize=True)
-        resize(browser, SMALL)
 
 
 def _pause(browser, page):
@@ -108,7 +102,6 @@ def test_a_page_draws_the_scene_and_the_ball_moves(browser):
         wait_for(
             lambda: np.abs(_scene(picture(browser)).astype(int) - first).max() > 60
         )
-        _keep(browser, "soccer")
         errors = [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
         assert not errors
 
@@ -116,7 +109,7 @@ def test_a_page_draws_the_scene_and_the_ball_moves(browser):
 def test_a_page_pauses_steps_goes_back_and_goes_on(browser):
     with _page() as page:
         simulation = page.simulation
-        _open(browser, page, drawn=WANTS_PICTURES)
+        _open(browser, page, drawn=False)
         wait_for(lambda: simulation.time_s() > 3.0)
         _pause(browser, page)
         stopped = simulation.time_s()
@@ -139,7 +132,7 @@ def test_a_page_shows_an_agent_and_lets_a_person_play_and_record_it(browser, tmp
     record = tmp_path / "play.demo"
     with _page(record=record) as page:
         simulation = page.simulation
-        _open(browser, page, drawn=WANTS_PICTURES)
+        _open(browser, page, drawn=False)
         choose(browser, "Agent", "1 · SoccerTwos?team=0")
         seat = Seat(0, 1)
         wait_for(lambda: simulation.selected == seat)
@@ -157,7 +150,6 @@ def test_a_page_shows_an_agent_and_lets_a_person_play_and_record_it(browser, tmp
         ActionChains(browser).key_down("a").perform()
         # Only a turn to the left at every step goes so far.
         wait_for(lambda: np.degrees(yaw[0, 1] - before) < -60.0)
-        _keep(browser, "agent")
         # With a file named, recording began with the take-over.
         wait_for(lambda: simulation.tape is not None and len(simulation.tape) > 3)
         ActionChains(browser).key_up("a").perform()
@@ -180,7 +172,6 @@ def test_all_areas_are_shown_side_by_side(browser):
         choose(browser, "Area", "all")
         wait_for(lambda: len(page.simulation.frame.tableaux) == 4)
         time.sleep(2.0)
-        _keep(browser, "areas")
         assert len(page.stage.offsets) == 4
 
 
@@ -195,3 +186,22 @@ def test_a_page_that_reloads_or_closes_does_not_disturb_the_simulation(browser):
         before = simulation.time_s()
         wait_for(lambda: simulation.time_s() > before + 0.5)
         assert simulation.failure is None
+
+
+def test_a_page_of_1280_by_800_shows_scene_and_agent_beside_each_other(browser):
+    with _page(num_areas=1) as page:
+        simulation = page.simulation
+        wait_for(lambda: simulation.time_s() > 2.0)
+        page.agent._agent.value = "1 · SoccerTwos?team=0"
+        wait_for(lambda: simulation.selected == Seat(0, 1))
+        simulation.order("play", simulation.pause)  # one drawing is enough
+        resize(browser, (1280, 800))
+        _open(browser, page)
+        wait_for(lambda: "index 263" in browser.page_source)
+        time.sleep(3.0)
+        _keep(browser, "agent")
+        # The panel is beside the picture and no wider than a third of the page.
+        place = browser.find_element("xpath", "//button[normalize-space()='Step']").rect
+        assert place["x"] > 1280 * 2 / 3
+        assert place["x"] + place["width"] <= 1280
+        resize(browser, SMALL)
