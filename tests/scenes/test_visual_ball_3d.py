@@ -121,3 +121,13 @@ def test_the_game_is_3dballs():
         paths.append((scene.world.qpos.copy(), env.steps(name)[0].reward))
     np.testing.assert_array_equal(paths[0][0], paths[1][0])
     np.testing.assert_array_equal(paths[0][1], paths[1][1])
+
+
+def test_two_threads_draw_what_one_draws():
+    pictures = []
+    for threads in (1, 2):
+        env = SceneEnv(VisualBall3D(130, threads), 3)  # 64 of them for each thread
+        env.reset()
+        pictures.append(env.steps(BEHAVIOR)[0].obs[0][:, 9:])
+        env.close()
+    np.testing.assert_array_equal(*pictures)

@@ -286,10 +286,12 @@ def _refuse_non_finite(scene: str, exchange: Exchange, number: int) -> None:
     """Raise a NonFiniteError if any reward or observation is a NaN or an infinity."""
     for behavior, pair in exchange.items():
         for steps in pair:
+            if not len(steps):
+                continue
             arrays = (steps.reward, *steps.obs)
             # One compiled pass over everything; only a failure is searched for its place.
             flat = tuple(array.reshape(-1) for array in arrays)
-            if not len(steps) or _are_finite(flat):
+            if _are_finite(flat):
                 continue
             for i, array in enumerate(arrays):
                 if np.isfinite(array).all():
