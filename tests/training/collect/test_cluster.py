@@ -148,7 +148,7 @@ class Killer(threading.Thread):
 
 @pytest.mark.parametrize("kills", [3, 20])
 def test_killed_collectors_cost_a_run_nothing(cluster, tmp_path, kills):
-    updates = 15 * kills
+    updates = 10 + 5 * kills
     calm = checkpoint(tmp_path, "calm", updates=updates)
     killer = Killer(kills)
     killer.start()
