@@ -23,6 +23,7 @@ from touchline.policies.files.checkpoints import read_checkpoint
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training import trainer
 from touchline.training.algorithms.learner import Remembering
+from touchline.training.collect.local import LocalCollector
 from touchline.training.config.reading import read_config
 from touchline.training.rewards.signal import REWARD_SIGNALS
 from touchline.training.run.metrics import tag_of
@@ -104,7 +105,7 @@ def test_a_restored_learner_goes_on_with_the_same_bits(trainer_type, imitation):
 def test_a_run_resumes_bit_for_bit(trainer_type, shared, tmp_path, monkeypatch):
     trained = partial(_train, shared / "demos" / "ExpertBasic.demo")
     whole = trained(tmp_path / "whole", trainer_type)
-    collect, count = trainer.LocalCollector.collect, []
+    collect, count = LocalCollector.collect, []
 
     def interrupted(self, wanted):
         count.append(1)
@@ -114,7 +115,7 @@ def test_a_run_resumes_bit_for_bit(trainer_type, shared, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patches:
         patches.setattr(trainer, "RESUME_EVERY_S", 0.0)
-        patches.setattr(trainer.LocalCollector, "collect", interrupted)
+        patches.setattr(LocalCollector, "collect", interrupted)
         with pytest.raises(KeyboardInterrupt):
             trained(tmp_path / "cut", trainer_type)
     resumed = trained(tmp_path / "cut", trainer_type, resume=True)

@@ -20,6 +20,7 @@ from touchline.training.algorithms.ppo.loss import (
     ppo_loss,
 )
 from touchline.training.algorithms.valuation import Valuation, with_values
+from touchline.training.collect.local import LocalCollector
 from touchline.training.config.reading import read_config
 from touchline.training.config.settings import BehaviorConfig
 from touchline.training.experience.trajectories import Trajectories
@@ -92,7 +93,7 @@ def test_a_run_with_two_signals_resumes_bit_for_bit(thrift, tmp_path, monkeypatc
         return hashlib.sha256(content).hexdigest()
 
     def interrupted_after(num_steps):
-        collect, count = trainer.LocalCollector.collect, []
+        collect, count = LocalCollector.collect, []
 
         def counting(self, wanted):
             count.append(1)
@@ -101,7 +102,7 @@ def test_a_run_with_two_signals_resumes_bit_for_bit(thrift, tmp_path, monkeypatc
             return collect(self, wanted)
 
         monkeypatch.setattr(trainer, "RESUME_EVERY_S", 0.0)
-        monkeypatch.setattr(trainer.LocalCollector, "collect", counting)
+        monkeypatch.setattr(LocalCollector, "collect", counting)
 
     whole = trainer.train(
         _config(tmp_path / "whole", 2000), EnvRecipe("scene", "Basic")
