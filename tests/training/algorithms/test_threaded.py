@@ -93,7 +93,7 @@ def _weights(network):
 
 
 @pytest.mark.parametrize("memory", [None, {"memory_size": 8, "sequence_length": 4}])
-def test_ratios_are_to_the_policy_that_acted_and_values_of_the_present_critic(memory):
+def test_advantages_are_weighted_for_the_policy_that_acted(memory):
     settings = {"behaviors.*.network_settings.memory": memory}
     config = read_config("3DBall", settings).behaviors["3DBall"]
     with make("3DBall") as env:
@@ -126,8 +126,11 @@ def test_ratios_are_to_the_policy_that_acted_and_values_of_the_present_critic(me
     mixed = batch(newer.network, older.network)
     of_older = batch(older.network, older.network)
     of_newer = batch(newer.network, newer.network)
-    torch.testing.assert_close(mixed.log_prob, of_older.log_prob)
-    assert not torch.allclose(mixed.log_prob, of_newer.log_prob)
+    weight = torch.exp(of_newer.log_prob - of_older.log_prob)
+    assert not torch.allclose(weight, torch.ones(()))
+    torch.testing.assert_close(mixed.advantage, of_newer.advantage * weight)
+    assert torch.equal(mixed.target, of_newer.target)
+    assert torch.equal(mixed.log_prob, of_newer.log_prob)
     assert torch.equal(mixed.value, of_newer.value)
     assert torch.equal(mixed.obs[0], of_newer.obs[0])
 

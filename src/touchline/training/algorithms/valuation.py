@@ -7,7 +7,7 @@ its own; the policy learns from their mean.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -66,11 +66,14 @@ def with_values(valuation: Valuation, trajectories: Trajectories) -> Batch:
     # Normalized once: every epoch reads these values, and the statistics change only afterwards.
     obs = network.normalized(_tensors(valuation, trajectories.obs))
     outputs = _outputs(valuation, trajectories, obs)
-    if valuation.acting is not network:
-        # The ratio of the loss is to the policy that acted, not to the one that values.
-        log_prob = _log_prob_of_acting(valuation, trajectories)
-        outputs = replace(outputs, log_prob=log_prob)
     advantages = _advantages(valuation, trajectories, outputs)  # [T, N, S]
+    policy_advantage = advantages.mean(axis=2)
+    if valuation.acting is not network:
+        # The clip stays around the present policy, and a weight π / π_acting corrects for who
+        # acted. A clip around the latter would leave only the rest of its range to this update.
+        # Source: Hilton et al. 2021, arXiv:2110.00641, section 3 (the decoupled objective).
+        acted = _log_prob_of_acting(valuation, trajectories)
+        policy_advantage *= np.exp(outputs.log_prob - acted)
     value = outputs.value[:-1]
 
     # A mask gives the actions in order of time; sequences bring indices of their own order.
@@ -92,7 +95,7 @@ def with_values(valuation: Valuation, trajectories: Trajectories) -> Batch:
         discrete=chosen(trajectories.discrete),
         log_prob=chosen(outputs.log_prob),
         value=chosen(value),
-        advantage=chosen(advantages.mean(axis=2)),
+        advantage=chosen(policy_advantage),
         # The λ-return: an advantage is a return less the value (Schulman et al. 2016, section
         # 3).
         target=chosen(advantages + value),

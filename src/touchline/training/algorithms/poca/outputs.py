@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from touchline.policies.nets.bodies import CHUNK_SIZE
 from touchline.policies.nets.group_critic import GroupCritic, Groups
+from touchline.policies.network import Network
 from touchline.training.algorithms.poca.lines import TimeLines
 from touchline.training.algorithms.poca.tables import GroupValuation, Tables
 from touchline.training.experience.trajectories import Trajectories
@@ -29,6 +30,8 @@ class Outputs:
     next_value: Float32[np.ndarray, "T L S"]
     """Of what followed each moment."""
     log_prob: Float[Tensor, " R"]
+    weight: Float[Tensor, " R"]
+    """π / π_acting of each action; 1 where the present policy acted."""
     moment_memory: Float[Tensor, "K M"] | None
     member_memory: Float[Tensor, "R M"] | None
     """What the critic remembered before each, where it has a memory."""
@@ -86,8 +89,20 @@ def outputs_of(
     num_left = torch.bincount(remaining.moment, minlength=remaining.num_moments)
     value_left = critic.values(of_followers, num_left)
     next_value[followers.step, followers.line] = _array(value_left)
-    log_prob = _log_prob(valuation, trajectories, tables)
-    return Outputs(value, baseline, next_value, log_prob, moment_memory, member_memory)
+    log_prob = _log_prob(valuation, valuation.policy, trajectories, tables)
+    weight = torch.ones_like(log_prob)
+    if valuation.acting is not valuation.policy:
+        acted = _log_prob(valuation, valuation.acting, trajectories, tables)
+        weight = torch.exp(log_prob - acted)
+    return Outputs(
+        value,
+        baseline,
+        next_value,
+        log_prob,
+        weight,
+        moment_memory,
+        member_memory,
+    )
 
 
 def _followers(
@@ -226,10 +241,12 @@ def _latest_moments(
 
 
 def _log_prob(
-    valuation: GroupValuation, trajectories: Trajectories, tables: Tables
+    valuation: GroupValuation,
+    policy: Network,
+    trajectories: Trajectories,
+    tables: Tables,
 ) -> Float[Tensor, " R"]:
-    """Of the actions that are learned from, by the network that took them."""
-    policy = valuation.acting
+    """Of the actions that are learned from."""
     acted = tables.acted
     raw = tuple(valuation.tensor(part[acted]) for part in trajectories.obs)
     obs = policy.normalized(raw)

@@ -55,7 +55,8 @@ def with_group_values(
         discrete=tensor(trajectories.discrete[tables.acted]),
         log_prob=outputs.log_prob,
         baseline=tensor(outputs.baseline),
-        advantage=tensor((target - outputs.baseline).mean(axis=1)),
+        # As PPO's (`algorithms/valuation.py`): a weight corrects for who acted.
+        advantage=tensor((target - outputs.baseline).mean(axis=1)) * outputs.weight,
         target=tensor(target),
     )
     return GroupBatch(
