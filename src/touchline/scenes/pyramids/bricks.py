@@ -83,6 +83,7 @@ class Bricks:
         self.pose = self.kernel_arrays.pose
         self.velocity = self.kernel_arrays.velocity
         self.at_gold = self.kernel_arrays.at_gold
+        self.restart()
 
     def arrays(self) -> Arrays:
         return {
@@ -97,6 +98,7 @@ class Bricks:
         """No bricks anywhere."""
         for array in self.kernel_arrays:
             array.fill(0)
+        self.pose[..., 6] = 1.0  # where no bricks are, their poses are poses, too
 
     def remove(self, areas: NDArray[np.intp], spot: Floats) -> None:
         """Remove the bricks of K areas, whose next pyramid will appear at `spot` [K, (x, z)]."""
