@@ -44,7 +44,7 @@ test-all: setup  ## the slow ones too
 mutations: setup  ## a million mutated messages through codec, session and server; ten minutes
 	$(BIN)/python -m pytest -m slow -s tests/protocol/test_mutated_messages.py
 
-kills: setup  ## 220 killed runs resume bit for bit; 1,000 killed players cost no optimizer step
+kills: setup  ## 250 killed runs resume bit for bit; 1,000 killed players cost no optimizer step
 	$(BIN)/python -m tests.training.run.kills
 	$(BIN)/python -m tests.training.run.killed_players
 

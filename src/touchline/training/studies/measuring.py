@@ -13,6 +13,8 @@ import numpy as np
 from touchline.envs.env import EnvRecipe
 from touchline.log import silent
 from touchline.specs import base_name
+from touchline.training.algorithms.sac.settings import SACSettings
+from touchline.training.algorithms.settings import OnPolicySettings
 from touchline.training.collect.local import AnySlots, LocalCollector
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.experience.trajectories import Trajectories
@@ -93,11 +95,11 @@ def _small(config: RunConfig, results: str) -> RunConfig:
 
 
 def _small_behavior(behavior: BehaviorConfig) -> BehaviorConfig:
-    hyper: Any = behavior.hyperparameters
+    hyper = behavior.hyperparameters
     changes: dict[str, Any] = {}
-    if hasattr(hyper, "buffer_init_steps"):
+    if isinstance(hyper, SACSettings):
         changes["buffer_init_steps"] = 0  # SAC keeps its buffer, which is a ring
-    elif hasattr(hyper, "buffer_size"):
+    elif isinstance(hyper, OnPolicySettings):
         most = max(_SMALL_BUFFER, hyper.batch_size)
         whole = most // hyper.batch_size * hyper.batch_size
         changes["buffer_size"] = min(hyper.buffer_size, whole)

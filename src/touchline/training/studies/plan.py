@@ -9,12 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
+from touchline.training.algorithms.sac.settings import SACSettings
+from touchline.training.algorithms.settings import OnPolicySettings
 from touchline.training.config.settings import BehaviorConfig, RunConfig
-from touchline.training.studies.measuring import Costs, measure
-from touchline.training.studies.tournament import num_cores
+from touchline.training.studies.processes import num_cores
+
+if TYPE_CHECKING:
+    from touchline.training.studies.measuring import Costs
 
 SECONDS = 10.0
 """What measuring takes, without opening worlds and compiling."""
@@ -157,6 +162,8 @@ def fixed_share(few: Costs, many: Costs, factor: float) -> float:
 
 def plan(config: RunConfig, recipe: EnvRecipe, seconds: float = SECONDS) -> Plan:
     """Measure for about `seconds`, and compute the rest."""
+    from touchline.training.studies.measuring import measure  # it brings torch
+
     if config.cluster_settings.collectors is not None:
         raise UsageError(
             "plan measures one collector on this machine and computes what others add; "
@@ -196,9 +203,11 @@ def _num_areas(recipe: EnvRecipe) -> int:
 
 def _update_steps(behavior: BehaviorConfig) -> int:
     hyper = behavior.hyperparameters
-    if hasattr(hyper, "steps_per_update"):
+    if isinstance(hyper, SACSettings):
         return max(int(hyper.steps_per_update), 1)
-    return int(getattr(hyper, "buffer_size", 1))
+    if isinstance(hyper, OnPolicySettings):
+        return hyper.buffer_size
+    return 1  # of another package's algorithm nothing is known
 
 
 def _options(
@@ -238,7 +247,7 @@ def worthwhile_areas(model: Model, behaviors: Mapping[str, BehaviorConfig]) -> i
     """
     factor = 1
     is_on_policy = all(
-        hasattr(b.hyperparameters, "epsilon") for b in behaviors.values()
+        isinstance(b.hyperparameters, OnPolicySettings) for b in behaviors.values()
     )
     while True:
         pieces = model.update_steps / (2 * factor * model.costs.agents)

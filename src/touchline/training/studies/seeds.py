@@ -33,6 +33,7 @@ from touchline.training.studies.processes import (
     hand_over,
     job_of,
     kill,
+    num_cores,
     settings_of,
     start_process,
     why_failed,
@@ -223,8 +224,6 @@ class _Processes:
 
     def run(self, jobs: Mapping[int, bytes]) -> bool:
         """Run all to their ends; True if Ctrl-C ended them, with everything saved."""
-        from touchline.training.studies.tournament import num_cores
-
         if not jobs:
             return False
         at_once = min(num_cores(), len(jobs))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +22,7 @@ from touchline.training.studies.matches import (
     single_threaded,
     sources_of,
 )
+from touchline.training.studies.processes import num_cores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,13 +69,6 @@ def tournament(
         decisions += score.decisions
     about = {"scene": recipe.target, "seed": recipe.seed, "games_per_pair": games}
     return {**about, "decisions": decisions, **figures_of(names_of(entrants), tallies)}
-
-
-def num_cores() -> int:
-    """Cores that this process may use."""
-    if platform.system() == "Linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def schedule(

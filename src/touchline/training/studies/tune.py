@@ -33,6 +33,7 @@ from touchline.training.studies.processes import (
     hand_over,
     job_of,
     kill,
+    num_cores,
     settings_of,
     start_process,
     why_failed,
@@ -40,7 +41,6 @@ from touchline.training.studies.processes import (
 )
 from touchline.training.studies.seeds import scores_of
 from touchline.training.studies.space import Read, read_space
-from touchline.training.studies.tournament import num_cores
 from touchline.training.studies.tune_report import TuneResult, result_of, write_result
 
 if TYPE_CHECKING:
