@@ -268,9 +268,7 @@ def test_ctrl_c_ends_all_within_seconds_and_saves(tmp_path):
     process.communicate(timeout=60)
     took = time.monotonic() - began
     assert process.returncode == 130
-    # On a machine that does other work, too, it takes accordingly longer.
-    work_per_core = os.getloadavg()[0] / (os.cpu_count() or 1)
-    assert took < 5.0 * max(1.0, work_per_core)
+    assert took < 5.0, took
     assert (tmp_path / "3DBall" / "resume.safetensors").exists()
     _, alive = psutil.wait_procs(children, timeout=5.0)
     assert not alive

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import platform
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -43,6 +44,8 @@ LOCAL_STORE_BYTES = 200 * 2**20
 spilled to disk; a cluster that was started by hand has its own size."""
 REACHED_WITHIN_S = 3.0
 CHECKED_WITHIN_S = 60.0
+LISTED_WITHIN_S = 2.0
+"""Ray lists a node that died as living for about so long."""
 WAIT_S = 0.5
 """For answers, at a time: Ctrl-C is noticed in between."""
 CLOSED_WITHIN_S = 2.0
@@ -127,25 +130,29 @@ def check_cluster(recipe: EnvRecipe, count: int, cpus: float) -> None:
         )
     player = recipe.target if recipe.kind.is_player else None
     probe = ray.remote(num_cpus=0)(_probe_of_a_node())
-    probed = {}
+    probed = []
     for node in known:
         place = NodeAffinitySchedulingStrategy(node.id, soft=False)
         there = probe.options(scheduling_strategy=place)
-        probed[node.address] = there.remote(player)
+        probed.append(there.remote(player))
     try:
-        found = ray.get(list(probed.values()), timeout=CHECKED_WITHIN_S)
+        found = ray.get(probed, timeout=CHECKED_WITHIN_S)
     except RayError as error:
+        time.sleep(LISTED_WITHIN_S)
+        if nodes() != known:  # one left meanwhile: the others may be enough
+            check_cluster(recipe, count, cpus)
+            return
         raise UsageError(
             f"--cluster: not every node answers: {_one_line(error)}"
         ) from error
-    for address, (python, version, problem) in zip(probed, found, strict=True):
+    for node, (python, version, problem) in zip(known, found, strict=True):
         here = touchline.__version__
         if python.rpartition(".")[0] != platform.python_version().rpartition(".")[0]:
             problem = f"it has Python {python}, this is {platform.python_version()}"
         elif version != here:
             problem = f"it has Touchline {version or '(none)'}, this is {here}"
         if problem:
-            raise UsageError(f"--cluster: node {address}: {_one_line(problem)}")
+            raise UsageError(f"--cluster: node {node.address}: {_one_line(problem)}")
 
 
 def _probe_of_a_node() -> Callable[[str | None], tuple[str, str | None, str]]:
