@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def _process():
         "backend of matplotlib": matplotlib.rcParams._get("backend"),
         "threads": {t.name for t in threading.enumerate()},
         "gradients": torch.is_grad_enabled(),
+        "turns of threads": sys.getswitchinterval(),
     }
 
 
