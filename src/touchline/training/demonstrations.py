@@ -257,7 +257,7 @@ def _paired(path: Path, file: DemoFile, pairing: Pairing | None) -> Demonstratio
     after = row + 1
     actions = file.actions.select(row if found == "same" else after)
     number = np.cumsum(begins)[row]
-    # Numbered anew: episodes of a single record have no action and are not counted.
+    # Numbered again: episodes of a single record have no action and are not counted.
     _, episode = np.unique(number, return_inverse=True)
     is_other_next = episode[1:] != episode[:-1]
     is_last = np.append(is_other_next, True)

@@ -23,7 +23,7 @@ from touchline.viewer.sheet import facts_html, observation_html, outlook_html
 from touchline.viewer.simulation import Frame, Simulation
 from touchline.viewer.stage import ROOT, Stage
 
-NOBODY = "none"
+NO_AGENT = "none"
 KEYS_FIELD = "Keys held"
 PICK_M = 1.5
 """A click this close to an agent's center means it."""
@@ -64,8 +64,8 @@ class AgentPanel:
             place = f"{area}." if len(areas) > 1 else ""
             for seat, name in self._simulation.seats(area).items():
                 self._seats[f"{place}{seat.agent} · {name}"] = seat
-        self._agent.options = (NOBODY, *self._seats)
-        self._agent.value = NOBODY
+        self._agent.options = (NO_AGENT, *self._seats)
+        self._agent.value = NO_AGENT
 
     def pick(
         self, stage: Stage, eye: NDArray[np.float64], direction: NDArray[np.float64]
@@ -146,7 +146,7 @@ class AgentPanel:
     def _add_controls(self) -> None:
         gui = self._server.gui
         with gui.add_folder("Agent"):
-            self._agent = gui.add_dropdown("Agent", (NOBODY,), initial_value=NOBODY)
+            self._agent = gui.add_dropdown("Agent", (NO_AGENT,), initial_value=NO_AGENT)
             self._agent.on_update(self._choose)
             self._facts = gui.add_html("", visible=False)
             self._take = gui.add_checkbox("Take over", False, visible=False)

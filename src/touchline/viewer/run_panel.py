@@ -120,7 +120,7 @@ class RunPanel:
         try:
             self._play_newest()
             self._draw(read_run_figures(self._run)[0])
-        # The run may be deleted, or started anew, while it is followed.
+        # The run may be deleted, or started over, while it is followed.
         except (UsageError, OSError) as error:
             self._note.content = str(error)
 

@@ -177,7 +177,7 @@ class Simulation:
         """Stop after the running exchange."""
         self.is_paused = True
         self._keep()
-        # Nobody may have watched until here.
+        # Until here, no page may have watched.
         self._publish(0)
 
     def resume(self) -> None:

@@ -100,7 +100,7 @@ def test_it_learns_choices_with_goals_and_pictures(task):
 
 @pytest.mark.parametrize("form", [{}, OURS], ids=["as ML-Agents", "ours"])
 def test_a_restored_learner_goes_on_with_the_same_bits(form):
-    """Replay, temperatures, targets and counters: nothing begins anew."""
+    """Replay, temperatures, targets and counters: nothing starts over."""
     first = _learner(save_replay_buffer=True, **form)
     _aimed(first, 8, np.random.default_rng(3))
     saved = {name: tensor.clone() for name, tensor in first.state().items()}

@@ -6,7 +6,7 @@ from touchline.errors import UsageError
 from touchline.training.config.reading import read_config
 from touchline.training.studies.space import read_space
 
-optuna = pytest.importorskip("optuna")
+optuna = pytest.importorskip("optuna", reason="needs touchline[tune]")
 A = "behaviors.*."
 
 

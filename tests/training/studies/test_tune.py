@@ -18,7 +18,7 @@ from touchline.training.config.reading import read_config
 from touchline.training.studies import tune
 from touchline.training.studies.tune import points_of
 
-optuna = pytest.importorskip("optuna")
+optuna = pytest.importorskip("optuna", reason="needs touchline[tune]")
 RATE = "behaviors.*.hyperparameters.learning_rate"
 SPACE = f"{RATE}: {{low: 1e-4, high: 1e-2, log: true}}\n"
 SHORT = {

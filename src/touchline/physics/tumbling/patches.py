@@ -2,7 +2,7 @@
 
 All points of two cuboids share a normal and make one patch. As in PhysX's patch friction, two of
 them are anchors (the deepest, and the one farthest from it), and each may carry μ times the normal
-force of the whole patch. Anchors are made anew in each step.
+force of the whole patch. Each step makes its own anchors.
 
 Velocities are rows of six (x, y, z, then angular x, y, z). A body's inverse mass and its inverse
 moment of inertia, which is the same about every axis, are a row of two. The row after the last body

@@ -205,7 +205,7 @@ class Match3(Scene):
             given = self.parameter_values.read(name, agents).astype(np.int64)
             num_lengths = most - least + 1
             drawn = least + (u[:, k] * num_lengths).astype(np.int64)
-            # 0 stands for a length that is drawn anew in each episode.
+            # 0 stands for a length that every episode draws.
             self.boards.size[agents, k] = np.where(given > 0, given, drawn)
         _deal(agents, self.boards, self.streams.arrays())
         self.moves[agents] = 0

@@ -28,7 +28,7 @@ class PlayerLogs:
         added = {}
         for path in sorted(Path(self._folder.name).glob("*.log")):
             with path.open("rb") as file:
-                # A player that was restarted has begun its log anew.
+                # A player that was restarted has started its log over.
                 before = self._read.get(path.name, 0)
                 file.seek(before if before <= path.stat().st_size else 0)
                 text = file.read()

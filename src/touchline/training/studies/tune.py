@@ -74,7 +74,7 @@ class Running:
     reported: int = 0
     """The latest point of its curve that was compared."""
     stopped: float | None = None
-    """When it was told to stop, because others did better."""
+    """When it was stopped because others did better."""
 
 
 def tune(
