@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -168,7 +169,12 @@ def test_weights_and_biases_gets_what_tensorboard_gets(tmp_path, monkeypatch):
     config = _config(tmp_path, "Basic", behaviors__Basic__max_steps=300)
     folder = train(config, EnvRecipe("scene", "Basic"), to_wandb=True).folder
     (log,) = folder.glob("wandb/offline-run-*/*.wandb")
-    assert b"Environment/Cumulative Reward" in log.read_bytes()
+    tag = b"Environment/Cumulative Reward"
+    # A process of wandb's own writes the file, and has not always done so by now.
+    deadline = time.monotonic() + 30.0
+    while tag not in log.read_bytes() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert tag in log.read_bytes()
 
 
 def _files(folder):
