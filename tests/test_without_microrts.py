@@ -13,12 +13,14 @@ from tests.stderr import without_progress
 ROOT = Path(__file__).parents[1]
 FAST = (
     "tests/envs/test_env.py",
+    "tests/envs/test_slots.py",
+    "tests/envs/test_actions.py",
     "tests/policies/test_network.py",
     "tests/policies/test_policy.py",
     "tests/training/config",
 )
-"""Worlds, networks, policies and settings: the places that name the wing. None of these compiles a
-scene, which takes a minute in a new place."""
+"""Worlds, slots, networks, policies and settings: the places that name the wing. None of these
+compiles a scene, which takes a minute in a new place."""
 
 
 @pytest.fixture(scope="module")

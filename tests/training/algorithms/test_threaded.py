@@ -285,12 +285,13 @@ def test_evaluation_goes_on_while_a_thread_learns(tmp_path):
     len(os.sched_getaffinity(0)) < 2 if hasattr(os, "sched_getaffinity") else True,
     reason="player and learner need a core each",
 )
+@pytest.mark.xfail(
+    reason="1.32 and 1.38 measured (docs/benchmarks.md): exchanges wait for Python's lock",
+    strict=False,
+)
 def test_a_thread_hides_learning_behind_a_player_that_takes_as_long(tmp_path):
-    """On a quiet machine: wall time is what a thread saves.
-
-    The target of 1.4 is not reached yet: `docs/benchmarks.md`, "A second core".
-    """
+    """On a quiet machine: wall time is what a thread saves."""
     bench = runpy.run_path(str(Path(__file__).parents[3] / "bench" / "cores.py"))
     ratios = [bench["threaded"](tmp_path, turn) for turn in range(3)]
     print(f"ratios {ratios}, load {os.getloadavg()[0]:.1f}")
-    assert np.median(ratios) >= 1.2
+    assert np.median(ratios) >= 1.4

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL there")
 def test_a_killed_and_resumed_run_ends_bit_for_bit_like_a_whole_one():
-    outcome = try_run(Run(["train", "Basic", "--max-steps", "3000"], kills=1))
+    outcome = try_run(Run(["train", "Basic", "--max-steps", "6000"], kills=2))
     assert outcome.kills > 0
     assert outcome.differences == []
 
