@@ -8,6 +8,7 @@ Random and zero policies need no torch: it is imported when a network is used.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ class Policy(Protocol):
         """
 
 
-class RulePolicy:
+class RulePolicy(ABC):
     """A policy that follows a fixed rule: no network, no memory, nothing learned from it.
 
     Subclasses say what they choose.
@@ -105,7 +106,7 @@ class RulePolicy:
     def __init__(self, spec: BehaviorSpec) -> None:
         self.action_spec = spec.action_spec
 
-    def check(self, behavior: str, spec: BehaviorSpec) -> None:
+    def check(self, behavior: str, spec: BehaviorSpec) -> None:  # noqa: B027 - always fits
         """Fits, because it was made from the behavior's own spec."""
 
     def new_memory(self) -> None:
@@ -122,9 +123,9 @@ class RulePolicy:
     ) -> Decision:
         return Decision(self.choose(rows, generator), kept=None)
 
+    @abstractmethod
     def choose(self, rows: SlotRows, generator: np.random.Generator) -> ActionTuple:
         """The actions of all slots."""
-        raise NotImplementedError
 
 
 class RandomPolicy(RulePolicy):

@@ -46,7 +46,7 @@ def insight_of(
     rows: SlotRows,
     returns: NDArray[np.float64],
 ) -> Insight:
-    """What the agent in a slot sees and its policy makes of it."""
+    """What the agent in a slot observes, and what its policy computes from it."""
     assert actor.spec is not None, "a world's actors know their specs"
     one = only_slot(rows, slot)
     outlook = None

@@ -89,7 +89,7 @@ def observation_html(values: NDArray[Any]) -> str:
 
 
 def outlook_html(outlook: Outlook | None) -> str:
-    """What the policy makes of it: a bar for each choice, continuous actions, and the value."""
+    """What the policy computes: a bar for each choice, continuous actions, and the value."""
     if outlook is None:
         return _paragraph("This policy shows no probabilities.")
     lines = []

@@ -49,7 +49,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Plan:
-    """What was measured, and what the model makes of it."""
+    """What was measured, and what the model computes from it."""
 
     world: str
     num_areas: int | None
