@@ -58,7 +58,7 @@ def test_without_arguments_three_commands_to_try_that_all_parse(capsys):
     assert shown.err == ""
     assert "touchline --help" in shown.out
     commands = re.findall(r"^  touchline (.*)", shown.out, re.M)
-    assert [command.split()[0] for command in commands] == ["train", "play", "doctor"]
+    assert [command.split()[0] for command in commands] == ["train", "view", "doctor"]
     for command in commands:
         verb, *arguments = command.split()
         command_of(_verb(verb), verb).make_context(verb, arguments)

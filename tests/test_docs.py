@@ -231,3 +231,8 @@ def test_every_public_name_has_a_docstring(name):
     documented = getattr(touchline, name).__doc__
     assert documented
     assert len(documented.split()) > 3
+
+
+@pytest.mark.slow
+def test_a_file_that_a_page_includes_is_on_the_site(site):
+    assert "RAIL_M" in (site / "tutorials/your_scene/index.html").read_text()

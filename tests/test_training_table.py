@@ -64,10 +64,7 @@ def test_a_terminal_gets_a_table_then_the_report_and_the_next_commands(
     assert "evaluated at step" in text
     assert "of 2,000 (" not in text, "the table stands for lines of progress"
     assert "report: results/Basic/report.md" in text
-    assert (
-        "watch: touchline play Basic --policy results/Basic "
-        "--record results/Basic/film.mp4"
-    ) in text
+    assert "watch: touchline view Basic --policy results/Basic" in text
     assert "evaluate: touchline eval Basic --policy results/Basic" in text
     assert seen.count(HIDE_CURSOR) > 0
     assert seen.rfind(SHOW_CURSOR) > seen.rfind(HIDE_CURSOR)

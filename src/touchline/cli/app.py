@@ -56,8 +56,8 @@ Three commands to try:
 
   touchline train 3DBall
       train twelve agents to balance a ball, without Unity, in about a minute
-  touchline play 3DBall --policy results/3DBall --record 3DBall.mp4
-      film what they learned
+  touchline view 3DBall --policy results/3DBall
+      watch them in the browser; results/3DBall/3DBall.onnx is the model for Unity
   touchline doctor game.x86_64
       check the connection to your own Unity build, and say what is wrong with it
 

@@ -198,8 +198,7 @@ def _suggest(request: RunRequest, result: TrainingResult) -> None:
     if env is None:
         return  # the Editor, which plays only while it is in play mode
     policy = f"{shlex.quote(env)} --policy {shlex.quote(str(result.folder))}"
-    film = shlex.quote(f"{result.folder}/film.mp4")
-    # A player has a window of its own.
-    record = f" --record {film}" if EnvRecipe.parse(env).kind.is_scene else ""
-    log(f"watch: touchline play {policy}{record}")
+    # A player shows itself in its own window.
+    verb = "view" if EnvRecipe.parse(env).kind.is_scene else "play"
+    log(f"watch: touchline {verb} {policy}")
     log(f"evaluate: touchline eval {policy}")
