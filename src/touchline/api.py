@@ -828,10 +828,11 @@ def view(
     deterministic: bool = False,
     log: Log = print,
 ) -> None:
-    """Let a policy play in a scene, on a page in the browser, until Ctrl-C.
+    """Let a policy play in a world, on a page in the browser, until Ctrl-C.
 
-    `env` may also be a run folder: its newest checkpoint plays, also while it still learns. The
-    seed and the number of areas are those of the recipe.
+    A scene is shown in 3-D; a Unity player, a recording and any other world by what its agents
+    observe and do. `env` may also be a run folder: its newest checkpoint plays, also while it still
+    learns. The seed and the number of areas are those of the recipe.
 
     Parameters
     ----------
@@ -850,8 +851,8 @@ def view(
     Raises
     ------
     UsageError
-        The world is no scene, a policy cannot be loaded or does not fit, the port is in use, or the
-        name of the recording does not end in `.demo`.
+        A policy cannot be loaded or does not fit, the port is in use, the world cannot be opened,
+        or the name of the recording does not end in `.demo`.
     """
     from touchline.envs.env import EnvRecipe
     from touchline.policies.trained_world import as_trained
@@ -861,7 +862,7 @@ def view(
 
     sides = policy if isinstance(policy, Sides) else Sides(policy)
     sources, others = _sources(sides.policy), _sources(sides.versus)
-    recipe, run = EnvRecipe.parse(env), None
+    recipe, run = _at_natural_pace(EnvRecipe.parse(env), (640, 480)), None
     if is_run(recipe.target):
         run = Path(recipe.target)
         recipe, sources = _followed(recipe, run, sources)
@@ -1061,8 +1062,13 @@ def _actors(
     return load_policies(sources, specs, deterministic=deterministic, seed=seed)
 
 
-def _at_natural_pace(player: EnvRecipe, size: tuple[int, int]) -> EnvRecipe:
-    """The recipe of a player with a window of this size that runs as fast as the clock."""
+def _at_natural_pace(recipe: EnvRecipe, size: tuple[int, int]) -> EnvRecipe:
+    """The recipe of a player with a window of this size that runs as fast as the clock.
+
+    Other worlds have no clock of their own, and their recipes stay as they are.
+    """
+    if not recipe.kind.is_player:
+        return recipe
     width, height = size
     engine = {
         "width": width,
@@ -1071,7 +1077,7 @@ def _at_natural_pace(player: EnvRecipe, size: tuple[int, int]) -> EnvRecipe:
         "time_scale": 1.0,
         "capture_frame_rate": 0,
     }
-    return replace(player, options={**player.options, "engine": engine})
+    return replace(recipe, options={**recipe.options, "engine": engine})
 
 
 def _with_recorded_wire(recipe: EnvRecipe, path: Path | None) -> EnvRecipe:

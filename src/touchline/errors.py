@@ -2,7 +2,8 @@
 
 TouchlineError
 ├── UsageError       the call, a configuration or a file was wrong: correct it and call again
-│   └── MissingError   something needed is not installed; the text names what to install
+│   ├── MissingError   something needed is not installed; the text names what to install
+│   └── NotDrawableError  a scene that does not state what it looks like
 └── RunError         the run failed although the call was right
     └── NonFiniteError   a NaN or an infinity at a border; the text names behavior, agent and step
 
@@ -25,6 +26,10 @@ class UsageError(TouchlineError):
 
 class MissingError(UsageError):
     """Something needed is not installed; the text is how to install it."""
+
+
+class NotDrawableError(UsageError):
+    """A scene that does not state what it looks like."""
 
 
 class RunError(TouchlineError):

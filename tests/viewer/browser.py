@@ -1,9 +1,11 @@
 """A headless Chromium that looks at a page, or a reason why there is none."""
 
 import io
+import os
 import shutil
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,6 +76,23 @@ def picture(browser, tries=6):
                 raise
         else:
             return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+
+
+def close_notices(browser):
+    """Close messages such as viser's, which warns where there is no GPU."""
+    for close in browser.find_elements(
+        "css selector", ".mantine-Notification-closeButton"
+    ):
+        browser.execute_script("arguments[0].click()", close)
+
+
+def keep_picture(browser, name):
+    """Write what the browser shows as a picture of the docs, if TOUCHLINE_PICTURES is set."""
+    image = Image.fromarray(picture(browser))
+    folder = os.environ.get("TOUCHLINE_PICTURES")
+    if folder:
+        image = image.convert("P", palette=Image.Palette.ADAPTIVE)
+        image.save(Path(folder) / f"view-{name}.png", optimize=True)
 
 
 def wait_for(condition, timeout_s=120.0, pause_s=0.2):

@@ -3,20 +3,19 @@
 With TOUCHLINE_PICTURES set, the pictures of docs/view.md are written to that folder.
 """
 
-import os
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from tests.viewer.browser import (
     SMALL,
     choose,
+    close_notices,
     field,
+    keep_picture,
     open_browser,
     picture,
     press,
@@ -62,11 +61,7 @@ def _open(browser, page, *, drawn=True):
         )
         return
     wait_for(lambda: _num_colors(_scene(picture(browser))) > 50)
-    # viser warns where there is no GPU.
-    for close in browser.find_elements(
-        "css selector", ".mantine-Notification-closeButton"
-    ):
-        browser.execute_script("arguments[0].click()", close)
+    close_notices(browser)
 
 
 def _scene(pixels):
@@ -76,15 +71,6 @@ def _scene(pixels):
 
 def _num_colors(pixels):
     return len(np.unique(pixels.reshape(-1, 3), axis=0))
-
-
-def _keep(browser, name):
-    """Write what the browser shows as a picture of the docs, if those are wanted."""
-    image = Image.fromarray(picture(browser))
-    folder = os.environ.get("TOUCHLINE_PICTURES")
-    if folder:
-        image = image.convert("P", palette=Image.Palette.ADAPTIVE)
-        image.save(Path(folder) / f"view-{name}.png", optimize=True)
 
 
 def _pause(browser, page):
@@ -199,7 +185,7 @@ def test_a_page_of_1280_by_800_shows_scene_and_agent_beside_each_other(browser):
         _open(browser, page)
         wait_for(lambda: "index 263" in browser.page_source)
         time.sleep(3.0)
-        _keep(browser, "agent")
+        keep_picture(browser, "agent")
         # The panel is beside the picture and no wider than a third of the page.
         place = browser.find_element("xpath", "//button[normalize-space()='Step']").rect
         assert place["x"] > 1280 * 2 / 3

@@ -80,7 +80,6 @@ def test_a_port_in_use_is_one_line_and_not_another_port(capsys):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["view", "builds/game.x86_64"], "view shows scenes"),
         (["view", "SoccerTwos", "--policy", "nowhere.onnx"], "nowhere.onnx"),
         (["view", "Basic", "--versus", "random"], "has only one team"),
         (["view", "Basic", "--policy", "greedy"], "plays Match3"),

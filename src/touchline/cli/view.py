@@ -61,7 +61,8 @@ def view(
 ) -> None:
     """Open a page in the browser on which a scene plays: watch in 3-D, pause, step, go back.
 
-    ENV is a scene's name, or the folder of a run, whose newest checkpoint plays.
+    ENV is a scene's name, or the folder of a run, whose newest checkpoint plays. Of a Unity player
+    or a recording the page shows what agents observe and do.
     """
     from touchline import api
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.drawing.tableau import Tableau
-from touchline.errors import UsageError
+from touchline.errors import NotDrawableError, UsageError
 from touchline.parameters import Parameter, ParameterValue, Sampler
 from touchline.physics.kernels import Threads
 from touchline.physics.world import Arrays
@@ -109,9 +109,15 @@ class Scene(ABC):
         give the same results, bit for bit, as that many calls for one round.
         """
 
-    @abstractmethod
     def tableau(self, area: int) -> Tableau:
-        """What one area looks like now; a copy."""
+        """What one area looks like now; a copy.
+
+        A scene may do without: it cannot be filmed, and its page shows figures alone.
+        """
+        raise NotDrawableError(
+            f"the scene {self.name} has no tableau, so there is nothing to draw; to see it, write "
+            "its method `tableau`"
+        )
 
     def action_mask(
         self,

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from touchline.envs.env import EnvRecipe, make
-from touchline.envs.scene_env import SceneEnv
+from touchline.envs.env import Env, EnvRecipe, make
 from touchline.envs.slots import Slots
-from touchline.errors import UsageError
+from touchline.errors import NotDrawableError, TouchlineError, UsageError
 from touchline.policies.policy import SlotActor
 from touchline.policies.sides import load_sides
-from touchline.training.recording import check_name
-from touchline.viewer.page import Page
-from touchline.viewer.run_panel import RunPanel
+from touchline.viewer.plain_page import PlainPage
+from touchline.viewer.plain_simulation import PlainSimulation
 from touchline.viewer.server import LOOPBACK
-from touchline.viewer.simulation import Simulation
+
+if TYPE_CHECKING:
+    from touchline.viewer.page import Page
+
+Load = Callable[..., Mapping[str, SlotActor]]
+"""Actors for the behaviors of these slots, from the sources of the call or from others."""
 
 
 @dataclass(frozen=True)
@@ -42,24 +46,18 @@ DEFAULTS = ViewOptions()
 @contextmanager
 def opened(
     recipe: EnvRecipe, sources: Sequence[str], options: ViewOptions = DEFAULTS
-) -> Iterator[Page]:
-    """The page while it is open; the simulation plays in a thread of its own.
+) -> Iterator[Page | PlainPage]:
+    """The page while it is open; the world plays in a thread of its own.
 
-    `sources` are policies as `load_policies` takes them. Raises a UsageError for a world without
-    shapes, a port in use, or a policy that fits no behavior.
+    `sources` are policies as `load_policies` takes them. A scene is shown in 3-D; other worlds, and
+    a scene without tableau, by their agents' observations. Raises a UsageError for a port in use,
+    or a policy that fits no behavior.
     """
-    if not recipe.kind.is_scene:
-        raise UsageError(
-            f"view shows scenes, and {recipe.target} is not one: its world has no shapes to draw "
-            "in 3-D; `touchline play` shows a Unity player in its own window"
-        )
+    _check_record(recipe, options)
 
-    if options.record is not None:
-        check_name(options.record)
-
-    def load(sources: Sequence[str], slots: Slots) -> Mapping[str, SlotActor]:
+    def load(slots: Slots, chosen: Sequence[str] = sources) -> Mapping[str, SlotActor]:
         return load_sides(
-            sources,
+            chosen,
             options.versus,
             slots.behaviors,
             recipe.target,
@@ -68,22 +66,60 @@ def opened(
         )
 
     with make(recipe) as env:
-        assert isinstance(env, SceneEnv)
-        simulation = Simulation(
-            env, lambda slots: load(sources, slots), seed=recipe.seed
-        )
-        page = Page(simulation, options.host, options.port, options.record)
-        if options.run is not None:
-            page.run = RunPanel(
-                page.server,
-                simulation,
-                options.run,
-                lambda chosen: load(chosen, simulation.slots),
-            )
-        simulation.start()
+        page = _page_of(env, recipe, options, load)
+        page.simulation.start()
+        farewell = "It goes on here when it is started again."
         try:
             yield page
+        except TouchlineError as error:
+            farewell = str(error)
+            raise
         finally:
-            page.close()
-            simulation.close()
-            page.agent.close()
+            page.close(farewell)
+
+
+def _check_record(recipe: EnvRecipe, options: ViewOptions) -> None:
+    if options.record is None:
+        return
+    if not recipe.kind.is_scene:
+        raise UsageError(
+            f"--record: {recipe.target} cannot be played by hand, only a scene can; to record a "
+            "policy, use `touchline record`"
+        )
+    # Like all that plays scenes, it needs more than the extra of this page.
+    from touchline.training.recording import check_name
+
+    check_name(options.record)
+
+
+def _page_of(
+    env: Env, recipe: EnvRecipe, options: ViewOptions, load: Load
+) -> Page | PlainPage:
+    """The page that fits a world, which is not playing yet."""
+    why = "it is not a scene"
+    if recipe.kind.is_scene:
+        try:
+            return _scene_page(env, recipe, options, load)
+        except NotDrawableError as error:
+            why = str(error)
+    plain = PlainSimulation(env, load, seed=recipe.seed)
+    return PlainPage(plain, options.host, options.port, recipe.target, why)
+
+
+def _scene_page(env: Env, recipe: EnvRecipe, options: ViewOptions, load: Load) -> Page:
+    from touchline.envs.scene_env import SceneEnv
+    from touchline.viewer.page import Page
+    from touchline.viewer.run_panel import RunPanel
+    from touchline.viewer.simulation import Simulation
+
+    assert isinstance(env, SceneEnv)
+    simulation = Simulation(env, load, seed=recipe.seed)
+    page = Page(simulation, options.host, options.port, options.record)
+    if options.run is not None:
+        page.run = RunPanel(
+            page.server,
+            simulation,
+            options.run,
+            lambda chosen: load(simulation.slots, chosen),
+        )
+    return page

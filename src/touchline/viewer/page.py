@@ -74,12 +74,14 @@ class Page:
         """Where it listens."""
         return int(self.server.get_port())
 
-    def close(self) -> None:
-        """Stop serving. Idempotent."""
+    def close(self, farewell: str = "") -> None:
+        """End page and simulation; open pages keep showing the farewell. Idempotent."""
         if not self._is_closing:
             self._is_closing = True
             self._thread.join()
-            close_server(self.server)
+            close_server(self.server, farewell)
+            self.simulation.close()
+            self.agent.close()
 
     # controls
 

@@ -26,6 +26,9 @@ LOOPBACK = "127.0.0.1"
 UPDATES_PER_S = 100
 """The most of one page that have an effect; holding a slider makes about 20."""
 
+FAREWELL_S = 0.3
+"""For the last message to arrive in pages."""
+
 
 def open_server(host: str, port: int, label: str) -> viser.ViserServer:
     """A server that listens on this very port; port 0 takes any.
@@ -43,8 +46,14 @@ def open_server(host: str, port: int, label: str) -> viser.ViserServer:
     return server
 
 
-def close_server(server: viser.ViserServer) -> None:
-    """Stop listening and close all pages' connections."""
+def close_server(server: viser.ViserServer, farewell: str = "") -> None:
+    """Stop listening and close all pages' connections, which keep showing the farewell."""
+    clients = server.get_clients().values() if farewell else ()
+    for client in clients:
+        client.add_notification("The viewer has ended", farewell, color="red")
+    if clients:
+        server.flush()
+        time.sleep(FAREWELL_S)
     with _silence():
         server.stop()
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from touchline.policies.policy import Outlook
+from touchline.sensors.rays import ray_angles_deg
 
 MOST_NUMBERS = 400
 """Of one sensor; a list that is longer is cut and says so."""
@@ -88,26 +89,92 @@ def observation_html(values: NDArray[Any]) -> str:
     return image_html(values) if values.ndim == 3 else numbers_html(values)
 
 
+def bars_html(values: NDArray[Any]) -> str:
+    """A vector as bars up and down from a line; each says its index and number to a pointer."""
+    flat = np.ravel(values)[:MOST_NUMBERS]
+    strongest = max(float(np.abs(flat).max(initial=0.0)), 1.0)
+    width, half = 1000.0, 60.0
+    wide = min(width / max(len(flat), 1), 60.0)
+    bars = []
+    for index, value in enumerate(flat):
+        height = half * abs(float(value)) / strongest
+        top = half - height if value >= 0 else half
+        hue = "#0d9488" if value >= 0 else "#d97706"
+        bars.append(
+            f'<rect x="{index * wide:.1f}" y="{top:.1f}" width="{0.85 * wide:.1f}" '
+            f'height="{max(height, 1.0):.1f}" fill="{hue}">'
+            f"<title>index {index}: {value:.6g}</title></rect>"
+        )
+    rest = np.size(values) - len(flat)
+    more = text_html(f"... {rest} more") if rest > 0 else ""
+    return (
+        f'<div style="padding:0 .75em .5em"><svg viewBox="0 0 {width:.0f} {2 * half:.0f}" '
+        'preserveAspectRatio="none" style="width:100%;height:56px;display:block;'
+        f'background:rgba(128,128,128,.08)">{"".join(bars)}</svg></div>'
+        f"{text_html(f'highest line: {strongest:.3g}')}{more}"
+    )
+
+
+def fan_html(rays: NDArray[Any], most_deg: float) -> str:
+    """Rays [rays, tags + 2] as a fan seen from above, ahead is up; colors are tags.
+
+    A player does not say which angles its rays have: they are spread over ±`most_deg`.
+    """
+    angles = np.radians(ray_angles_deg(len(rays) // 2, most_deg))
+    lines = []
+    for angle, ray in zip(angles, rays, strict=True):
+        reach = 100.0 * float(np.clip(ray[-1], 0.0, 1.0))
+        x, y = 105 + reach * np.cos(angle), 105 - reach * np.sin(angle)
+        color, text = _meeting(ray)
+        lines.append(
+            f'<line x1="105" y1="105" x2="{x:.1f}" y2="{y:.1f}" stroke="{color}" '
+            f'stroke-width="1.5"/><circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}">'
+            f"<title>{text} at {ray[-1]:.3f}</title></circle>"
+        )
+    tags = "".join(
+        f'<span style="color:{_color(tag)}">tag {tag}</span> '
+        for tag in range(rays.shape[1] - 2)
+    )
+    return (
+        '<div style="padding:0 .75em"><svg viewBox="0 0 210 112" '
+        f'style="width:100%;max-width:420px;display:block">{"".join(lines)}</svg>'
+        f'<div style="font-size:12px">{tags}</div></div>'
+    )
+
+
+def _meeting(ray: NDArray[Any]) -> tuple[str, str]:
+    """The color of what a ray met, and its name."""
+    tags = np.flatnonzero(ray[:-2])
+    if len(tags):
+        return _color(int(tags[0])), f"tag {tags[0]}"
+    return ("#b4b9c0", "nothing") if ray[-2] else ("#555", "no tag")
+
+
+def _color(tag: int) -> str:
+    red, green, blue = _PALETTE[tag % len(_PALETTE)]
+    return f"#{red:02x}{green:02x}{blue:02x}"
+
+
 def outlook_html(outlook: Outlook | None) -> str:
     """What the policy computes: a bar for each choice, continuous actions, and the value."""
     if outlook is None:
-        return _paragraph("This policy shows no probabilities.")
+        return text_html("This policy shows no probabilities.")
     lines = []
     for number, branch in enumerate(outlook.probabilities):
-        lines.append(_paragraph(f"Branch {number}"))
+        lines.append(text_html(f"Branch {number}"))
         lines += [
             _bar(f"{choice}", float(p), f"{100 * p:.0f} %")
             for choice, p in enumerate(branch[0])
         ]
     if outlook.continuous.size:
-        lines.append(_paragraph("Continuous, most likely"))
+        lines.append(text_html("Continuous, most likely"))
         lines += [
             _bar(f"{index}", abs(float(a)), f"{a:+.2f}")
             for index, a in enumerate(outlook.continuous[0])
         ]
     if outlook.value is not None:
         values = ", ".join(f"{value:.3f}" for value in outlook.value[0])
-        lines.append(_paragraph(f"Value: {values}"))
+        lines.append(text_html(f"Value: {values}"))
     return "".join(lines)
 
 
@@ -133,5 +200,6 @@ def _bar(label: str, share: float, text: str) -> str:
     )
 
 
-def _paragraph(text: str) -> str:
+def text_html(text: str) -> str:
+    """A line of text."""
     return f'<div style="font-size:12px;padding:.3em .75em 0">{escape(text)}</div>'

@@ -1,8 +1,6 @@
-"""A scene at play in a thread of its own: steps, pauses, goes back, and says what pages show.
+"""A scene at play in a thread of its own (`playing`): goes back in time, and gives pages frames.
 
-Whoever watches gives orders, which the thread obeys between two exchanges, and reads `frame`, the
-newest look of the world. A later order of the same name replaces one that still waits, so a page
-that floods the simulation with orders delays nothing.
+Whoever watches reads `frame`, the newest look of the world.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ from touchline.specs import ActionTuple
 from touchline.viewer.hands import allowed_action, only_action, with_own
 from touchline.viewer.history import BUDGET_BYTES, History, Moment
 from touchline.viewer.insight import Insight, Seat, curve_of, insight_of, only_slot
+from touchline.viewer.playing import Playing, new_returns, no_returns
 from touchline.viewer.tape import Tape
 
 FRAMES_PER_S = 50.0
@@ -66,7 +65,7 @@ class Status:
     history_bytes: int
 
 
-class Simulation:
+class Simulation(Playing):
     """The slots of a scene, the actors that play in it, and where it was before."""
 
     def __init__(
@@ -78,16 +77,13 @@ class Simulation:
         budget_bytes: int = BUDGET_BYTES,
     ) -> None:
         """`actors` gives one for every behavior of the slots, once those are known."""
+        super().__init__(Slots(env))
         self.env = env
         self.seed = seed
-        self.slots = Slots(env)
         self.rows: Mapping[str, SlotRows] = self.slots.reset(seed)
         self.actors = dict(actors(self.slots))
-        self.returns = _no_returns(self.rows)
+        self.returns = no_returns(self.rows)
         self.history = History(budget_bytes)
-        self.failure: BaseException | None = None
-        """What ended the thread or a page, if not `close`."""
-        self.is_paused = False
         self.speed = 1.0
         """Times natural speed; infinite: as fast as it goes."""
         self.shown_areas: tuple[int, ...] = (0,)
@@ -103,33 +99,15 @@ class Simulation:
         self._frames_per_s, self._rounds_per_frame = env.film_rate
         self._at = 0
         """The moment of the history where the simulation stands, or last stood."""
-        self._wants_step = False
-        self._is_closing = False
-        self._orders: dict[str, Callable[[], None]] = {}
-        self._lock = threading.Lock()
-        self._wake = threading.Event()
         self._seen = threading.Condition()
         self._pace = _Pace()
         self._kept_s = -math.inf
         self._keeping_s = 0.0
         """How long it took to keep the last moment."""
-        self._thread = threading.Thread(
-            target=self._run, name="simulation", daemon=True
-        )
         self._keep()
         self.frame = self._look(0)
 
     # what pages call
-
-    def start(self) -> None:
-        """Begin to play."""
-        self._thread.start()
-
-    def order(self, name: str, do: Callable[[], None]) -> None:
-        """Have the simulation's thread do this between two exchanges, as soon as it can."""
-        with self._lock:
-            self._orders[name] = do
-        self._wake.set()
 
     def wait_for_frame(self, after: int, timeout_s: float) -> Frame:
         """The newest frame, as soon as it has another number, or when time is up."""
@@ -150,27 +128,6 @@ class Simulation:
             history_bytes=moments.num_bytes,
         )
 
-    def fail(self, failure: BaseException) -> None:
-        """End the thread; `join` raises this."""
-        self.failure = failure
-        self._is_closing = True
-        self._wake.set()
-
-    def close(self) -> None:
-        """End the thread and close the world. Idempotent."""
-        self._is_closing = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        self.slots.close()
-
-    def join(self) -> None:
-        """Wait until the thread ends, and raise what ended it."""
-        while self._thread.is_alive():
-            self._thread.join(0.2)  # so that Ctrl-C is noticed
-        if self.failure is not None:
-            raise self.failure
-
     # orders: these run in the simulation's thread
 
     def pause(self) -> None:
@@ -185,10 +142,6 @@ class Simulation:
         self.history.forget_after(self._at)
         self.is_paused = False
         self._pace.restart()
-
-    def step_once(self) -> None:
-        """Play one exchange and stop."""
-        self._wants_step = True
 
     def set_speed(self, speed: float) -> None:
         """Play at a multiple of natural speed."""
@@ -216,7 +169,7 @@ class Simulation:
         if self.tape is not None:
             self.tape.forget_open_episode()
         self.rows = self.slots.reset(self.seed)
-        self.returns = _no_returns(self.rows)
+        self.returns = no_returns(self.rows)
         self.history.clear()
         self._kept_s = -math.inf
         self._keep()
@@ -294,32 +247,10 @@ class Simulation:
 
     # the thread
 
-    def _run(self) -> None:
-        try:
-            while not self._is_closing:
-                self._obey()
-                if self.is_paused and not self._wants_step:
-                    # An order that came since sets the event again.
-                    self._wake.wait(1.0)
-                    self._wake.clear()
-                    continue
-                self._advance()
-        # Raised again in the main thread, by `join`.
-        except BaseException as failure:
-            self.fail(failure)
-
-    def _obey(self) -> None:
-        with self._lock:
-            orders, self._orders = self._orders, {}
-        for do in orders.values():
-            do()
-
     def _advance(self) -> None:
         """Play one exchange, at the pace that is set."""
-        is_single = self._wants_step
-        self._wants_step = False
+        is_single = self._takes_step()
         if is_single:
-            self.is_paused = True
             self.history.forget_after(self._at)
         actions = self._decide()
         every = self._rounds_per_frame
@@ -338,7 +269,7 @@ class Simulation:
                 only_action(actions[name], slot),
                 only_slot(self.rows[name], slot),
             )
-        self._add_rewards()
+        self.returns = new_returns(self.returns, self.rows)
         self._keep(at_once=is_single)
         if is_single:
             self._publish(0)
@@ -387,12 +318,6 @@ class Simulation:
         if self.selected is not None:
             rays = self.env.scene.rays(*self.selected)
         return Frame(0, self.time_s(more_rounds), tableaux, rays)
-
-    def _add_rewards(self) -> None:
-        for name, rows in self.rows.items():
-            # Where an episode begins, the rewards belong to the end of the one before.
-            so_far = self.returns[name] + rows.reward + rows.group_reward
-            self.returns[name] = np.where(rows.begins, 0.0, so_far)
 
     def _keep(self, *, at_once: bool = True) -> None:
         """Keep this moment, if it is not the newest already and the last one is old enough."""
@@ -463,7 +388,3 @@ class _Pace:
         if now - self._mark[0] >= 0.5:
             self.measured = (time_s - self._mark[1]) / (now - self._mark[0])
             self._mark = now, time_s
-
-
-def _no_returns(rows: Mapping[str, SlotRows]) -> dict[str, NDArray[np.float64]]:
-    return {name: np.zeros(len(row)) for name, row in rows.items()}

@@ -1,0 +1,257 @@
+"""Worlds without shapes: Unity players, recordings, scenes without tableau."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+from tests.viewer.browser import (
+    choose,
+    close_notices,
+    keep_picture,
+    open_browser,
+    press,
+    wait_for,
+)
+
+from touchline.cli import run
+from touchline.envs.env import EnvRecipe, make
+from touchline.envs.recorded_env import RecordedEnv
+from touchline.errors import RunError
+from touchline.player import build
+from touchline.policies.policy import load_policies
+from touchline.specs import ObservationSpec
+from touchline.viewer.fans import FanLayout, FanReader, is_ray_sensor, layouts_of
+from touchline.viewer.opening import ViewOptions, opened
+from touchline.viewer.plain_simulation import Place, PlainSimulation
+from touchline.viewer.sheet import bars_html, fan_html
+
+
+def _recording(shared, name):
+    return str(shared / "wire-recordings" / f"{name}.wire.gz")
+
+
+def _simulation(target):
+    env = make(target)
+    playing = PlainSimulation(
+        env, lambda slots: load_policies(["random"], slots.behaviors)
+    )
+    playing.set_pace(float("inf"))
+    return playing
+
+
+# ----------------------------------------------------------------------------------------------
+# ray sensors
+
+
+def _layouts(shared, name, behavior):
+    """What is found of each sensor of a behavior after a whole recording."""
+    with RecordedEnv(_recording(shared, name)) as env:
+        readers, found = {}, {}
+        for exchange in env.replay():
+            decisions, _ = exchange[behavior]
+            for i, obs in enumerate(decisions.obs):
+                sensor = env.behaviors[behavior].observation_specs[i]
+                reader = readers.setdefault(i, FanReader(sensor))
+                for values in obs:
+                    found[i] = reader.read(values)
+    return [found[i] for i in sorted(found)]
+
+
+def test_the_rays_of_unitys_sensors_are_found_from_their_numbers(shared):
+    # PushBlock: seven rays, tags wall, goal, block. SoccerTwos: eleven rays and three behind, six
+    # tags (the scenes' prefabs, ML-Agents Release 22).
+    push_block = _layouts(shared, "PushBlock-package-3.0.0", "PushBlock?team=0")
+    assert push_block == [FanLayout(3, 7, 3)] * 2
+    soccer = _layouts(shared, "SoccerTwos-package-2.3.0", "SoccerTwos?team=0")
+    assert soccer == [FanLayout(3, 11, 6), FanLayout(3, 3, 6)]
+
+
+def test_numbers_that_cannot_be_rays_are_not_read_as_rays():
+    reader = FanReader(ObservationSpec.vector(8, "RayOfLight"))
+    assert reader.read(np.array([0.3, 7.0, -1.0, 0, 0, 0, 0, 0], np.float32)) is None
+    assert reader.read(np.zeros(8, np.float32)) is None  # it was decided before
+
+
+def test_only_a_name_makes_a_vector_a_candidate():
+    assert is_ray_sensor(ObservationSpec.vector(8, "StackingSensor_size2_MyRays"))
+    assert not is_ray_sensor(ObservationSpec.vector(8, "VectorSensor_size8"))
+
+
+def test_layouts_have_an_odd_number_of_rays_and_whole_frames():
+    layouts = layouts_of(ObservationSpec.vector(105, "StackingSensor_size3_Ray"))
+    assert layouts == [FanLayout(3, 7, 3), FanLayout(3, 5, 5), FanLayout(3, 1, 33)]
+    assert not layouts_of(ObservationSpec.vector(8, "StackingSensor_size3_Ray"))
+
+
+def test_a_fan_has_a_line_for_each_ray_and_bars_one_for_each_number():
+    rays = np.zeros((7, 5), np.float32)
+    rays[:, 3] = rays[:, 4] = 1.0
+    rays[0] = (0, 1, 0, 0, 0.5)
+    drawn = fan_html(rays, 70.0)
+    assert drawn.count("<line") == 7
+    # The first ray points ahead, and met the second tag half way.
+    assert '<circle cx="105.0" cy="55.0"' in drawn
+    assert "tag 1 at 0.500" in drawn
+    assert bars_html(np.zeros(12)).count("<rect") == 12
+
+
+# ----------------------------------------------------------------------------------------------
+# the simulation
+
+
+def _wait(condition, timeout_s=10.0):
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "the simulation did not get there"
+        time.sleep(0.005)
+
+
+def test_a_recording_plays_to_its_end_and_starts_again(shared):
+    playing = _simulation(_recording(shared, "Basic-package-3.0.0"))
+    playing.start()
+    _wait(lambda: playing.is_paused)
+    assert "ends after" in playing.note
+    played = playing.decisions
+    assert played > 20
+    playing.order("go", playing.restart)
+    playing.order("play", playing.resume)
+    _wait(lambda: playing.decisions == 0 or not playing.is_paused)
+    _wait(lambda: playing.is_paused and playing.decisions == played)
+    playing.close()
+    assert playing.failure is None
+
+
+def test_of_a_recording_the_page_has_the_actions_that_were_sent(shared):
+    path = _recording(shared, "Basic-package-3.0.0")
+    playing = _simulation(path)
+    playing.pause()
+    playing.start()
+    playing.order("step", playing.step_once)
+    _wait(lambda: playing.decisions == 1)
+    with RecordedEnv(path) as env:
+        env.reset(0)
+        sent = env.recorded_actions("Basic?team=0")
+    taken = playing.taken["Basic?team=0"]
+    assert taken.discrete.tolist() == sent.discrete.tolist()
+    playing.close()
+
+
+def test_a_single_step_is_one_decision(shared):
+    playing = _simulation(_recording(shared, "PushBlock-package-3.0.0"))
+    playing.pause()
+    playing.start()
+    for count in (1, 2, 3):
+        playing.order("step", playing.step_once)
+        _wait(lambda count=count: playing.decisions == count)
+    time.sleep(0.1)
+    assert playing.decisions == 3
+    numbers, returns = playing.curve(Place("PushBlock?team=0", 0))
+    assert numbers.tolist() == [1, 2, 3]
+    assert len(returns) == 3
+    playing.close()
+
+
+def test_every_kind_of_sensor_is_in_an_insight(shared):
+    playing = _simulation(_recording(shared, "Zoo-package-3.0.0"))
+    place = next(place for place in playing.places() if "Zoo" in place.behavior)
+    shapes = [obs.shape for obs in playing.insight(place).obs]
+    assert shapes == [(8,), (5, 3), (3, 16, 20), (2,), (2, 6, 6), (2, 5, 5)]
+    assert playing.insight(Place(place.behavior, 10**6)) is None
+    playing.close()
+
+
+# ----------------------------------------------------------------------------------------------
+# wrong calls
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["nowhere/game.x86_64"], "nowhere/game.x86_64"),
+        (["nowhere.wire.gz"], "nowhere.wire.gz"),
+        (["nowhere/game.x86_64", "--record", "play.demo"], "touchline record"),
+    ],
+)
+def test_a_wrong_call_is_one_line(arguments, expected, capsys):
+    assert run(["view", *arguments, "--port", "0"]) == 2
+    shown = capsys.readouterr()
+    assert expected in shown.err
+    assert len(shown.err.strip().splitlines()) == 1
+
+
+def test_a_policy_that_fits_no_behavior_of_a_recording_is_one_line(shared, capsys):
+    path = _recording(shared, "Basic-package-3.0.0")
+    assert run(["view", path, "--policy", "greedy", "--port", "0"]) == 2
+    shown = capsys.readouterr()
+    assert "Match3" in shown.err
+    assert len(shown.err.strip().splitlines()) == 1
+
+
+# ----------------------------------------------------------------------------------------------
+# in a browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with open_browser((1280, 800)) as driver:
+        yield driver
+
+
+def _open(browser, page):
+    browser.get(f"http://127.0.0.1:{page.port}")
+    wait_for(lambda: "decision" in browser.page_source)
+    close_notices(browser)
+
+
+@pytest.mark.slow
+def test_a_player_plays_on_a_page_pauses_and_steps(browser, tmp_path):
+    player = str(build("PushBlock", tmp_path))
+    with opened(EnvRecipe("unity", player), ["random"], ViewOptions(port=0)) as page:
+        simulation = page.simulation
+        _open(browser, page)
+        wait_for(lambda: "7 rays, 3 tags" in browser.page_source)
+        time.sleep(1.0)  # a notice fades
+        keep_picture(browser, "player")
+        press(browser, "Pause")
+        wait_for(lambda: simulation.is_paused)
+        time.sleep(0.5)
+        stopped = simulation.decisions
+        press(browser, "Step")
+        wait_for(lambda: simulation.decisions == stopped + 1)
+        wait_for(lambda: f"decision {stopped + 1}" in browser.page_source)
+        choose(browser, "Agent", "3 · PushBlock")
+        wait_for(lambda: page._place == Place("PushBlock?team=0", 3))
+        press(browser, "Resume")
+        wait_for(lambda: simulation.decisions > stopped + 3)
+        errors = [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
+        assert not errors
+
+
+def _watch_until_killed(browser, recipe):
+    """Open a player's page, kill the player, and wait for the end of the view."""
+    with opened(recipe, ["random"], ViewOptions(port=0)) as page:
+        _open(browser, page)
+        os.kill(page.simulation.slots.env.pid, signal.SIGKILL)
+        page.simulation.join()
+
+
+@pytest.mark.slow
+def test_a_page_says_why_its_player_ended(browser, tmp_path):
+    recipe = EnvRecipe("unity", str(build("Basic", tmp_path)))
+    with pytest.raises(RunError, match="signal"):
+        _watch_until_killed(browser, recipe)
+    wait_for(lambda: "The viewer has ended" in browser.page_source)
+    assert "signal" in browser.page_source
+
+
+@pytest.mark.slow
+def test_a_page_shows_pictures_and_vectors(browser, shared):
+    path = str(shared / "wire-recordings" / "Zoo-package-3.0.0.wire.gz")
+    with opened(EnvRecipe.parse(path), ["random"], ViewOptions(port=0)) as page:
+        _open(browser, page)
+        choose(browser, "Agent", "Zoo")
+        wait_for(lambda: 'alt="20 x 16"' in browser.page_source)
+        assert "ZooBuffer [5, 3]" in browser.page_source
+        keep_picture(browser, "recording")
