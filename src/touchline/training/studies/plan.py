@@ -1,7 +1,7 @@
 """What limits a run here, and what more areas, a thread, players or machines would change.
 
-A run is measured for some seconds. The rest is arithmetic, in `Model`; `docs/training.md`,
-"Planning a run", compares it with measurements.
+A run is measured for some seconds. The rest is arithmetic, in `Model`; `docs/experiments.md`,
+"Planning a run", has the formulas.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ the group's value as the baseline of all.
 Reads in order: add experience, put it on the groups' time lines, descend `group_loss`, report.
 
 Source: Cohen et al. 2021, arXiv:2111.05992; Yu et al. 2022, arXiv:2103.01955. Hyperparameters and
-their names follow ML-Agents 1.1.0 (`docs/training.md`); differences are listed there.
+their names follow ML-Agents 1.1.0 (`docs/algorithms.md`); differences are listed there.
 """
 
 from __future__ import annotations

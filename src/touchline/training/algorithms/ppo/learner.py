@@ -3,7 +3,7 @@
 Reads in order: add experience, put values beside it, descend `ppo_loss` for some epochs, report.
 
 Source: Schulman et al. 2017, arXiv:1707.06347. Hyperparameters and their names follow ML-Agents
-1.1.0 (`docs/training.md`); differences are listed there.
+1.1.0 (`docs/algorithms.md`); differences are listed there.
 """
 
 from __future__ import annotations

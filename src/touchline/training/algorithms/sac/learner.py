@@ -4,7 +4,7 @@ Reads in order: keep experience, draw a minibatch whenever one is due, descend t
 `loss.py`, let the targets follow, report.
 
 Sources: Haarnoja et al. 2018, arXiv:1801.01290 and arXiv:1812.05905. Hyperparameters and their
-names follow ML-Agents 1.1.0 (`docs/training.md`); differences are listed there.
+names follow ML-Agents 1.1.0 (`docs/algorithms.md`); differences are listed there.
 """
 
 from __future__ import annotations
