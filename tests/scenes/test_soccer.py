@@ -210,6 +210,17 @@ def test_ball_touch_pays_a_fifth_for_each_touch():
     np.testing.assert_allclose(exchange[BLUE][0].reward, [0.2, 0.0], rtol=1e-6)
 
 
+def test_ball_progress_pays_one_team_what_the_other_loses():
+    env, scene = opened(ball_progress=0.5)
+    clear_field(scene)
+    scene.velocity[0, 4, 0] = 3.0
+    exchange = steps_until_exchange(env)
+    moved_m = scene.rounds[0, 4, 0]
+    assert moved_m > 0.1
+    np.testing.assert_allclose(exchange[BLUE][0].reward, 0.5 * moved_m, rtol=1e-6)
+    np.testing.assert_allclose(exchange[PURPLE][0].reward, -0.5 * moved_m, rtol=1e-6)
+
+
 def test_a_fast_ball_stops_at_a_wall_and_rebounds_with_four_fifths():
     _, scene = opened()
     clear_field(scene)

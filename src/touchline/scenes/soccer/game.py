@@ -77,6 +77,13 @@ class Soccer(Scene):
         "ball_touch": Parameter(
             0.0, -1000.0, 1000.0, "a fifth of this is paid for each touch of the ball"
         ),
+        "ball_progress": Parameter(
+            0.0,
+            -1000.0,
+            1000.0,
+            "paid for each meter that the ball moves towards the other goal, and lost by the other "
+            "team; not in Unity",
+        ),
     }
     players: ClassVar[tuple[Player, ...]]
     field: ClassVar[Floats]
@@ -103,6 +110,7 @@ class Soccer(Scene):
         """For this many rounds no field can run out of time; then it is computed again."""
         self.gravity = np.zeros(num_areas)
         self.touch_reward = np.zeros(num_areas)
+        self.progress_reward = np.zeros(num_areas)
         self._goal = np.zeros(num_areas, np.int8)
         """[A] the tag of the goal that the ball touches, or 0."""
 
@@ -130,6 +138,7 @@ class Soccer(Scene):
             "timer": self.timer,
             "gravity": self.gravity,
             "touch_reward": self.touch_reward,
+            "progress_reward": self.progress_reward,
         }
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -158,6 +167,7 @@ class Soccer(Scene):
             field=self.field,
             gravity=self.gravity,
             touch_reward=self.touch_reward,
+            progress_reward=self.progress_reward,
             inverse=physics.inverse_masses(len(self.players)),
             rounds=self.rounds,
             yaw=self.yaw,
@@ -180,6 +190,7 @@ class Soccer(Scene):
         self.gravity[areas] = self.parameter_values.read("gravity", areas)
         ball_touch = self.parameter_values.read("ball_touch", areas)
         self.touch_reward[areas] = TOUCH_REWARD * ball_touch
+        self.progress_reward[areas] = self.parameter_values.read("ball_progress", areas)
         physics.place(areas, self.streams.arrays(), self.fields)
         self.kick[areas] = 0.0
         self.touching[areas] = False

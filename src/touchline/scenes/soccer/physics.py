@@ -63,6 +63,8 @@ class Fields(NamedTuple):
     """[A] m/s²"""
     touch_reward: Floats
     """[A] the reward of each touch of the ball."""
+    progress_reward: Floats
+    """[A] the reward of each meter by which the ball comes nearer to the other team's goal."""
     inverse: Floats
     """[P + 2, 6] inverse masses; the last row never moves."""
     rounds: Floats
@@ -210,13 +212,28 @@ def _step_each(
             contacts, field, fields.gravity[area], body, speed, inverse, gaps, points
         )
         solve(contacts, n, speed, inverse, moving)
+        ball_x = body[the_ball, X]
         for i in range(the_ball + 1):
             # Only the ball's material bounces.
             is_ball = i == the_ball
             radius = BALL_RADIUS_M if is_ball else PLAYER_RADIUS_M
             bounce = BOUNCE if is_ball else 0.0
             travel(field, body[i], speed[i], moving[i], radius, bounce)
+        _reward_progress(area, fields, body[the_ball, X] - ball_x)
         _kick(area, fields, gaps, points)
+
+
+@inlined
+def _reward_progress(area: int, fields: Fields, towards_purple_m: float) -> None:
+    """Pay each player for how far the ball moved towards the goal that it attacks.
+
+    A difference of potentials (Ng, Harada and Russell 1999, without their discount): what one team
+    gets the other one loses, and over a game it adds up to where the ball ends.
+    """
+    reward = fields.progress_reward[area] * towards_purple_m
+    for i in range(len(fields.players)):
+        is_purple = fields.players[i, _TEAM] == PURPLE
+        fields.reward[area, i] += -reward if is_purple else reward
 
 
 @inlined
