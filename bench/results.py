@@ -91,35 +91,22 @@ TRIALS = [
 ]
 
 INTRODUCTION = """\
-# What the presets reach
+# Results
 
-Written by `make results`. Each preset is trained to its end with the official hyperparameters, then
-plays 100 episodes per behavior with `touchline eval`. Actions are sampled, as Unity runs a policy,
-unless the row is marked deterministic. Measured on two cores without a GPU, with another job beside
-most rows. Seconds are wall-clock time from the start of the training to the listed steps. WallJump
-gets fewer steps than its preset has: episodes of SmallWallJump are short, and all of its 5,000,000
-steps would take eight times as many steps of BigWallJump.
+Returns that the presets reach, measured on two cores without a GPU, mostly next to other jobs.
 
-| command | behavior | seed | agent steps | seconds | mean return (95 %) | target |
+## Presets trained to their end
+
+`make results` trains each preset with its own settings, lets the policy play 100 episodes per
+behavior with `touchline eval`, and writes this section. Actions are sampled, as Unity does, unless
+the row says deterministic. Seconds are the training's wall-clock time up to the given step.
+**Bold** returns miss their target.
+
+| run | behavior | seed | agent steps | seconds | mean return (95 % interval) | target |
 | --- | --- | --- | --- | --- | --- | --- |
 """
-CLOSING = """
-Bold: below the target. Curves show returns in training; the dotted line is the target.
-
-## Imitation
-
-Cloning only, without a step in the world: the 548 actions of `Expert3DBall.demo` (ML-Agents'
-repository), with the settings in the [lab log](lab_log.md). Deterministic, 100 episodes each:
-`touchline train clone.yaml --env 3DBall --seed N`, then `touchline eval`.
-
-| behavior | seed | demonstrated actions | processor seconds | mean return | target |
-| --- | --- | --- | --- | --- | --- |
-| 3DBall | 0 | 100,000 (183 passes) | 13 | 100.000 | 95 |
-| 3DBall | 1 | 100,000 (183 passes) | 11 | 100.000 | 95 |
-
-## Curves
-
-"""
+KEPT = "## Imitation"
+"""The sections from this one on are written by hand."""
 
 
 def touchline(*arguments: str) -> str:
@@ -191,17 +178,15 @@ def row_of(trial: Trial, seed: int, behavior: str, figures: dict[str, Any]) -> s
     mean = f"{figures['mean_return']:.3f} ({low:.3f} to {high:.3f})"
     if figures["mean_return"] < target:
         mean = f"**{mean}**"
-    command = f"`{trial.command}`"
-    if trial.evaluate:
-        command += ", deterministic"
+    name = trial.name + (", deterministic" if trial.evaluate else "")
     steps, seconds = f"{figures['steps']:,}", f"{figures['seconds']:,.0f}"
-    return f"| {command} | {behavior} | {seed} | {steps} | {seconds} | {mean} | {target:g} |\n"
+    return f"| {name} | {behavior} | {seed} | {steps} | {seconds} | {mean} | {target:g} |\n"
 
 
 def write_page(measured: dict[str, dict[str, Any]]) -> None:
     """Write `docs/results.md` from everything measured so far."""
-    text = INTRODUCTION
-    pictures = ""
+    text, commands, pictures = INTRODUCTION, "", ""
+    kept = PAGE.read_text(encoding="utf-8").partition(KEPT)
     for trial in TRIALS:
         seeds = [seed for seed in trial.seeds if f"{trial.name}-{seed}" in measured]
         for seed in seeds:
@@ -209,8 +194,11 @@ def write_page(measured: dict[str, dict[str, Any]]) -> None:
             for behavior in trial.targets:
                 text += row_of(trial, seed, behavior, behaviors[behavior])
         if seeds:
+            commands += f"- {trial.name}: `{trial.command} --seed SEED`\n"
             pictures += f"![{trial.name}](images/{draw(trial, seeds)})\n"
-    PAGE.write_text(text + CLOSING + pictures, encoding="utf-8")
+    curves = "\nReturns during training; the dotted line is the target.\n\n"
+    text += f"\n{commands}{curves}{pictures}\n"
+    PAGE.write_text(text + "".join(kept[1:]), encoding="utf-8")
 
 
 def read_measured() -> dict[str, dict[str, Any]]:
