@@ -4,11 +4,11 @@ import mujoco
 import numpy as np
 import pytest
 
-from touchline.physics.kernels import Threads
 from touchline.physics.mujoco_batch import MujocoBatch
 from touchline.physics.ragdoll.model import Ragdoll, sphere
 from touchline.physics.ragdoll.world import RagdollWorld
 from touchline.physics.shapes import box, boxes
+from touchline.physics.threads import Threads
 from touchline.physics.upright.boxes import Body, BoxWorld
 from touchline.physics.world import DT_S, GRAVITY
 

@@ -10,8 +10,8 @@ import pytest
 from touchline.envs.actions import ActionError
 from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
-from touchline.physics.kernels import Threads
 from touchline.physics.shapes import BOX_TAG, COS, SIN, X, Y, Z, box
+from touchline.physics.threads import Threads
 from touchline.scenes.pyramids.game import MAX_STEP, Pyramids
 from touchline.scenes.pyramids.layout import (
     AGENT,

@@ -181,14 +181,14 @@ def test_a_worm_is_rewarded_for_its_heads_speed_towards_the_target():
         current.rotation[0, 0] = [0, np.sin(yaw / 2), 0, np.cos(yaw / 2)]
         current.velocity[0, 0] = 4.0 * np.array([np.sin(yaw), 0, np.cos(yaw)])
         scene.academy.reward[:] = 0
-        scene.reward()
+        scene.reward(np.array([0]))
         assert scene.academy.reward[0, 0] == pytest.approx((1 - 0.6**2) ** 2, rel=1e-5)
         turn = np.deg2rad(20) / 2
         current.rotation[0, 0] = product(
             np.array([0, np.sin(turn), 0, np.cos(turn)]), current.rotation[0, 0]
         )
         scene.academy.reward[:] = 0
-        scene.reward()
+        scene.reward(np.array([0]))
         expected = (1 - 0.6**2) ** 2 * (1 - 20 / 180)
         assert scene.academy.reward[0, 0] == pytest.approx(expected, rel=1e-4)
 

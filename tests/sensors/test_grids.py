@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from touchline.physics.kernels import Threads
 from touchline.physics.shapes import ABSENT, UNTAGGED, ball, box, pillar
+from touchline.physics.threads import Threads
 from touchline.sensors.grids import GridSensor, GridView, bounds_of
 
 TAGS = ["food", "agent", "wall", "unlisted"]

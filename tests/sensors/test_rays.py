@@ -6,8 +6,8 @@ import mujoco
 import numpy as np
 import pytest
 
-from touchline.physics.kernels import Threads
 from touchline.physics.shapes import ABSENT, UNTAGGED, ball, box, boxes, pillar, rounds
+from touchline.physics.threads import Threads
 from touchline.scenes import push_block
 from touchline.scenes.soccer.field import BLUE_AGENT, FIELD, PURPLE_AGENT
 from touchline.scenes.soccer.soccer_twos import SoccerTwos

@@ -1,9 +1,9 @@
-"""Functions compiled by numba ("kernels"), and the threads that run them over areas.
+"""Functions compiled by numba ("kernels").
 
 A kernel takes (first, last, …) and touches only the areas or agents from `first` to `last`, so the
-number of threads changes the time taken and nothing else. Kernels release the interpreter lock, so
-a plain thread pool is enough. numba's own parallel loops would bring a second OpenMP runtime into
-the process beside torch's.
+number of threads (`threads`) changes the time taken and nothing else. Kernels release the
+interpreter lock. numba's own parallel loops would bring a second OpenMP runtime into the process
+beside torch's.
 
 Machine code is kept on disk by the contents of the sources and not by their place, so all
 environments of a machine with the same version share it. The folder is `touchline` in the user's
@@ -20,9 +20,7 @@ import shutil
 import tempfile
 from atexit import register
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -31,10 +29,6 @@ import numpy as np
 from numba.core import event
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-_MIN_SHARE = 64
-"""Fewer items than this are not worth a second thread (about 50 µs to wake one; chosen by
-trial)."""
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _IMPORT = re.compile(
@@ -236,39 +230,3 @@ def announce_as(subject: str, seconds: int) -> None:
     """What a line about compiling names, and its seconds on an average machine (0: unknown)."""
     _ANNOUNCEMENT.subject = subject
     _ANNOUNCEMENT.duration = f"about {seconds} s, " if seconds else ""
-
-
-class Threads:
-    """Runs kernels over a range of areas or agents, in as many parts as there are threads."""
-
-    def __init__(self, num_threads: int = 0, min_share: int = _MIN_SHARE) -> None:
-        """0 threads: as many as there are processors. `min_share`: fewest items for a thread."""
-        self.num_threads = num_threads or os.cpu_count() or 1
-        self._min_share = min_share
-        self._pool: ThreadPoolExecutor | None = None
-
-    def parts(self, count: int) -> int:
-        """The number of parts in which it pays to run this many areas or agents."""
-        return max(1, min(self.num_threads, count // self._min_share))
-
-    def run(self, kernel: Callable[..., object], count: int, *arguments: Any) -> None:
-        """Call kernel(first, last, *arguments) over [0, count), split evenly."""
-        parts = self.parts(count)
-        if parts == 1:
-            kernel(0, count, *arguments)
-            return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.num_threads, "touchline-scene")
-        ends = [count * part // parts for part in range(parts + 1)]
-        jobs = [
-            self._pool.submit(kernel, first, last, *arguments)
-            for first, last in pairwise(ends)
-        ]
-        for job in jobs:
-            job.result()
-
-    def close(self) -> None:
-        """End the threads. Idempotent."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None

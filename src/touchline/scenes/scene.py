@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from touchline.drawing.tableau import Tableau
 from touchline.errors import NotDrawableError, UsageError
 from touchline.parameters import Parameter, ParameterValue, Sampler
-from touchline.physics.kernels import Threads
+from touchline.physics.threads import Threads
 from touchline.physics.world import Arrays
 from touchline.scenes.academy import Academy, Agents
 from touchline.scenes.random import Streams

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.physics.kernels import Threads, compiled, makes_arrays
+from touchline.physics.kernels import compiled, makes_arrays
 from touchline.physics.shapes import (
     BOX_TAG,
     COS,
@@ -37,6 +37,7 @@ from touchline.physics.shapes import (
     Y,
     Z,
 )
+from touchline.physics.threads import Threads
 from touchline.specs import DimensionProperty, ObservationSpec
 
 _BOUNDS = 6

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.physics.kernels import (
-    Threads,
     compiled,
     inlined,
     makes_arrays,
@@ -44,6 +43,7 @@ from touchline.physics.shapes import (
     Z,
 )
 from touchline.physics.sweeps import sweep_ball, sweep_box, sweep_level, sweep_round
+from touchline.physics.threads import Threads
 from touchline.sensors.stacking import Stack
 
 _LANES = 8

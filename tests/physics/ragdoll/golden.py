@@ -65,7 +65,8 @@ def set_states(world, states):
     parts = np.split(states.astype(np.float64), [3, 7, 10], axis=2)
     for name, values in zip(ARRAYS, parts, strict=True):
         getattr(current, name)[:] = values
-    world.forget_contacts(np.arange(world.num_agents))
+    current.anchors.number[:] = 0
+    current.touching[:] = False
 
 
 def states_of(world):

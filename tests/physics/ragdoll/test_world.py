@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from touchline.physics.kernels import Threads
 from touchline.physics.ragdoll.lanes import LANES
 from touchline.physics.ragdoll.model import (
     LOCKED,
@@ -18,6 +17,7 @@ from touchline.physics.ragdoll.model import (
     sphere,
 )
 from touchline.physics.ragdoll.world import DT_S, GRAVITY, RagdollWorld
+from touchline.physics.threads import Threads
 
 UPRIGHT = (0.0, 0.0, 0.0, 1.0)
 PLACES = np.array([(0, 1.0, 0), (0, 0.6, 0), (0, 0.25, 0.05), (0, 1.45, 0)])

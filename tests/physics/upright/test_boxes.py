@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from touchline.physics.kernels import Threads
 from touchline.physics.shapes import ABSENT, box, boxes
+from touchline.physics.threads import Threads
 from touchline.physics.upright.boxes import Body, BoxWorld, box_gap, step_boxes
 from touchline.physics.upright.contacts import MU, TOUCH_M, new_contacts
 from touchline.physics.world import DT_S, GRAVITY

@@ -174,7 +174,11 @@ OWN_CONTACT = record_type(OwnContact)
 
 
 class Work(NamedTuple):
-    """Room for one step of every block of agents; the first axis is the block."""
+    """Room to work out the step of a block of agents; the first axis is the room.
+
+    There are as many rooms as blocks, so that threads have rooms of their own however many they
+    are. Memory that is never used is never given by the operating system.
+    """
 
     bodies: NDArray[np.void]
     frames: NDArray[np.void]

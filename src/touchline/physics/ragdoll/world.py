@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.physics.kernels import Threads, compiled
+from touchline.physics.kernels import compiled
 from touchline.physics.ragdoll.ground import Anchors, build_ground
 from touchline.physics.ragdoll.joints import build_drive, build_joint
 from touchline.physics.ragdoll.lanes import (
@@ -49,6 +49,7 @@ from touchline.physics.ragdoll.solve import (
     sweep_joints,
 )
 from touchline.physics.shapes import Floats
+from touchline.physics.threads import Threads
 from touchline.physics.world import Arrays, PhysicsWorld
 
 DT_S = 0.01333
@@ -139,11 +140,6 @@ class RagdollWorld(PhysicsWorld):
                 step_blocks, self.num_blocks, self.model, self.current, self.work
             )
 
-    def forget_contacts(self, agents: NDArray[np.intp]) -> None:
-        """After a teleport: no friction anchors, nothing touches."""
-        self.current.anchors.number[agents] = 0
-        self.current.touching[agents] = False
-
     def arrays(self) -> Arrays:
         """The state by field, and the friction anchors."""
         state = self.current._asdict()
@@ -180,19 +176,23 @@ def _new_state(agents: int, parts: int, drives: int) -> State:
 def step_blocks(first: int, last: int, model: Model, state: State, work: Work) -> None:
     """One step of the agents of these blocks of 16."""
     for block in range(first, last):
-        step_block(block, model, state, work)
+        step_block(block, first, model, state, work)
 
 
 @compiled
-def step_block(block: int, model: Model, state: State, work: Work) -> None:
-    """One step of the agents of a block."""
+def step_block(block: int, room: int, model: Model, state: State, work: Work) -> None:
+    """One step of the agents of a block, worked out in this room of `work`.
+
+    A thread uses the room of its first block for all of them: it fits into the processor's cache,
+    and nothing in it outlasts a block.
+    """
     start = block * LANES
     count = min(LANES, len(state.position) - start)
-    bodies = work.bodies[block]
-    patches = work.patches[block]
-    _build(block, start, count, model, state, work)
+    bodies = work.bodies[room]
+    patches = work.patches[room]
+    _build(room, start, count, model, state, work)
     for sweep in range(2 * SWEEPS):
-        _sweep(sweep, block, model, work)
+        _sweep(sweep, room, model, work)
         # Poses move with the velocity that corrects errors; the velocity that is kept comes
         # after it.
         if sweep == SWEEPS - 1:
@@ -200,9 +200,9 @@ def step_block(block: int, model: Model, state: State, work: Work) -> None:
                 _move(bodies[i], model.settings.dt)
             keep_velocity(
                 model.joints,
-                work.rows[block],
-                work.normals[block],
-                work.frictions[block],
+                work.rows[room],
+                work.normals[room],
+                work.frictions[room],
             )
     for i in range(len(model.parts)):
         _store(model.parts[i], bodies[i], patches[i], i, state, start, count)
@@ -210,15 +210,15 @@ def step_block(block: int, model: Model, state: State, work: Work) -> None:
 
 @compiled
 def _build(
-    block: int, start: int, count: int, model: Model, state: State, work: Work
+    room: int, start: int, count: int, model: Model, state: State, work: Work
 ) -> None:
     """Load the bodies, and build the rows of joints and contacts from their poses."""
     parts = model.parts
     settings = model.settings
-    bodies = work.bodies[block]
-    rows = work.rows[block]
+    bodies = work.bodies[room]
+    rows = work.rows[room]
     # One frame serves all joints, one after the other.
-    frame = work.frames[block, 0]
+    frame = work.frames[room, 0]
     for i in range(len(parts)):
         _load(parts[i], bodies[i], i, state, start, count)
         _prepare(parts[i], bodies[i], state.gravity, start, count, settings.dt)
@@ -228,42 +228,42 @@ def _build(
         if joint.num_drive_rows:
             _load_drive(state, joint.drive, start, count, frame)
             build_drive(joint, bodies, frame, rows, settings)
-    room = (
+    ground = (
         bodies,
-        work.patches[block],
-        work.normals[block],
-        work.frictions[block],
-        work.points[block],
+        work.patches[room],
+        work.normals[room],
+        work.frictions[room],
+        work.points[room],
     )
     for i in range(len(parts)):
         build_ground(
-            parts[i], i, room, start, count, state.anchors, state.touching, settings
+            parts[i], i, ground, start, count, state.anchors, state.touching, settings
         )
     find_own_contacts(
         model.pairs,
         parts,
         bodies,
         frame.near,
-        work.own[block],
-        work.num_own[block],
+        work.own[room],
+        work.num_own[room],
         count,
         settings,
     )
 
 
 @compiled
-def _sweep(sweep: int, block: int, model: Model, work: Work) -> None:
+def _sweep(sweep: int, room: int, model: Model, work: Work) -> None:
     """Solve every row once: joints first, then contacts, as PhysX orders them; within a sweep the
     last word is the ground's.
     """
-    bodies = work.bodies[block]
+    bodies = work.bodies[room]
     friction = model.settings.friction
     with_friction = sweep >= model.settings.friction_from
     is_moving = sweep < SWEEPS
-    sweep_joints(model.joints, bodies, work.rows[block])
+    sweep_joints(model.joints, bodies, work.rows[room])
     sweep_own_contacts(
-        work.own[block],
-        work.num_own[block],
+        work.own[room],
+        work.num_own[room],
         model.parts,
         bodies,
         is_moving,
@@ -273,9 +273,9 @@ def _sweep(sweep: int, block: int, model: Model, work: Work) -> None:
     sweep_ground(
         model.parts,
         bodies,
-        work.patches[block],
-        work.normals[block],
-        work.frictions[block],
+        work.patches[room],
+        work.normals[room],
+        work.frictions[room],
         with_friction,
         friction,
     )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from touchline.physics.kernels import Threads, compiled, inlined, makes_arrays
+from touchline.physics.kernels import compiled, inlined, makes_arrays
 from touchline.physics.shapes import (
     ABSENT,
     BOX_TAG,
@@ -27,6 +27,7 @@ from touchline.physics.shapes import (
     Y,
     Z,
 )
+from touchline.physics.threads import Threads
 from touchline.physics.upright.contacts import (
     COUPLED,
     FLAT,

@@ -13,8 +13,8 @@ from touchline.drawing.tableau import (
     YELLOW,
     Camera,
 )
-from touchline.physics.kernels import Threads
 from touchline.physics.shapes import box, boxes
+from touchline.physics.threads import Threads
 from touchline.physics.upright.boxes import Body, BoxWorld
 from touchline.physics.world import GRAVITY
 

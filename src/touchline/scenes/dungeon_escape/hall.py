@@ -5,8 +5,8 @@ Source: `DungeonEscapePlatform.prefab`.
 
 from __future__ import annotations
 
-from touchline.physics.kernels import Threads
 from touchline.physics.shapes import ABSENT, box, boxes, pillar, rounds
+from touchline.physics.threads import Threads
 from touchline.physics.upright.boxes import Body, BoxWorld
 from touchline.physics.upright.contacts import MU
 from touchline.physics.world import GRAVITY

@@ -28,8 +28,10 @@ from touchline.scenes.ragdolls.anatomy import (
 )
 from touchline.scenes.ragdolls.game import WalkingScene, blocks_of
 from touchline.scenes.ragdolls.looks import Stage
+from touchline.scenes.ragdolls.rounds import Game, last_of, play_block
 from touchline.scenes.ragdolls.target import TargetPlace
 from touchline.scenes.ragdolls.walk import Walk, match_speed, observe_speeds, turn_cube
+from touchline.scenes.random import StreamArrays
 from touchline.sensors.body import (
     cube_rotation,
     forward_of,
@@ -179,26 +181,49 @@ class Crawler(WalkingScene):
         )
         return [body, vector]
 
-    def reward(self) -> None:
-        self._run_reward(_reward)
+    def play_round(self) -> None:
+        self._run_round(_play)
+
+    def reward(self, agents: Agents) -> None:
+        _reward_agents(agents, self.world.current, self.walk, self.academy.reward)
 
 
 @compiled
-def _reward(
-    first: int, last: int, state: State, walk: Walk, reward: NDArray[np.float32]
+def _play(
+    first: int,
+    last: int,
+    game: Game,
+    streams: StreamArrays,
+    reward: NDArray[np.float32],
 ) -> None:
+    """A round of the agents of these blocks."""
+    for block in range(first, last):
+        play_block(block, first, game, streams)
+        for agent in range(block * LANES, last_of(block, len(reward))):
+            if game.walk.ended[agent] == 0:
+                _reward(agent, game.state, game.walk, reward)
+
+
+@compiled
+def _reward_agents(
+    agents: Agents, state: State, walk: Walk, reward: NDArray[np.float32]
+) -> None:
+    for agent in agents:
+        _reward(agent, state, walk, reward)
+
+
+@compiled
+def _reward(agent: int, state: State, walk: Walk, reward: NDArray[np.float32]) -> None:
     """How well the mean velocity matches the goal's, times how well the body faces the target."""
-    end = min(last * LANES, len(reward))
-    for agent in range(first * LANES, end):
-        turn_cube(state, walk, agent)
-        velocity = mean_velocity(state.velocity[agent], PARTS)
-        match = match_speed(velocity, walk, agent)
-        body = turn_of(state.rotation[agent, 0])
-        forward = forward_of(body)
-        x = walk.ahead[agent, 0]
-        z = walk.ahead[agent, 1]
-        facing = dot((x, 0.0, z), forward)
-        reward[agent, 0] += match * 0.5 * (facing + 1.0)
+    turn_cube(state, walk, agent)
+    velocity = mean_velocity(state.velocity[agent], PARTS)
+    match = match_speed(velocity, walk, agent)
+    body = turn_of(state.rotation[agent, 0])
+    forward = forward_of(body)
+    x = walk.ahead[agent, 0]
+    z = walk.ahead[agent, 1]
+    facing = dot((x, 0.0, z), forward)
+    reward[agent, 0] += match * 0.5 * (facing + 1.0)
 
 
 @compiled

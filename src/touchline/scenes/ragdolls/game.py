@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -13,28 +13,25 @@ from numpy.typing import NDArray
 
 from touchline.drawing.tableau import Tableau
 from touchline.parameters import Parameter
-from touchline.physics.frames import product, rotate
-from touchline.physics.kernels import Threads, compiled
+from touchline.physics.kernels import compiled
 from touchline.physics.ragdoll.lanes import LANES, euler
-from touchline.physics.ragdoll.world import (
-    DT_S,
-    GRAVITY,
-    RagdollWorld,
-    State,
-    step_blocks,
-)
+from touchline.physics.ragdoll.world import DT_S, GRAVITY, RagdollWorld, State
 from touchline.physics.shapes import Floats
+from touchline.physics.threads import Kernel, Threads
 from touchline.physics.world import Arrays
 from touchline.scenes.academy import Agents
 from touchline.scenes.ragdolls.anatomy import Anatomy, Motors
 from touchline.scenes.ragdolls.looks import Stage, tableau_of
-from touchline.scenes.ragdolls.target import (
-    Target,
-    TargetPlace,
-    move_targets,
-    place_target,
+from touchline.scenes.ragdolls.rounds import (
+    FELL,
+    LOST,
+    Game,
+    Rules,
+    Start,
+    put_back,
 )
-from touchline.scenes.ragdolls.walk import Walk, turn_cubes
+from touchline.scenes.ragdolls.target import Target, TargetPlace, place_target
+from touchline.scenes.ragdolls.walk import Walk
 from touchline.scenes.random import StreamArrays
 from touchline.scenes.scene import Scene
 
@@ -42,10 +39,6 @@ logger = logging.getLogger(__name__)
 
 MAX_STEP = 5000
 FALL_REWARD = -1.0
-FARTHEST_M = 2000.0
-"""A body farther than this from its start, or not finite, has left the world."""
-FELL, DROPPED, LOST = 1, 2, 3
-"""Why an episode ends: a part touched the ground, the root fell off it, the state broke."""
 
 
 class WalkingScene(Scene):
@@ -93,9 +86,25 @@ class WalkingScene(Scene):
         """The drive of each part's own joint, -1 where it has none."""
         self._drive_of[joints["owner"]] = joints["drive"]
         # Masks over all parts, because kernels cannot look parts up by name.
-        self._deadly = anatomy.chosen(self.deadly)
-        self._carried = anatomy.chosen(self.carried)
-        self._reactive = anatomy.chosen(self.touched_by or list(anatomy.index))
+        self._game = Game(
+            model=self.world.model,
+            state=self.world.current,
+            work=self.world.work,
+            walk=self.walk,
+            rules=Rules(
+                reactive=anatomy.chosen(self.touched_by or list(anatomy.index)),
+                deadly=anatomy.chosen(self.deadly),
+                dropped_below_m=self.dropped_below_m,
+                place=self.target_place,
+            ),
+        )
+        self._start = Start(
+            position=anatomy.position,
+            rotation=anatomy.rotation,
+            carried=anatomy.chosen(self.carried),
+            new_position=np.empty_like(anatomy.position),
+            new_rotation=np.empty_like(anatomy.rotation),
+        )
         self._is_started = np.zeros(1, np.bool_)
         """Whether the bodies had a pose before this reset."""
 
@@ -139,69 +148,29 @@ class WalkingScene(Scene):
         self.walk.goal_speed[agents] = low + (high - low) * draws[:, 1]
         values = self.parameter_values.read("gravity", agents)
         self.world.current.gravity[agents] = values
-        yaw = 2.0 * math.pi * draws[:, 0]
-        self._put_back(agents, yaw)
+        self.put_back(agents, 2.0 * math.pi * draws[:, 0])
         self._is_started[:] = True
-        turn_cubes(agents, self.world.current, self.walk)
 
-    def start_poses(self, agents: Agents) -> tuple[Floats, Floats]:
-        """Positions [K, B, 3] and rotations [K, B, 4] of a reset, facing along z."""
-        anatomy = self.anatomy
-        current = self.world.current
-        shape = (len(agents), *anatomy.position.shape)
-        # Copies: broadcast views share one row, and the poses are changed per agent below.
-        position = np.broadcast_to(anatomy.position, shape).copy()
-        rotation = np.broadcast_to(anatomy.rotation, (*shape[:2], 4)).copy()
-        if self._carried.any():
-            # They follow the root's transform: where they were, seen from it, they stay.
-            at = current.position[agents]
-            turn = current.rotation[agents]
-            back = conjugated(turn[:, :1])
-            from_root = at[:, self._carried] - at[:, :1]
-            offset = rotate(back, from_root)
-            turned = rotate(rotation[:, :1], offset)
-            position[:, self._carried] = anatomy.position[0] + turned
-            kept = product(back, turn[:, self._carried])
-            rotation[:, self._carried] = product(rotation[:, :1], kept)
-        return position, rotation
-
-    def _put_back(self, agents: Agents, yaw: Floats) -> None:
-        current = self.world.current
-        position, rotation = self.start_poses(agents)
-        turn = np.zeros((len(agents), 1, 4))
-        turn[:, 0, 1] = np.sin(yaw / 2)
-        turn[:, 0, 3] = np.cos(yaw / 2)
-        root = self.anatomy.position[0]
-        current.position[agents] = root + rotate(turn, position - root)
-        current.rotation[agents] = product(turn, rotation)
-        stopped = np.flatnonzero(~self._carried)
-        rows = agents[:, None]  # against `stopped`: every agent with every such part
-        current.velocity[rows, stopped] = 0.0
-        current.spin[rows, stopped] = 0.0
-        # Friction anchors and touches belong to where the body was before.
-        self.world.forget_contacts(agents)
+    def put_back(self, agents: Agents, yaw: Floats) -> None:
+        """Put K ragdolls back to their start, turned by `yaw` [K] rad."""
+        put_back(agents, yaw, self._start, self.world.current, self.walk)
 
     # play
 
     def play(self, most: int) -> int:
-        blocks = self.world.num_blocks
-        world = self.world
         for played in range(1, most + 1):
             # Actions are executed at decisions only, which precede this round by one clock step.
             if played == 1 and self.academy.clock % self.decision_period == 1:
                 self.act()
             if played == 1:
                 self.academy.interrupt_overdue(self)
-            self._threads.run(
-                step_blocks, blocks, world.model, world.current, world.work
-            )
-            num_ended = self._find_ends()
-            # Ends come before rewards: this round's reward counts for the new episode.
-            if num_ended:
+            self.play_round()
+            ended = np.flatnonzero(self.walk.ended)
+            if len(ended):
                 self.academy.advance_clock(played - 1)
-                self._end_episodes()
-            self.reward()
-            if num_ended:
+                self._end_episodes(ended)
+                # Ends come before rewards: this round's reward counts for the new episode.
+                self.reward(ended)
                 return played
         self.academy.advance_clock(most - 1)
         return most
@@ -216,41 +185,32 @@ class WalkingScene(Scene):
         )
 
     @abstractmethod
-    def reward(self) -> None:
-        """The agents' fixed update: turn the orientation cubes, add the rewards of a round."""
+    def play_round(self) -> None:
+        """A round of physics, and its rewards but for those whose episodes end."""
 
-    def _run_reward(self, kernel: Callable[..., None]) -> None:
-        """Run kernel(first, last, state, walk, reward) over all blocks of agents."""
-        state = self.world.current
+    def _run_round(self, kernel: Kernel) -> None:
+        """Run kernel(first, last, game, streams, reward) over all blocks of agents."""
+        streams = self.streams.arrays()
         reward = self.academy.reward
-        self._threads.run(kernel, self.world.num_blocks, state, self.walk, reward)
+        self._threads.run(kernel, self.world.num_blocks, self._game, streams, reward)
 
-    def _find_ends(self) -> int:
-        move_targets(
-            self.world.model.parts,
-            self._reactive,
-            self.world.current,
-            self.walk.target,
-            self.target_place,
-            self.streams.arrays(),
-        )
-        return _find_ends(
-            self.world.current, self._deadly, self.dropped_below_m, self.walk.ended
-        )
+    @abstractmethod
+    def reward(self, agents: Agents) -> None:
+        """The fixed update of K agents: turn the orientation cubes, add the rewards of a round."""
 
-    def _end_episodes(self) -> None:
-        ended = self.walk.ended
-        lost = np.flatnonzero(ended == LOST)
-        dropped = np.flatnonzero(ended == DROPPED)
-        fell = np.flatnonzero(ended == FELL)
-        if len(lost):
-            self._restore_lost(lost)
-        # Set, not added: GroundContact.cs calls SetReward, which replaces the step's reward.
-        self.academy.reward[fell] = FALL_REWARD
-        for agents, interrupted in ((fell, False), (dropped, False), (lost, True)):
-            if len(agents):
-                self.academy.end(self, agents, interrupted=interrupted)
-                self.begin_episodes(agents)
+    def _end_episodes(self, agents: Agents) -> None:
+        reasons = self.walk.ended[agents]
+        # Mostly one: agents fall in nearly every round of a young policy.
+        for why in sorted(set(reasons.tolist())):
+            ending = agents[reasons == why]
+            if why == LOST:
+                self._restore_lost(ending)
+            if why == FELL:
+                # Set, not added: GroundContact.cs calls SetReward, which replaces the step's
+                # reward.
+                self.academy.reward[ending] = FALL_REWARD
+            self.academy.end(self, ending, interrupted=why == LOST)
+            self.begin_episodes(ending)
 
     def _restore_lost(self, areas: NDArray[np.intp]) -> None:
         """Log broken bodies and bring them back, so that their last observations are finite."""
@@ -282,11 +242,6 @@ class WalkingScene(Scene):
         rotation = current.rotation[area]
         parts = self.anatomy.ragdoll.parts
         return tableau_of(self.stage, parts, position, rotation, target)
-
-
-def conjugated(quaternion: Floats) -> Floats:
-    """The inverses of unit quaternions [..., 4]."""
-    return quaternion * (-1.0, -1.0, -1.0, 1.0)
 
 
 def blocks_of(count: int) -> int:
@@ -331,37 +286,6 @@ def _angle(action: NDArray[np.float32], motors: Motors, drive: int, axis: int) -
     high = motors.high[drive, axis]
     angle: float = low + 0.5 * (high - low) * (value + 1.0)
     return angle
-
-
-@compiled
-def _find_ends(
-    state: State,
-    deadly: NDArray[np.bool_],
-    dropped_below_m: float,
-    ended: NDArray[np.int64],
-) -> int:
-    """Write into `ended` whose episode ends and why; returns how many."""
-    found = 0
-    for agent in range(len(ended)):
-        why = 0
-        for i in range(len(deadly)):
-            if deadly[i] and state.touching[agent, i]:
-                why = FELL
-        # Later reasons win: what is lost must be restored, whatever else has happened.
-        if state.position[agent, 0, 1] < dropped_below_m:
-            why = DROPPED
-        for i in range(len(deadly)):
-            for k in range(3):
-                # A comparison with NaN is False.
-                is_near = abs(state.position[agent, i, k]) < FARTHEST_M
-                velocity = state.velocity[agent, i, k]
-                spin = state.spin[agent, i, k]
-                speed = abs(velocity) + abs(spin)
-                if not (is_near and speed < np.inf):
-                    why = LOST
-        ended[agent] = why
-        found += why > 0
-    return found
 
 
 @compiled

@@ -66,7 +66,8 @@ def place_target(
 
 
 @compiled
-def move_targets(
+def move_target(
+    area: int,
     parts: Any,
     reactive: NDArray[np.bool_],
     state: State,
@@ -74,18 +75,17 @@ def move_targets(
     place: TargetPlace,
     streams: StreamArrays,
 ) -> None:
-    """Let the cubes of all areas fall, and replace those that a part touches."""
+    """Let an area's cube fall, and replace it when a part touches it."""
     half = 0.5 * place.edge
-    for area in range(len(target.fall)):
-        lowest = place.ground_top + half
-        if target.position[area, 1] > lowest:
-            target.fall[area] += state.gravity[area] * DT_S
-            height = target.position[area, 1] - target.fall[area] * DT_S
-            target.position[area, 1] = max(height, lowest)
-        for i in range(len(reactive)):
-            if reactive[i] and _touches(parts[i], i, state, area, target, half):
-                place_target(target, area, place, streams)
-                break
+    lowest = place.ground_top + half
+    if target.position[area, 1] > lowest:
+        target.fall[area] += state.gravity[area] * DT_S
+        height = target.position[area, 1] - target.fall[area] * DT_S
+        target.position[area, 1] = max(height, lowest)
+    for i in range(len(reactive)):
+        if reactive[i] and _touches(parts[i], i, state, area, target, half):
+            place_target(target, area, place, streams)
+            break
 
 
 @compiled

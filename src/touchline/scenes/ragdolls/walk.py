@@ -12,7 +12,6 @@ from touchline.physics.kernels import compiled
 from touchline.physics.ragdoll.lanes import dot, minus, times
 from touchline.physics.ragdoll.world import State
 from touchline.physics.shapes import Floats, Vector
-from touchline.scenes.academy import Agents
 from touchline.scenes.ragdolls.target import Target
 from touchline.sensors.body import in_cube, mean_velocity, write
 
@@ -45,12 +44,6 @@ def turn_cube(state: State, walk: Walk, agent: int) -> None:
     # In this order, as OrientationCubeController.cs: the direction is that from the old place.
     for k in range(3):
         walk.cube[agent, k] = state.position[agent, 0, k]
-
-
-@compiled
-def turn_cubes(agents: Agents, state: State, walk: Walk) -> None:
-    for i in range(len(agents)):
-        turn_cube(state, walk, agents[i])
 
 
 @compiled

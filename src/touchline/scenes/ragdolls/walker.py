@@ -13,18 +13,33 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.physics.frames import product, rotate
 from touchline.physics.kernels import compiled
-from touchline.physics.ragdoll.lanes import LANES, minus
+from touchline.physics.ragdoll.lanes import (
+    LANES,
+    conjugate,
+    minus,
+    multiply,
+    plus,
+    rotate,
+)
 from touchline.physics.ragdoll.world import State
 from touchline.physics.shapes import Floats
 from touchline.scenes.academy import Agents
 from touchline.scenes.ragdolls.anatomy import Anatomy
-from touchline.scenes.ragdolls.game import WalkingScene, blocks_of, conjugated
+from touchline.scenes.ragdolls.game import WalkingScene, blocks_of
 from touchline.scenes.ragdolls.humanoid import GROUND_TOP_M, humanoid
 from touchline.scenes.ragdolls.looks import Stage
+from touchline.scenes.ragdolls.rounds import (
+    Game,
+    Start,
+    find_start,
+    last_of,
+    play_block,
+    stand,
+)
 from touchline.scenes.ragdolls.target import TargetPlace
 from touchline.scenes.ragdolls.walk import Walk, match_speed, observe_speeds, turn_cube
+from touchline.scenes.random import StreamArrays
 from touchline.sensors.body import (
     forward_of,
     in_cube,
@@ -97,29 +112,13 @@ class Walker(WalkingScene):
     )
     goal_speeds: ClassVar[tuple[float, float]] = (0.1, 10.0)
 
-    def start_poses(self, agents: Agents) -> tuple[Floats, Floats]:
-        """As the base's, but for the chest, which Unity displaces.
-
-        Unity's reset writes hips, chest, spine in turn, and a part carries along what hangs on it.
-        So the chest, already in place, is moved again with the spine, from where the new hips have
-        left that.
-        """
-        position, rotation = super().start_poses(agents)
+    def put_back(self, agents: Agents, yaw: Floats) -> None:
+        # At a world's start nothing has moved yet, so no chest is displaced.
         if not self._is_started[0]:
-            # At a world's start nothing has moved yet, so there is nothing to carry along.
-            return position, rotation
-        current = self.world.current
-        at = current.position[agents]
-        turn = current.rotation[agents]
-        from_hips = conjugated(turn[:, HIPS])
-        spine_turn = product(from_hips, turn[:, SPINE])
-        to_spine = at[:, SPINE] - at[:, HIPS]
-        spine_at = position[:, HIPS] + rotate(from_hips, to_spine)
-        back = conjugated(spine_turn)
-        offset = rotate(back, position[:, CHEST] - spine_at)
-        position[:, CHEST] = position[:, SPINE] + offset
-        rotation[:, CHEST] = product(back, rotation[:, CHEST])
-        return position, rotation
+            super().put_back(agents, yaw)
+        else:
+            current = self.world.current
+            _put_back_displaced(agents, yaw, self._start, current, self.walk)
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         obs = np.empty((len(agents), OBS_SIZE), np.float32)
@@ -131,27 +130,84 @@ class Walker(WalkingScene):
         )
         return [obs]
 
-    def reward(self) -> None:
-        self._run_reward(_reward)
+    def play_round(self) -> None:
+        self._run_round(_play)
+
+    def reward(self, agents: Agents) -> None:
+        _reward_agents(agents, self.world.current, self.walk, self.academy.reward)
 
 
 @compiled
-def _reward(
-    first: int, last: int, state: State, walk: Walk, reward: NDArray[np.float32]
+def _put_back_displaced(
+    agents: Agents, yaw: Floats, start: Start, state: State, walk: Walk
 ) -> None:
+    for k in range(len(agents)):
+        find_start(agents[k], start, state)
+        _displace_chest(agents[k], start, state)
+        stand(agents[k], yaw[k], start, state, walk)
+
+
+@compiled
+def _displace_chest(agent: int, start: Start, state: State) -> None:
+    """Where Unity's reset leaves the chest.
+
+    It writes hips, chest, spine in turn, and a part carries along what hangs on it. So the chest,
+    already in place, is moved again with the spine, from where the new hips have left that.
+    """
+    from_hips = conjugate(turn_of(state.rotation[agent, HIPS]))
+    spine_turn = multiply(from_hips, turn_of(state.rotation[agent, SPINE]))
+    hips = vector_of(state.position[agent, HIPS])
+    to_spine = minus(vector_of(state.position[agent, SPINE]), hips)
+    new_hips = vector_of(start.new_position[HIPS])
+    spine = plus(new_hips, rotate(from_hips, to_spine))
+    # From there the spine goes to its place, and the chest with it.
+    back = conjugate(spine_turn)
+    offset = rotate(back, minus(vector_of(start.new_position[CHEST]), spine))
+    chest = plus(vector_of(start.new_position[SPINE]), offset)
+    turn = multiply(back, turn_of(start.new_rotation[CHEST]))
+    for c in range(3):
+        start.new_position[CHEST, c] = chest[c]
+    for c in range(4):
+        start.new_rotation[CHEST, c] = turn[c]
+
+
+@compiled
+def _play(
+    first: int,
+    last: int,
+    game: Game,
+    streams: StreamArrays,
+    reward: NDArray[np.float32],
+) -> None:
+    """A round of the agents of these blocks."""
+    for block in range(first, last):
+        play_block(block, first, game, streams)
+        for agent in range(block * LANES, last_of(block, len(reward))):
+            if game.walk.ended[agent] == 0:
+                _reward(agent, game.state, game.walk, reward)
+
+
+@compiled
+def _reward_agents(
+    agents: Agents, state: State, walk: Walk, reward: NDArray[np.float32]
+) -> None:
+    for agent in agents:
+        _reward(agent, state, walk, reward)
+
+
+@compiled
+def _reward(agent: int, state: State, walk: Walk, reward: NDArray[np.float32]) -> None:
     """How well the mean velocity matches the goal's, times how well the head faces the target."""
-    end = min(last * LANES, len(reward))
-    for agent in range(first * LANES, end):
-        turn_cube(state, walk, agent)
-        velocity = mean_velocity(state.velocity[agent], PARTS)
-        match = match_speed(velocity, walk, agent)
-        head = turn_of(state.rotation[agent, HEAD])
-        forward = forward_of(head)
-        # The head's height is left out, and the rest is not made longer for it.
-        x = walk.ahead[agent, 0]
-        z = walk.ahead[agent, 1]
-        facing = forward[0] * x + forward[2] * z
-        reward[agent, 0] += match * 0.5 * (facing + 1.0)
+    turn_cube(state, walk, agent)
+    velocity = mean_velocity(state.velocity[agent], PARTS)
+    match = match_speed(velocity, walk, agent)
+    head = turn_of(state.rotation[agent, HEAD])
+    forward = forward_of(head)
+    # The head's height is left out, and the rest is not made longer for it.
+    x = walk.ahead[agent, 0]
+    z = walk.ahead[agent, 1]
+    facing = forward[0] * x + forward[2] * z
+    reward[agent, 0] += match * 0.5 * (facing + 1.0)
 
 
 @compiled

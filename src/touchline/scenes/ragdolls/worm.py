@@ -25,8 +25,10 @@ from touchline.scenes.academy import Agents
 from touchline.scenes.ragdolls.anatomy import STILL, Anatomy, Bone, assemble
 from touchline.scenes.ragdolls.game import WalkingScene, blocks_of
 from touchline.scenes.ragdolls.looks import Stage
+from touchline.scenes.ragdolls.rounds import Game, last_of, play_block
 from touchline.scenes.ragdolls.target import TargetPlace
 from touchline.scenes.ragdolls.walk import Walk, turn_cube
+from touchline.scenes.random import StreamArrays
 from touchline.sensors.body import (
     cube_rotation,
     forward_of,
@@ -177,8 +179,11 @@ class Worm(WalkingScene):
         )
         return [obs]
 
-    def reward(self) -> None:
-        self._run_reward(_reward)
+    def play_round(self) -> None:
+        self._run_round(_play)
+
+    def reward(self, agents: Agents) -> None:
+        _reward_agents(agents, self.world.current, self.walk, self.academy.reward)
 
 
 @compiled
@@ -198,24 +203,44 @@ def _angle_deg(state: State, walk: Walk, agent: int) -> float:
 
 
 @compiled
-def _reward(
-    first: int, last: int, state: State, walk: Walk, reward: NDArray[np.float32]
+def _play(
+    first: int,
+    last: int,
+    game: Game,
+    streams: StreamArrays,
+    reward: NDArray[np.float32],
 ) -> None:
+    """A round of the agents of these blocks."""
+    for block in range(first, last):
+        play_block(block, first, game, streams)
+        for agent in range(block * LANES, last_of(block, len(reward))):
+            if game.walk.ended[agent] == 0:
+                _reward(agent, game.state, game.walk, reward)
+
+
+@compiled
+def _reward_agents(
+    agents: Agents, state: State, walk: Walk, reward: NDArray[np.float32]
+) -> None:
+    for agent in agents:
+        _reward(agent, state, walk, reward)
+
+
+@compiled
+def _reward(agent: int, state: State, walk: Walk, reward: NDArray[np.float32]) -> None:
     """(1 − (d / 10)²)², d the first segment's difference from the goal velocity, by direction."""
-    end = min(last * LANES, len(reward))
-    for agent in range(first * LANES, end):
-        turn_cube(state, walk, agent)
-        x = walk.ahead[agent, 0]
-        z = walk.ahead[agent, 1]
-        goal = (x * GOAL_SPEED_MPS, 0.0, z * GOAL_SPEED_MPS)
-        velocity = vector_of(state.velocity[agent, 0])
-        apart = minus(velocity, goal)
-        distance = math.sqrt(dot(apart, apart))
-        share = min(distance / GOAL_SPEED_MPS, 1.0)
-        match = (1.0 - share * share) ** 2
-        angle = _angle_deg(state, walk, agent)
-        facing = 1.0 - angle / 180.0 if angle < TURNED_AWAY_DEG else 0.0
-        reward[agent, 0] += match * facing
+    turn_cube(state, walk, agent)
+    x = walk.ahead[agent, 0]
+    z = walk.ahead[agent, 1]
+    goal = (x * GOAL_SPEED_MPS, 0.0, z * GOAL_SPEED_MPS)
+    velocity = vector_of(state.velocity[agent, 0])
+    apart = minus(velocity, goal)
+    distance = math.sqrt(dot(apart, apart))
+    share = min(distance / GOAL_SPEED_MPS, 1.0)
+    match = (1.0 - share * share) ** 2
+    angle = _angle_deg(state, walk, agent)
+    facing = 1.0 - angle / 180.0 if angle < TURNED_AWAY_DEG else 0.0
+    reward[agent, 0] += match * facing
 
 
 @compiled

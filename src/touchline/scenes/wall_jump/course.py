@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from touchline.physics.kernels import Threads
 from touchline.physics.shapes import box, boxes
+from touchline.physics.threads import Threads
 from touchline.physics.upright.boxes import Body, BoxWorld
 from touchline.physics.world import GRAVITY
 

@@ -1,0 +1,174 @@
+"""One round of the agents of a block: physics, their targets, who ends; and how a reset puts them.
+
+Kernels work on blocks of 16 agents (`lanes`), because threads share the agents by blocks. Each
+scene adds the rewards to the round in a kernel of its own: agents are paid while their block's
+numbers are still in the processor's cache, and a round is handed to threads only once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchline.physics.kernels import compiled
+from touchline.physics.ragdoll.lanes import (
+    LANES,
+    conjugate,
+    minus,
+    multiply,
+    plus,
+    rotate,
+)
+from touchline.physics.ragdoll.records import Work
+from touchline.physics.ragdoll.world import Model, State, step_block
+from touchline.physics.shapes import Floats
+from touchline.scenes.academy import Agents
+from touchline.scenes.ragdolls.target import TargetPlace, move_target
+from touchline.scenes.ragdolls.walk import Walk, turn_cube
+from touchline.scenes.random import StreamArrays
+from touchline.sensors.body import turn_of, vector_of
+
+FARTHEST_M = 2000.0
+"""A body farther than this from its start, or not finite, has left the world."""
+FELL, DROPPED, LOST = 1, 2, 3
+"""Why an episode ends: a part touched the ground, the root fell off it, the state broke."""
+
+
+class Rules(NamedTuple):
+    """What decides the ends of episodes, and where targets appear."""
+
+    reactive: NDArray[np.bool_]
+    """[B] the parts that move the target by touching it"""
+    deadly: NDArray[np.bool_]
+    """[B] the parts that may not touch the ground"""
+    dropped_below_m: float
+    """The height of the root at which an episode ends"""
+    place: TargetPlace
+
+
+class Game(NamedTuple):
+    """All that a round of N agents reads and writes, but for streams and rewards."""
+
+    model: Model
+    state: State
+    work: Work
+    walk: Walk
+    rules: Rules
+
+
+class Start(NamedTuple):
+    """The pose of a reset, and room to work it out."""
+
+    position: Floats
+    """[B, 3] facing along z"""
+    rotation: Floats
+    """[B, 4]"""
+    carried: NDArray[np.bool_]
+    """[B] the parts that a reset moves along with the root but does not stop"""
+    new_position: Floats
+    """[B, 3] one agent's, before it is turned"""
+    new_rotation: Floats
+
+
+@compiled
+def play_block(block: int, room: int, game: Game, streams: StreamArrays) -> None:
+    """A round of the agents of a block, before rewards; writes into `walk.ended` who ends.
+
+    `room`: as in `step_block`.
+    """
+    step_block(block, room, game.model, game.state, game.work)
+    rules = game.rules
+    state = game.state
+    parts = game.model.parts
+    end = last_of(block, len(game.walk.ended))
+    for agent in range(block * LANES, end):
+        move_target(
+            agent, parts, rules.reactive, state, game.walk.target, rules.place, streams
+        )
+        game.walk.ended[agent] = _why_it_ends(agent, state, rules)
+
+
+@compiled
+def last_of(block: int, num_agents: int) -> int:
+    """One past the last agent of a block; the last block may have fewer than 16."""
+    return min((block + 1) * LANES, num_agents)
+
+
+@compiled
+def _why_it_ends(agent: int, state: State, rules: Rules) -> int:
+    """FELL, DROPPED, LOST, or 0 where the episode goes on."""
+    why = 0
+    # Later reasons win: what is lost must be restored, whatever else has happened.
+    for i in range(len(rules.deadly)):
+        if rules.deadly[i] and state.touching[agent, i]:
+            why = FELL
+    if state.position[agent, 0, 1] < rules.dropped_below_m:
+        why = DROPPED
+    for i in range(len(rules.deadly)):
+        for k in range(3):
+            # A comparison with NaN is False.
+            is_near = abs(state.position[agent, i, k]) < FARTHEST_M
+            velocity = state.velocity[agent, i, k]
+            spin = state.spin[agent, i, k]
+            speed = abs(velocity) + abs(spin)
+            if not (is_near and speed < np.inf):
+                why = LOST
+    return why
+
+
+@compiled
+def put_back(
+    agents: Agents, yaw: Floats, start: Start, state: State, walk: Walk
+) -> None:
+    """Put ragdolls back to their start, turned by `yaw` [K] rad; drives keep their targets."""
+    for k in range(len(agents)):
+        find_start(agents[k], start, state)
+        stand(agents[k], yaw[k], start, state, walk)
+
+
+@compiled
+def find_start(agent: int, start: Start, state: State) -> None:
+    """The pose of an agent's reset, facing along z, into `new_position` and `new_rotation`."""
+    root = vector_of(state.position[agent, 0])
+    back = conjugate(turn_of(state.rotation[agent, 0]))
+    new_root = vector_of(start.position[0])
+    new_turn = turn_of(start.rotation[0])
+    for i in range(len(start.carried)):
+        at = vector_of(start.position[i])
+        turn = turn_of(start.rotation[i])
+        if start.carried[i]:
+            # It follows the root's transform: where it was, seen from that, it stays.
+            old = minus(vector_of(state.position[agent, i]), root)
+            at = plus(new_root, rotate(new_turn, rotate(back, old)))
+            kept = multiply(back, turn_of(state.rotation[agent, i]))
+            turn = multiply(new_turn, kept)
+        for c in range(3):
+            start.new_position[i, c] = at[c]
+        for c in range(4):
+            start.new_rotation[i, c] = turn[c]
+
+
+@compiled
+def stand(agent: int, yaw: float, start: Start, state: State, walk: Walk) -> None:
+    """Give an agent the new pose, turned about its root, with nothing left of what was before."""
+    facing = (0.0, math.sin(0.5 * yaw), 0.0, math.cos(0.5 * yaw))
+    root = vector_of(start.position[0])
+    for i in range(len(start.carried)):
+        arm = minus(vector_of(start.new_position[i]), root)
+        at = plus(root, rotate(facing, arm))
+        turn = multiply(facing, turn_of(start.new_rotation[i]))
+        for c in range(3):
+            state.position[agent, i, c] = at[c]
+        for c in range(4):
+            state.rotation[agent, i, c] = turn[c]
+        if not start.carried[i]:
+            for c in range(3):
+                state.velocity[agent, i, c] = 0.0
+                state.spin[agent, i, c] = 0.0
+        # Friction anchors and touches belong to where the body was before.
+        state.anchors.number[agent, i] = 0
+        state.touching[agent, i] = False
+    turn_cube(state, walk, agent)

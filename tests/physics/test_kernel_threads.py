@@ -1,0 +1,126 @@
+"""Threads that run kernels over areas: everything once, errors passed on, and none left behind."""
+
+import gc
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from touchline.physics.kernels import compiled
+from touchline.physics.threads import Threads
+
+NAME = "touchline-scene"
+
+
+def helpers():
+    return [t for t in threading.enumerate() if t.name.startswith(NAME)]
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left():
+    before = set(helpers())
+    yield
+    for thread in set(helpers()) - before:
+        thread.join(timeout=10)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+@pytest.mark.parametrize("count", [0, 1, 63, 127, 128, 129, 1000])
+def test_every_item_is_run_exactly_once(num_threads, count):
+    times = np.zeros(count, int)
+    lock = threading.Lock()
+
+    def kernel(first, last, by):
+        with lock:
+            times[first:last] += by
+
+    threads = Threads(num_threads)
+    threads.run(kernel, count, 1)
+    threads.close()
+    assert (times == 1).all()
+    assert 1 <= threads.parts(count) <= num_threads
+
+
+def test_an_error_in_one_part_is_raised():
+    def kernel(first, last):
+        raise ValueError(f"from {first}")
+
+    threads = Threads(2)
+    with pytest.raises(ValueError, match="from"):
+        threads.run(kernel, 1000)
+    threads.close()
+    threads.close()  # idempotent
+
+
+def test_after_an_error_the_threads_work_on():
+    threads = Threads(2, min_share=1)
+
+    def kernel(first, last, out, fails):
+        out[first:last] += 1
+        if fails and first:
+            raise ValueError("from a helper")
+
+    out = np.zeros(2, int)
+    with pytest.raises(ValueError, match="from a helper"):
+        threads.run(kernel, 2, out, True)
+    threads.run(kernel, 2, out, False)
+    threads.close()
+    assert out.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.003])
+def test_threads_that_went_to_sleep_wake_up_for_the_next_job(pause_s):
+    threads = Threads(3, min_share=1)
+    ran_on = np.zeros(3, int)
+
+    def kernel(first, last):
+        assert last == first + 1
+        ran_on[first] = threading.get_ident()
+
+    seen = set()
+    for _ in range(200 if not pause_s else 20):
+        threads.run(kernel, 3)
+        seen.add(tuple(ran_on.tolist()))
+        time.sleep(pause_s)
+    threads.close()
+    assert len(seen) == 1, "a part always runs on the same thread"
+    assert len(set(seen.pop())) == 3
+
+
+def test_a_slow_part_is_waited_for():
+    threads = Threads(2, min_share=1)
+    done = np.zeros(2, int)
+
+    def kernel(first, last):
+        time.sleep(0.05 * first)
+        done[first] = 1
+
+    threads.run(kernel, 2)
+    assert done.tolist() == [1, 1]
+    threads.close()
+
+
+@compiled
+def _count(first, last, out):
+    for k in range(first, last):
+        out[k] += 1
+
+
+def test_compiled_kernels_run_side_by_side_in_thousands_of_jobs():
+    threads = Threads(2, min_share=1)
+    out = np.zeros(7, np.int64)
+    for _ in range(3000):
+        threads.run(_count, 7, out)
+    threads.close()
+    assert (out == 3000).all()
+
+
+def test_threads_that_are_never_closed_end_with_their_owner():
+    before = set(helpers())
+    threads = Threads(2, min_share=1)
+    threads.run(_count, 2, np.zeros(2, np.int64))
+    assert len(set(helpers()) - before) == 1
+    del threads
+    gc.collect()
