@@ -862,11 +862,11 @@ def view(
 
     sides = policy if isinstance(policy, Sides) else Sides(policy)
     sources, others = _sources(sides.policy), _sources(sides.versus)
-    recipe, run = _at_natural_pace(EnvRecipe.parse(env), (640, 480)), None
+    recipe, run = EnvRecipe.parse(env), None
     if is_run(recipe.target):
         run = Path(recipe.target)
         recipe, sources = _followed(recipe, run, sources)
-    recipe = as_trained(recipe, [*sources, *others])
+    recipe = as_trained(_at_natural_pace(recipe, (640, 480)), [*sources, *others])
     path = None if record is None else Path(record)
     options = ViewOptions(host, port, others, deterministic, path, run)
     with opened(recipe, sources, options) as page:

@@ -13,6 +13,7 @@ from PIL import Image
 
 SMALL = (820, 320)
 """Drawn sooner by a browser without a GPU; narrower pages are laid out for phones."""
+PHONE = (390, 844)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DRIVERS = ("chromedriver", "chromium.chromedriver")
 
@@ -121,4 +122,10 @@ def choose(browser, label, text):
     """Choose the option of a dropdown whose text contains this."""
     field(browser, label).click()
     path = f"//*[@role='option'][contains(., '{text}')]"
-    wait_for(lambda: browser.find_elements("xpath", path))[0].click()
+
+    def shown():
+        # Options of dropdowns that were opened before stay in the page, hidden.
+        found = browser.find_elements("xpath", path)
+        return next((option for option in found if option.is_displayed()), None)
+
+    wait_for(shown).click()

@@ -11,6 +11,7 @@ import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from tests.viewer.browser import (
+    PHONE,
     SMALL,
     choose,
     close_notices,
@@ -190,4 +191,32 @@ def test_a_page_of_1280_by_800_shows_scene_and_agent_beside_each_other(browser):
         place = browser.find_element("xpath", "//button[normalize-space()='Step']").rect
         assert place["x"] > 1280 * 2 / 3
         assert place["x"] + place["width"] <= 1280
+        resize(browser, SMALL)
+
+
+def test_a_page_as_wide_as_a_phone_has_its_controls_below_the_picture(browser):
+    with _page(num_areas=1) as page:
+        simulation = page.simulation
+        wait_for(lambda: simulation.time_s() > 2.0)
+        page.agent._agent.value = "1 · SoccerTwos?team=0"
+        wait_for(lambda: simulation.selected == Seat(0, 1))
+        simulation.order("play", simulation.pause)
+        resize(browser, PHONE)
+        _open(browser, page)
+        wait_for(lambda: "index 263" in browser.page_source)
+        time.sleep(3.0)
+        keep_picture(browser, "phone")
+        width, height = PHONE
+        button = browser.find_element("xpath", "//button[normalize-space()='Step']")
+        place = button.rect
+        # The sheet takes the lower half, in its full width.
+        assert place["y"] >= height / 2
+        assert place["width"] > 0.9 * width
+        assert place["x"] + place["width"] <= width
+        page_width = "return document.scrollingElement.scrollWidth"
+        assert browser.execute_script(page_width) == width
+        # The whole field is in the upper half: its margins are as empty as the sky.
+        pixels = picture(browser)[: height // 2]
+        assert _num_colors(pixels[:, width // 4 : -width // 4]) > 50
+        assert _num_colors(pixels[height // 4 :, :4]) < 20
         resize(browser, SMALL)

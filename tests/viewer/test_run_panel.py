@@ -1,10 +1,20 @@
 """A page that follows a training run."""
 
+import contextlib
 import os
+import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tests.viewer.browser import (
+    choose,
+    close_notices,
+    keep_picture,
+    open_browser,
+    wait_for,
+)
 
 import touchline
 from touchline.envs.env import EnvRecipe
@@ -68,3 +78,117 @@ def test_a_newer_checkpoint_takes_over_and_the_curve_is_drawn(run):
             assert time.monotonic() < end
             time.sleep(0.01)
         assert simulation.failure is None
+
+
+def _order(simulation, do):
+    """Give an order and wait until it was obeyed."""
+    obeyed = threading.Event()
+    simulation.order("test", lambda: (do(), obeyed.set()))
+    assert obeyed.wait(10.0)
+
+
+def _step(simulation, count):
+    for _ in range(count):
+        before = simulation.time_s()
+        _order(simulation, simulation.step_once)
+        end = time.monotonic() + 10.0
+        while simulation.time_s() == before:
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        _order(simulation, lambda: None)  # the world beside has followed
+
+
+@contextlib.contextmanager
+def _two_sides(run, other):
+    """A paused page of a run with a checkpoint beside."""
+    recipe = EnvRecipe("scene", "Basic", num_areas=1)
+    options = ViewOptions(port=0, run=Path(run))
+    with opened(recipe, sources_of(run), options) as page:
+        page.simulation.pause()
+        page.simulation.is_watched = True
+        _step(page.simulation, 3)
+        page.run._other = other
+        page.run._looked_s = float("-inf")
+        page.run.refresh()
+        _order(page.simulation, lambda: None)
+        yield page
+
+
+def _sides(simulation):
+    """What both worlds observe now."""
+    (own,) = simulation.rows.values()
+    (other,) = simulation.beside.rows.values()
+    return own.obs[0].copy(), other.obs[0].copy()
+
+
+def test_the_same_checkpoint_beside_plays_the_same(run):
+    with _two_sides(run, "latest") as page:
+        for _ in range(30):
+            _step(page.simulation, 1)
+            own, other = _sides(page.simulation)
+            np.testing.assert_array_equal(own, other)
+        frame = page.simulation.frame
+        assert list(frame.tableaux) == [0, ~0]
+        np.testing.assert_array_equal(
+            frame.tableaux[0].moving.position, frame.tableaux[~0].moving.position
+        )
+
+
+def test_two_checkpoints_start_from_the_same_state_and_go_back_together(run):
+    first = str(steps_of(run)[-1])
+    with _two_sides(run, first) as page:
+        simulation = page.simulation
+        assert page.run.names == ("latest", first)
+        own, other = _sides(simulation)
+        np.testing.assert_array_equal(own, other)
+        there = simulation.time_s()
+        _step(simulation, 10)
+        both = _sides(simulation)
+        _order(simulation, lambda: simulation.go_to(there))
+        own, other = _sides(simulation)
+        np.testing.assert_array_equal(own, other)
+        _step(simulation, 10)
+        np.testing.assert_array_equal(both, _sides(simulation))
+        _order(simulation, simulation.restart)
+        own, other = _sides(simulation)
+        np.testing.assert_array_equal(own, other)
+
+
+# ----------------------------------------------------------------------------------------------
+# in a browser
+
+
+@pytest.mark.slow
+def test_a_run_is_followed_on_a_page_with_two_checkpoints_side_by_side(run):
+    recipe = EnvRecipe("scene", "Basic", num_areas=1)
+    options = ViewOptions(port=0, run=Path(run))
+    with (
+        opened(recipe, sources_of(run), options) as page,
+        open_browser((1280, 800)) as browser,
+    ):
+        page.server.scene.configure_default_lights(cast_shadow=False)
+        simulation = page.simulation
+        browser.get(f"http://127.0.0.1:{page.port}")
+        wait_for(lambda: "after 256 steps" in browser.page_source)
+        wait_for(lambda: browser.find_elements("css selector", ".uplot"))
+        choose(browser, "Beside", str(steps_of(run)[-1]))
+        wait_for(lambda: simulation.beside is not None)
+        wait_for(lambda: "mean return" in browser.page_source)  # of both sides
+        wait_for(lambda: len(simulation.frame.tableaux) == 2)
+        close_notices(browser)
+        time.sleep(3.0)
+        keep_picture(browser, "run")
+        choose(browser, "Checkpoint", str(steps_of(run)[-1]))
+        wait_for(lambda: page.run.names == (str(steps_of(run)[-1]),) * 2)
+        choose(browser, "Beside", "none")
+        wait_for(lambda: simulation.beside is None)
+        wait_for(lambda: len(simulation.frame.tableaux) == 1)
+
+
+def test_the_command_opens_the_scene_of_a_run(run):
+    def stop(line):
+        assert "open http://127.0.0.1" in line
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        touchline.view(str(run), port=0, log=stop)

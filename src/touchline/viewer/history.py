@@ -31,6 +31,8 @@ class Moment:
     """[N] the rewards of each slot's open episode so far."""
     recorded: tuple[int, int] = (0, 0)
     """The number of the tape that ran, 0 for none, and its length."""
+    beside: Moment | None = None
+    """Of the world beside, if there was one."""
 
     @property
     def num_bytes(self) -> int:
@@ -40,7 +42,8 @@ class Moment:
             arrays += [*rows.obs, rows.flags, rows.rewards, rows.ids]
         for actor in self.actors.values():
             arrays += [] if actor.memory is None else [actor.memory]
-        return sum(array.nbytes for array in arrays)
+        own = sum(array.nbytes for array in arrays)
+        return own + (0 if self.beside is None else self.beside.num_bytes)
 
 
 class History:

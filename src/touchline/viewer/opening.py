@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,7 +108,7 @@ def _page_of(
 
 
 def _scene_page(env: Env, recipe: EnvRecipe, options: ViewOptions, load: Load) -> Page:
-    from touchline.envs.scene_env import SceneEnv
+    from touchline.envs.scene_env import SceneEnv, open_scene
     from touchline.viewer.page import Page
     from touchline.viewer.run_panel import RunPanel
     from touchline.viewer.simulation import Simulation
@@ -121,5 +122,6 @@ def _scene_page(env: Env, recipe: EnvRecipe, options: ViewOptions, load: Load) -
             simulation,
             options.run,
             lambda chosen: load(simulation.slots, chosen),
+            partial(open_scene, recipe),
         )
     return page

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import viser
+from numpy.typing import NDArray
 
 from touchline.viewer.agent_panel import AgentPanel
 from touchline.viewer.run_panel import RunPanel
 from touchline.viewer.server import close_server, open_server
 from touchline.viewer.simulation import Frame, Simulation
-from touchline.viewer.stage import Stage, camera_of
+from touchline.viewer.stage import WIDE, Stage, camera_of
 
 REFRESH_S = 0.2
 """Between two updates of the figures and the slider."""
@@ -153,8 +154,19 @@ class Page:
 
     # viewers
 
-    async def _meet(self, _: viser.ClientHandle) -> None:
+    async def _meet(self, client: viser.ClientHandle) -> None:
         self.simulation.is_watched = True
+        aimed = WIDE
+
+        async def fit(camera: viser.CameraHandle) -> None:
+            """Aim again where the page became narrow: at first no page knows its size."""
+            nonlocal aimed
+            before, aimed = aimed, camera.aspect
+            if min(before, aimed) < WIDE and abs(before - aimed) > 0.05:
+                self._aim_one(client)
+
+        client.camera.on_update(fit)
+        await fit(client.camera)
 
     async def _part(self, _: viser.ClientHandle) -> None:
         self.simulation.is_watched = bool(self.server.get_clients())
@@ -190,24 +202,35 @@ class Page:
             seat = self.simulation.selected
             offset = None if seat is None else self.stage.offsets.get(seat.area)
             self.agent.draw(frame, offset)
+            names = None if self.run is None else self.run.names
+            sides = (
+                [] if names is None else [names[area < 0] for area in frame.tableaux]
+            )
+            self.stage.label(sides)
         self._drawn = frame.number
         areas = tuple(frame.tableaux)
         if areas != self._shown_areas:
             self._shown_areas = areas
-            self.agent.offer(areas)
+            self.agent.offer([area for area in areas if area >= 0])
             self._aim()
 
     def _aim(self) -> None:
         """Point all viewers' cameras at the shown areas."""
-        tableau = next(iter(self.simulation.frame.tableaux.values()))
-        eye, target, field = camera_of(
-            tableau.camera, list(self.stage.offsets.values())
-        )
         start = self.server.initial_camera
-        start.position, start.look_at, start.fov = eye, target, field
+        start.position, start.look_at, start.fov = self._view(WIDE)
         for client in self.server.get_clients().values():
-            camera = client.camera
-            camera.position, camera.look_at, camera.fov = eye, target, field
+            self._aim_one(client)
+
+    def _aim_one(self, client: viser.ClientHandle) -> None:
+        camera = client.camera
+        camera.position, camera.look_at, camera.fov = self._view(camera.aspect)
+
+    def _view(
+        self, aspect: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+        tableau = next(iter(self.simulation.frame.tableaux.values()))
+        places = list(self.stage.offsets.values())
+        return camera_of(tableau.camera, places, aspect)
 
     def _refresh(self) -> None:
         """Show how it goes."""

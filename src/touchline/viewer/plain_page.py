@@ -57,7 +57,7 @@ class PlainPage:
         self.simulation = simulation
         # Of a path, its last part: the page is narrow.
         title = Path(title).name
-        self.server = open_server(host, port, f"Touchline · {title}")
+        self.server = open_server(host, port, f"Touchline · {title}", sheet_percent=100)
         self._place: Place | None = None
         self._places: dict[str, Place] = {}
         self._readers: dict[tuple[str, int], FanReader] = {}

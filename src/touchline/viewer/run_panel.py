@@ -1,4 +1,6 @@
-"""A training run on the page: its newest checkpoint plays, or one that is chosen; its curve beside.
+"""A training run on the page: its newest checkpoint plays, or one that is chosen; its curve.
+
+A second checkpoint can play beside, in a world of its own from the same state.
 
 Only files are read, so the run may be underway in another process, or over.
 """
@@ -16,13 +18,15 @@ import numpy as np
 import viser
 from numpy.typing import NDArray
 
+from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
 from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
 from touchline.policies.policy import SlotActor
 from touchline.training.studies.run_figures import RunFigures, read_run_figures
+from touchline.viewer.beside import Beside
 from touchline.viewer.simulation import Simulation
 
-LATEST = "latest"
+LATEST, NO_OTHER = "latest", "none"
 LOOK_S = 2.0
 """Between two looks at the run's files."""
 SCORES = {"elo": "rating", "mean_group_return": "group return", "mean_return": "return"}
@@ -85,13 +89,16 @@ class RunPanel:
         simulation: Simulation,
         run: Path,
         load: Load,
+        make: Callable[[], SceneEnv],
     ) -> None:
-        """`load` makes actors from sources as `sources_of` gives them."""
+        """`load` makes actors from sources as `sources_of` gives them, `make` a second world."""
         self._simulation = simulation
         self._run = run
         self._load = load
+        self._make = make
         self._looked_s = -math.inf
         self._choice = LATEST
+        self._other, self._other_playing = NO_OTHER, NO_OTHER
         self._playing = self._stamp()
         gui = server.gui
         with gui.add_folder(f"Run {run.name}", order=-1.0):
@@ -99,6 +106,14 @@ class RunPanel:
                 "Checkpoint", (LATEST,), initial_value=LATEST
             )
             self._checkpoint.on_update(self._choose)
+            self._beside = gui.add_dropdown(
+                "Beside",
+                (NO_OTHER, LATEST),
+                initial_value=NO_OTHER,
+                hint="Another checkpoint, in a second world from the same state.",
+            )
+            self._beside.on_update(self._choose)
+            self._scores = gui.add_markdown("")
             self._curve = gui.add_uplot(
                 (np.zeros(1), np.zeros(1)),
                 ({}, {"label": "return", "stroke": "#0d9488", "width": 2}),
@@ -110,6 +125,7 @@ class RunPanel:
 
     def refresh(self) -> None:
         """Look at the run's files now and then: offer checkpoints, play a newer one, draw."""
+        self._show_scores()
         now = time.monotonic()
         if now - self._looked_s < LOOK_S:
             return
@@ -117,8 +133,10 @@ class RunPanel:
         options = (LATEST, *map(str, steps_of(self._run)))
         if tuple(self._checkpoint.options) != options:
             self._checkpoint.options = options
+            self._beside.options = (NO_OTHER, *options)
         try:
             self._play_newest()
+            self._play_beside()
             self._draw(read_run_figures(self._run)[0])
         # The run may be deleted, or started over, while it is followed.
         except (UsageError, OSError) as error:
@@ -126,6 +144,7 @@ class RunPanel:
 
     async def _choose(self, _: Any) -> None:
         self._choice = self._checkpoint.value
+        self._other = self._beside.value
         self._looked_s = -math.inf
 
     def _play_newest(self) -> None:
@@ -137,6 +156,34 @@ class RunPanel:
         self._playing = stamp
         simulation = self._simulation
         simulation.order("actors", lambda: simulation.replace_actors(actors))
+
+    def _play_beside(self) -> None:
+        """Let the other checkpoint play in a second world, from where the first is now."""
+        simulation = self._simulation
+        if self._other == self._other_playing:
+            return
+        beside = None
+        if self._other != NO_OTHER:
+            actors = self._load(sources_of(self._run, self._other))
+            beside = Beside(self._make(), actors, self._other)
+        self._other_playing = self._other
+        simulation.order("beside", lambda: simulation.set_beside(beside))
+
+    @property
+    def names(self) -> tuple[str, str] | None:
+        """What plays in this world and in the one beside; None where there is one alone."""
+        beside = self._simulation.beside
+        return None if beside is None else (self._choice, beside.name)
+
+    def _show_scores(self) -> None:
+        beside = self._simulation.beside
+        text = ""
+        if beside is not None:
+            text = (
+                f"**{self._choice}**: {self._simulation.score}  \n"
+                f"**{beside.name}**: {beside.score}"
+            )
+        self._scores.content = text
 
     def _stamp(self) -> tuple[Any, ...]:
         """Changes when another checkpoint is to play."""

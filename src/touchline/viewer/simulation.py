@@ -22,6 +22,7 @@ from touchline.policies.policy import SlotActor
 from touchline.protocol.demonstrations import DemoFile
 from touchline.sensors.rays import Traces
 from touchline.specs import ActionTuple
+from touchline.viewer.beside import Beside, Score
 from touchline.viewer.hands import allowed_action, only_action, with_own
 from touchline.viewer.history import BUDGET_BYTES, History, Moment
 from touchline.viewer.insight import Insight, Seat, curve_of, insight_of, only_slot
@@ -45,7 +46,7 @@ class Frame:
     number: int
     time_s: float
     tableaux: Mapping[int, Tableau]
-    """By area, of the areas that are shown."""
+    """By area, of the areas that are shown; ~area is that area of the world beside."""
     rays: Traces | None = None
     """Of the selected agent; None where there are none."""
 
@@ -95,6 +96,10 @@ class Simulation(Playing):
         """Actions [1, ...] of agents that people play."""
         self.tape: Tape | None = None
         """What is being recorded."""
+        self.beside: Beside | None = None
+        """A second world in which other policies play."""
+        self.score = Score()
+        """Since the second world is there."""
         self._num_tapes = 0
         self._frames_per_s, self._rounds_per_frame = env.film_rate
         self._at = 0
@@ -128,6 +133,12 @@ class Simulation(Playing):
             history_bytes=moments.num_bytes,
         )
 
+    def close(self) -> None:
+        """End the thread and close the worlds. Idempotent."""
+        super().close()
+        if self.beside is not None:
+            self.beside.close()
+
     # orders: these run in the simulation's thread
 
     def pause(self) -> None:
@@ -158,9 +169,15 @@ class Simulation(Playing):
             self.tape.cut(length if number == self.tape.number else 0)
         self.slots.load_state(moment.world)
         self.rows = moment.rows
-        self.returns = {name: kept.copy() for name, kept in moment.returns.items()}
+        self.returns = moment.returns
         for name, actor in self.actors.items():
             actor.load_state(moment.actors[name])
+        if self.beside is not None:
+            # Before it was there, its past is this one's.
+            if moment.beside is None:
+                self.beside.start_from(moment)
+            else:
+                self.beside.load_state(moment.beside)
         self._publish(0)
 
     def restart(self) -> None:
@@ -170,10 +187,23 @@ class Simulation(Playing):
             self.tape.forget_open_episode()
         self.rows = self.slots.reset(self.seed)
         self.returns = no_returns(self.rows)
+        self.score = Score()
+        if self.beside is not None:
+            self.beside.restart(self.seed)
         self.history.clear()
         self._kept_s = -math.inf
         self._keep()
         self._pace.restart()
+        self._publish(0)
+
+    def set_beside(self, beside: Beside | None) -> None:
+        """Let this world play beside, from the present state on, in place of the one before."""
+        if self.beside is not None:
+            self.beside.close()
+        self.beside = beside
+        self.score = Score()
+        if beside is not None:
+            beside.start_from(self._moment())
         self._publish(0)
 
     def show_areas(self, areas: tuple[int, ...]) -> None:
@@ -269,7 +299,9 @@ class Simulation(Playing):
                 only_action(actions[name], slot),
                 only_slot(self.rows[name], slot),
             )
+        self.score.add(self.returns, self.rows)
         self.returns = new_returns(self.returns, self.rows)
+        self._lead(0)
         self._keep(at_once=is_single)
         if is_single:
             self._publish(0)
@@ -304,7 +336,15 @@ class Simulation(Playing):
         if not self.is_paused:
             self._pace.wait(time_s, self.speed)
         if self._pace.is_frame_due():
+            self._lead(1)
             self._publish(1)
+
+    def _lead(self, more_rounds: int) -> None:
+        """Let the world beside play until where this one is."""
+        if self.beside is not None:
+            areas = self.shown_areas if self.is_watched else ()
+            rounds = self.env.scene.academy.clock + more_rounds
+            self.beside.catch_up(rounds, areas, self._rounds_per_frame)
 
     def _publish(self, more_rounds: int) -> None:
         frame = self._look(more_rounds)
@@ -314,6 +354,10 @@ class Simulation(Playing):
 
     def _look(self, more_rounds: int) -> Frame:
         tableaux = {area: self.env.tableau(area) for area in self.shown_areas}
+        if self.beside is not None:
+            rounds = self.env.scene.academy.clock + more_rounds
+            beside = self.beside.look(rounds, self.shown_areas)
+            tableaux |= {~area: tableau for area, tableau in beside.items()}
         rays = None
         if self.selected is not None:
             rays = self.env.scene.rays(*self.selected)
@@ -330,22 +374,26 @@ class Simulation(Playing):
         time_s = self.time_s()
         if len(self.history) and self.history[self._at].time_s == time_s:
             return
-        world = self.slots.state()
-        assert world is not None, "scenes can be restored"
-        tape = self.tape
-        self.history.add(
-            Moment(
-                time_s=time_s,
-                world=world,
-                rows=self.rows,
-                actors={name: actor.state() for name, actor in self.actors.items()},
-                returns={name: kept.copy() for name, kept in self.returns.items()},
-                recorded=(0, 0) if tape is None else (tape.number, len(tape)),
-            )
-        )
+        self.history.add(self._moment())
         self._at = len(self.history) - 1
         self._kept_s = time.monotonic()
         self._keeping_s = self._kept_s - now
+
+    def _moment(self) -> Moment:
+        """Where the simulation is now."""
+        time_s = self.time_s()
+        world = self.slots.state()
+        assert world is not None, "scenes can be restored"
+        tape = self.tape
+        return Moment(
+            time_s=time_s,
+            world=world,
+            rows=self.rows,
+            actors={name: actor.state() for name, actor in self.actors.items()},
+            returns=self.returns,
+            recorded=(0, 0) if tape is None else (tape.number, len(tape)),
+            beside=None if self.beside is None else self.beside.state(time_s),
+        )
 
 
 class _Pace:

@@ -5,7 +5,7 @@ A mesh has all its copies in one object, whose positions travel as one array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,12 @@ _GAP = 1.15
 """Of neighboring areas, the distance of their centers per width."""
 
 
+LABEL_HEIGHT = 0.2
+"""Of labels above areas, per width."""
+WIDE = 4 / 3
+"""Width per height that shows what a film shows; on a narrower page the camera goes back."""
+_RAISED = 0.22
+"""By how much of its height the picture is raised where a sheet covers half."""
 _ROOM = 1.2
 """Of the distance from where films are made: the page is narrower than those beside its panel."""
 
@@ -47,6 +53,10 @@ class Stage:
         self._areas: tuple[int, ...] = ()
         self._target = np.zeros(3)
         """Where the camera of the shown area looked first; the scene moves under it."""
+        self._labels: list[viser.LabelHandle] = []
+        self._names: tuple[str, ...] = ()
+        self._height_m = 0.0
+        """Of labels above areas."""
         self.offsets: dict[int, NDArray[np.float64]] = {}
         """Of each shown area, where its origin is, [3] in Unity's frame."""
 
@@ -75,13 +85,35 @@ class Stage:
             self._place("fixed", join(*fixed))
             self._place_grid(first.static)
 
+    def label(self, names: Sequence[str]) -> None:
+        """Write these names on the shown areas, in their order; none on areas beyond."""
+        if tuple(names) == self._names:
+            return
+        self._names = tuple(names)
+        for label in self._labels:
+            label.remove()
+        self._labels = [
+            self._scene.add_label(
+                f"{ROOT}/label_{number}",
+                name,
+                position=swap_axes(place + (0.0, self._height_m, 0.0)),
+                anchor="bottom-center",
+            )
+            for number, (place, name) in enumerate(
+                zip(self.offsets.values(), names, strict=False)
+            )
+        ]
+
     def _begin(self, tableaux: Mapping[int, Tableau]) -> None:
         """Lay out other areas than before."""
         self._areas = tuple(tableaux)
         first = next(iter(tableaux.values()))
         self._target = np.array(first.camera.target)
         self._root.position = (0.0, 0.0, 0.0)
-        places = grid_places(len(tableaux), *_extent(first))
+        width_m, depth_m = _extent(first)
+        self._height_m = LABEL_HEIGHT * max(width_m, depth_m)
+        self.label(())  # the areas have other places
+        places = grid_places(len(tableaux), width_m, depth_m)
         self.offsets = dict(zip(tableaux, places, strict=True))
 
     def _place(self, part: str, shapes: DrawnShapes) -> None:
@@ -157,9 +189,9 @@ def grid_places(
 
 
 def camera_of(
-    camera: Camera, places: list[NDArray[np.float64]]
+    camera: Camera, places: list[NDArray[np.float64]], aspect: float = WIDE
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """From where areas at these places are well seen.
+    """From where areas at these places are well seen on a page of this width per height.
 
     Returns the eye and the target [3] in the page's frame, and the vertical field of view in rad.
     """
@@ -174,8 +206,23 @@ def camera_of(
         eye = eye - (0.0, 0.0, 0.05 * sideways[1])
     middle = np.mean([places[0], places[-1]], axis=0)
     columns = np.ceil(np.sqrt(len(places)))
-    eye = target + (eye - target) * max(_ROOM, 0.9 * columns)
-    return swap_axes(eye + middle), swap_axes(target + middle), float(field)
+    away = (eye - target) * max(_ROOM, 0.9 * columns) * max(1.0, WIDE / aspect)
+    if aspect < 1.0:
+        # A sheet covers the lower half of a phone, so the picture belongs into the upper one.
+        seen_m = 2 * np.linalg.norm(away) * np.tan(field / 2)
+        middle = middle - _RAISED * seen_m * _up_of(away)
+    return (
+        swap_axes(target + away + middle),
+        swap_axes(target + middle),
+        float(field),
+    )
+
+
+def _up_of(away: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What is up in the picture of a camera that looks back along `away`."""
+    ahead = -away / np.linalg.norm(away)
+    up = np.array([0.0, 1.0, 0.0]) - ahead[1] * ahead
+    return np.asarray(up / np.linalg.norm(up))
 
 
 def _extent(tableau: Tableau) -> tuple[float, float]:
