@@ -69,6 +69,18 @@ def test_a_lesson_of_progress_ends_above_its_threshold(tmp_path):
     assert curriculum.numbers == {"wall": 2}
 
 
+def test_lessons_that_are_over_at_once_are_passed_at_once(tmp_path):
+    lessons = _lessons((1, 0.1), (2, 0.3), (3, 0.9), (4, None), measure="progress")
+    curriculum = _curriculum(tmp_path, wall=lessons)
+    new = curriculum.advance({"A": 0.5})
+    assert new.values == {"wall": 3.0}
+    assert [line.partition(",")[0] for line in new.lines] == [
+        "wall: lesson 2 of 4",
+        "wall: lesson 3 of 4",
+    ]
+    assert curriculum.advance({"A": 0.5}) is None
+
+
 def test_a_lesson_of_reward_waits_for_its_episodes_and_looks_at_the_latest(tmp_path):
     curriculum = _curriculum(
         tmp_path,

@@ -39,6 +39,14 @@ class NewLessons:
     lines: tuple[str, ...]
     """A line for each new lesson."""
 
+    def before(self, later: NewLessons) -> NewLessons:
+        """Both, one right after the other."""
+        return NewLessons(
+            {**self.values, **later.values},
+            self.needs_reset or later.needs_reset,
+            self.lines + later.lines,
+        )
+
 
 class Curriculum:
     """Which lesson each environment parameter is in."""
@@ -79,9 +87,16 @@ class Curriculum:
             self._has_new_returns.add(behavior)
 
     def advance(self, progress: Mapping[str, float]) -> NewLessons | None:
-        """Go on to the next lesson where this one is over; `progress` is each behavior's steps /
-        max_steps.
+        """Go on to the next lesson where this one is over, and to later ones where that is over,
+        too; `progress` is each behavior's steps / max_steps.
         """
+        found = None
+        # All at once: collectors take new parameters between two rounds only.
+        while (new := self._advance_once(progress)) is not None:
+            found = new if found is None else found.before(new)
+        return found
+
+    def _advance_once(self, progress: Mapping[str, float]) -> NewLessons | None:
         over = [name for name in self._lessons if self._is_over(name, progress)]
         self._has_new_returns.clear()
         if not over:
