@@ -46,7 +46,7 @@ class Claim:
         """The run never began: leave the folder as it was, except for players' logs."""
         self._layout.status.unlink(missing_ok=True)
         for part in self._path.iterdir():
-            if part == self._layout.logs:
+            if part == self._layout.logs and any(part.iterdir()):
                 continue
             if part.is_dir():
                 shutil.rmtree(part)
@@ -55,6 +55,8 @@ class Claim:
         if self._aside is not None:
             shutil.rmtree(self._path)
             self._aside.rename(self._path)
+        elif not any(self._path.iterdir()):
+            self._path.rmdir()
 
     def release(self) -> None:
         """Let other processes write here. Idempotent."""
