@@ -293,6 +293,7 @@ def train_seeds(
     resume: bool = False,
     changes: Mapping[str, Any] | Iterable[str] = (),
     to_wandb: bool = False,
+    cluster: str | None = None,
     log: Log = print,
 ) -> SeedsResult:
     """Train a run for each of several seeds, one process each, and summarize them.
@@ -306,6 +307,9 @@ def train_seeds(
         Numbers, or a text such as `0-4` or `0,3,7`.
     resume
         Continue the seeds that are not done.
+    cluster
+        `local:N`, `auto` or `HOST:PORT`: run on the nodes of this Ray cluster, as many at once as
+        it has processors; their files arrive here while they run.
     config, env, run_id, changes, to_wandb, log
         As in `train`.
 
@@ -332,7 +336,7 @@ def train_seeds(
     }
     overrides = {key: value for key, value in typed.items() if value}
     request = read_run(config, changes, overrides)
-    return start_seeds(request, parsed, to_wandb=to_wandb, log=log)
+    return start_seeds(request, parsed, to_wandb=to_wandb, cluster=cluster, log=log)
 
 
 @explain_missing("training")
@@ -341,6 +345,7 @@ def start_seeds(
     seeds: Sequence[int],
     *,
     to_wandb: bool = False,
+    cluster: str | None = None,
     log: Log = print,
 ) -> SeedsResult:
     """Train a configured run with several seeds, as `train_seeds` does."""
@@ -348,7 +353,10 @@ def start_seeds(
 
     for note in request.notes:
         log(note)
-    return train_all(request.config, seeds, request.preset, log, to_wandb=to_wandb)
+    own_scene = request.preset
+    return train_all(
+        request.config, seeds, own_scene, log, to_wandb=to_wandb, cluster=cluster
+    )
 
 
 def tune(
@@ -569,6 +577,7 @@ def tournament(
     seed: int | None = None,
     picture: Path | str | None = None,
     processes: int | None = None,
+    cluster: str | None = None,
     progress: Progress = no_progress,
 ) -> TournamentFigures:
     """Let policies play each other, all pairs in both seats, and rate them by all games.
@@ -587,6 +596,9 @@ def tournament(
         Draw ratings and matrix into this PNG file.
     processes
         Matches at the same time; None: one per core. With 1, no process is spawned.
+    cluster
+        `local:N`, `auto` or `HOST:PORT`: play on the nodes of this Ray cluster instead, one match
+        for each of its processors; the policies' files are sent along.
     progress
         Called with the games that are done, and their total.
 
@@ -614,6 +626,7 @@ def tournament(
         games,
         deterministic=deterministic,
         processes=processes,
+        cluster=cluster,
         progress=progress,
     )
     if picture is not None:

@@ -47,6 +47,14 @@ def tournament(
             help="Matches at the same time; default: one per core.",
         ),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="WHERE",
+            help="Play on a Ray cluster: local:N, auto or HOST:PORT.",
+        ),
+    ] = None,
     deterministic: Deterministic = False,
     as_json: AsJson = False,
 ) -> None:
@@ -62,6 +70,7 @@ def tournament(
             games=games,
             picture=picture,
             processes=processes,
+            cluster=cluster,
             deterministic=deterministic,
             progress=progress,
         )

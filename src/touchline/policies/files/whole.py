@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+PART = ".part"
+"""Suffix of a file that is not whole yet."""
+
 
 def part_of(path: Path) -> Path:
     """Where `write_whole` collects a file's new content; a crash leaves it behind."""
-    return path.with_name(f"{path.name}.part")
+    return path.with_name(f"{path.name}{PART}")
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -14,6 +14,7 @@ from touchline.errors import UsageError
 from touchline.log import Progress, no_progress
 from touchline.policies.policy import SlotActor, load_policies
 from touchline.specs import base_name, team_of
+from touchline.training.collect.opening import import_ray
 from touchline.training.evaluation import EndCheck, shares
 from touchline.training.self_play.games import Games
 
@@ -125,15 +126,26 @@ def _sources_for(
 
 
 def play_all(
-    matches: Sequence[Match], processes: int, progress: Progress = no_progress
+    matches: Sequence[Match],
+    processes: int,
+    progress: Progress = no_progress,
+    cluster: str | None = None,
 ) -> Iterator[tuple[int, Score]]:
     """The score of each match with its position, as they are finished.
 
-    With one process they are played in this one. `progress` counts games.
+    With one process they are played in this one, with a `cluster` on its nodes. `progress` counts
+    games.
     """
     total, done = sum(match.games for match in matches), 0
     progress(0, total)
-    for at, score in _scores(matches, processes):
+    if cluster is None:
+        scores = _scores(matches, processes)
+    else:
+        import_ray("--cluster")
+        from touchline.training.studies.on_nodes import scores_on_cluster
+
+        scores = scores_on_cluster(cluster, matches)
+    for at, score in scores:
         done += matches[at].games
         progress(done, total)
         yield at, score

@@ -12,12 +12,13 @@ import platform
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol
 
 from touchline.errors import TouchlineError, UsageError
 from touchline.log import Log
@@ -136,6 +137,47 @@ def kill(process: subprocess.Popen[bytes]) -> None:
         return
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+class Job(Protocol):
+    """A run that was started, here or elsewhere."""
+
+    def lines(self) -> Iterator[str]:
+        """What it prints, until it ends. Raises a RunError where it is lost."""
+
+    def wait(self) -> int:
+        """Its exit code."""
+
+    def stop(self) -> None:
+        """Let it save and leave."""
+
+    def kill(self) -> None:
+        """End it, and the players that it started, at once."""
+
+
+class LocalJob:
+    """A run in a process of this machine."""
+
+    def __init__(self, job: bytes) -> None:
+        self._process = start_process(subprocess.PIPE)
+        hand_over(self._process, job)
+
+    def lines(self) -> Iterator[str]:
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            for raw in output:
+                yield raw.decode(errors="replace")
+
+    def wait(self) -> int:
+        code = self._process.wait()
+        ask_to_stop(self._process)
+        return code
+
+    def stop(self) -> None:
+        ask_to_stop(self._process)
+
+    def kill(self) -> None:
+        kill(self._process)
 
 
 def why_failed(code: int, last_line: str) -> str:

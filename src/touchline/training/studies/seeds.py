@@ -11,10 +11,10 @@ from __future__ import annotations
 import csv
 import json
 import re
-import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
@@ -29,13 +29,11 @@ from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.files.whole import write_whole
 from touchline.training.studies.processes import (
     STOPS_WITHIN_S,
-    ask_to_stop,
-    hand_over,
+    Job,
+    LocalJob,
     job_of,
-    kill,
     num_cores,
     settings_of,
-    start_process,
     why_failed,
     world_of,
 )
@@ -125,8 +123,11 @@ def train_seeds(
     log: Log,
     *,
     to_wandb: bool = False,
+    cluster: str | None = None,
 ) -> SeedsResult:
     """Train one run for each seed, as many at once as there are cores; `log` gets their lines.
+
+    With `cluster` (see `ClusterSettings.cluster`), they run on its nodes.
 
     Writes the runs' folders, and the report, curves and `seeds.json` beside them. Raises a
     UsageError before anything is written, and a RunError at the end if seeds failed.
@@ -145,8 +146,9 @@ def train_seeds(
     skipped = [str(seed) for seed in seeds if seed not in unfinished]
     if skipped:
         log(f"done before: seed {', '.join(skipped)}")
-    with sigterm_as_ctrl_c():
-        processes = _Processes(log)
+    recipe = runs[seeds[0]][1]
+    with sigterm_as_ctrl_c(), _starting(config, study, recipe, cluster) as starting:
+        processes = _Processes(log, *starting)
         interrupted = processes.run(unfinished)
     failed = processes.failed
     if interrupted:
@@ -212,21 +214,46 @@ def _runs(
 # one process for each
 
 
-class _Processes:
-    """The processes of all seeds, as many at once as there are cores."""
+Start = Callable[[int, bytes], Job]
+"""Starts the run of a seed, as `job_of` packs it."""
 
-    def __init__(self, log: Log) -> None:
+
+@contextmanager
+def _starting(
+    config: RunConfig, study: RunLayout, recipe: EnvRecipe, cluster: str | None
+) -> Iterator[tuple[Start, int]]:
+    """What starts the run of a seed, and how many may run at a time."""
+    if cluster is None:
+        yield (lambda _, job: LocalJob(job)), num_cores()
+        return
+    from touchline.training.collect.opening import import_ray
+
+    import_ray("--cluster")
+    from touchline.training.studies.on_nodes import NodeJob, room_on_cluster
+
+    settings = config.cluster_settings
+    cpus = settings.cpus_per_collector
+    with room_on_cluster(cluster, settings, recipe) as room:
+        yield (lambda seed, job: NodeJob(job, study.seed(seed).path, cpus)), room
+
+
+class _Processes:
+    """The processes of all seeds, so many at once."""
+
+    def __init__(self, log: Log, start: Start, at_once: int) -> None:
         self.failed: dict[int, str] = {}
         self._log = log
+        self._start = start
+        self._at_once = at_once
         self._lock = Lock()
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._running: dict[int, Job] = {}
         self._is_stopping = False
 
     def run(self, jobs: Mapping[int, bytes]) -> bool:
         """Run all to their ends; True if Ctrl-C ended them, with everything saved."""
         if not jobs:
             return False
-        at_once = min(num_cores(), len(jobs))
+        at_once = min(self._at_once, len(jobs))
         self._say(f"seeds to train: {len(jobs)}, {at_once} at a time")
         pool = ThreadPoolExecutor(at_once)
         futures: list[Future[None]] = []
@@ -253,46 +280,46 @@ class _Processes:
             running = dict(self._running)
         pool.shutdown(wait=False, cancel_futures=True)
         try:
-            for process in running.values():
-                ask_to_stop(process)
+            for job in running.values():
+                job.stop()
             late = wait(futures, timeout=STOPS_WITHIN_S).not_done
         finally:  # also at a second Ctrl-C
-            for process in running.values():
-                kill(process)
+            for job in running.values():
+                job.kill()
         if late:
             self._say("some seeds were slow to stop and lose their last seconds")
 
-    def _run(self, seed: int, job: bytes) -> None:
-        """One process from start to end, in a thread that waits for it."""
+    def _run(self, seed: int, packed: bytes) -> None:
+        """One run from start to end, in a thread that waits for it."""
         with self._lock:
             if self._is_stopping:
                 return
-            process = self._running[seed] = start_process(subprocess.PIPE)
+            job = self._running[seed] = self._start(seed, packed)
         began = time.monotonic()
-        hand_over(process, job)
-        last = self._follow(seed, process)
-        code = process.wait()
+        try:
+            last = self._follow(seed, job)
+            code = job.wait()
+            failure = why_failed(code, last) if code else ""
+        except RunError as error:
+            failure = str(error)
         with self._lock:
             del self._running[seed]
             is_stopping = self._is_stopping
-        ask_to_stop(process)
-        if code == 0:
+        if not failure:
             self._say(f"seed {seed}: done after {time.monotonic() - began:.0f} s")
         elif not is_stopping:
-            self.failed[seed] = why_failed(code, last)
-            self._say(f"seed {seed}: failed: {self.failed[seed]}")
+            self.failed[seed] = failure
+            self._say(f"seed {seed}: failed: {failure}")
 
-    def _follow(self, seed: int, process: subprocess.Popen[bytes]) -> str:
-        """Log a line of the process now and then; gives its last one."""
-        assert process.stdout is not None
+    def _follow(self, seed: int, job: Job) -> str:
+        """Log a line of the run now and then; gives its last one."""
         last, latest = "", time.monotonic()
-        with process.stdout as output:
-            for raw in output:
-                line = raw.decode(errors="replace").strip()
-                last = line or last
-                if line and time.monotonic() - latest >= BETWEEN_LINES_S:
-                    latest = time.monotonic()
-                    self._say(f"seed {seed}: {line}")
+        for raw in job.lines():
+            line = raw.strip()
+            last = line or last
+            if line and time.monotonic() - latest >= BETWEEN_LINES_S:
+                latest = time.monotonic()
+                self._say(f"seed {seed}: {line}")
         return last
 
     def _say(self, line: str) -> None:

@@ -42,11 +42,13 @@ def tournament(
     *,
     deterministic: bool = False,
     processes: int | None = None,
+    cluster: str | None = None,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Play `games` games of each pair, half of them in each seat; gives figures ready for JSON.
 
-    The same seed gives the same figures, with any number of `processes` (None: one per core).
+    The same seed gives the same figures, with any number of `processes` (None: one per core), and
+    on the nodes of a `cluster` (see `ClusterSettings.cluster`).
     Raises a UsageError for fewer than two entrants, and as `matches.play`.
     """
     if len(entrants) < 2:
@@ -60,9 +62,13 @@ def tournament(
     num_processes = processes or num_cores()
     if recipe.is_editor:
         num_processes = 1  # there is only one Editor
+        if cluster is not None:
+            raise UsageError(
+                "--cluster opens worlds on its nodes, and the Editor is one, on this machine"
+            )
     tallies = np.zeros((len(entrants), len(entrants), 3), np.int64)
     decisions = 0
-    for at, score in play_all(matches, num_processes, progress):
+    for at, score in play_all(matches, num_processes, progress, cluster):
         low, high = seats[at]
         tallies[low, high] += [score.won, score.drawn, score.lost]
         tallies[high, low] += [score.lost, score.drawn, score.won]
