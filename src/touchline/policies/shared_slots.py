@@ -37,7 +37,8 @@ class SharedSlots:
     """
 
     def __init__(self, own: Policy) -> None:
-        self._own = own
+        self.own = own
+        """The policy that learns."""
         self._guests: Mapping[int, Guest] = {}
         self._slots: dict[int, NDArray[np.intp]] = {}
         """Number of a policy -> its slots; empty: all are the own policy's."""
@@ -65,22 +66,22 @@ class SharedSlots:
 
     def check(self, behavior: str, spec: BehaviorSpec) -> None:
         """Raise a UsageError unless the own policy can act for the behavior."""
-        self._own.check(behavior, spec)
+        self.own.check(behavior, spec)
 
     def new_memory(self) -> SlotMemory | None:
         """The own policy's."""
-        return self._own.new_memory()
+        return self.own.new_memory()
 
     def new_generator(self, seed: int) -> Any:
         """The own policy's."""
-        return self._own.new_generator(seed)
+        return self.own.new_generator(seed)
 
     def act(
         self, rows: SlotRows, memory: SlotMemory | None, generator: Any
     ) -> Decision:
         """As `Policy.act`; what is kept says in `learned` where the own policy learns."""
         if set(self._slots) <= {OWN}:
-            actions, kept = self._own.act(rows, memory, generator)
+            actions, kept = self.own.act(rows, memory, generator)
         else:
             actions, kept = self._act_apart(rows, memory, generator)
         if kept is None or self._learned is None:
@@ -98,7 +99,7 @@ class SharedSlots:
         joined: _Joined | None = None
         for number, slots in self._slots.items():
             if number == OWN:
-                part = _act_in(self._own, rows, slots, memory, generator)
+                part = _act_in(self.own, rows, slots, memory, generator)
             else:
                 part = self._act_as_guest(number, rows, slots, generator)
             if joined is None:

@@ -5,10 +5,12 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -16,6 +18,7 @@ import touchline
 from touchline.envs.env import EnvRecipe
 from touchline.errors import RunError, UsageError
 from touchline.player import build
+from touchline.policies.files.checkpoints import read_arrays
 from touchline.training.collect.opening import RAY
 from touchline.training.config.reading import read_config
 from touchline.training.trainer import train
@@ -53,7 +56,8 @@ def cluster():
     cluster.shutdown()
 
 
-def config_of(folder, run_id, cluster=None, updates=4, scene="3DBall", **changes):
+def config_of(folder, run_id, cluster=None, updates=4, preset="3DBall", **changes):
+    scene = preset.partition("_")[0]
     overrides = {
         "checkpoint_settings.results_dir": str(folder),
         "checkpoint_settings.run_id": run_id,
@@ -69,7 +73,7 @@ def config_of(folder, run_id, cluster=None, updates=4, scene="3DBall", **changes
     if cluster is not None:
         overrides["cluster_settings.cluster"] = cluster.address
     changes = {key.replace("__", "."): value for key, value in changes.items()}
-    return read_config(scene, (), overrides | changes)
+    return read_config(preset, (), overrides | changes)
 
 
 def checkpoint(folder, run_id, cluster=None, log=print, **changes):
@@ -110,6 +114,29 @@ def test_collectors_on_a_cluster_train_the_weights_of_collectors_in_process(
     assert here == there
 
 
+def test_self_play_on_a_cluster_is_that_of_collectors_in_process(cluster, tmp_path):
+    recipe = EnvRecipe("scene", "SoccerTwos", num_areas=1)
+    block = "behaviors__SoccerTwos__"
+    changes = {
+        f"{block}network_settings__hidden_units": 16,
+        f"{block}self_play__save_steps": BUFFER,
+        f"{block}self_play__swap_steps": 100,
+        f"{block}self_play__play_against_latest_model_ratio": 0.0,
+        f"{block}self_play__versus": ["random"],
+    }
+    found = []
+    for run_id, where in (("here", None), ("there", cluster)):
+        config = config_of(tmp_path, run_id, where, 8, "SoccerTwos", **changes)
+        folder = train(config, recipe, print).folder
+        found.append(read_arrays(folder / "resume.safetensors"))
+    (here, about_here), (there, about_there) = found
+    assert here.keys() == there.keys()
+    for name, array in here.items():
+        assert np.array_equal(array, there[name]), name
+    assert about_here["self_play"] == about_there["self_play"]
+    assert about_here["self_play"]["pools"]["SoccerTwos"]["opponent_steps"] > BUFFER
+
+
 class Killer(threading.Thread):
     """Kills collectors at random moments of a run; takes the run's lines."""
 
@@ -122,7 +149,7 @@ class Killer(threading.Thread):
 
     def log(self, line):
         self.lines.append(line)
-        if "3DBall  step" in line:
+        if "  step" in line:
             self._has_begun.set()
 
     @property
@@ -158,6 +185,32 @@ def test_killed_collectors_cost_a_run_nothing(cluster, tmp_path, kills):
         killer.stop()
     assert killer.killed == killer.replaced == kills
     assert killed == calm
+    assert gone_within(actors, 5.0)
+
+
+def test_sac_on_a_cluster_goes_on_when_a_collector_dies(cluster, tmp_path):
+    block = "behaviors__Basic__"
+    changes = {
+        f"{block}hyperparameters__buffer_size": 2000,
+        f"{block}hyperparameters__buffer_init_steps": 200,
+        f"{block}hyperparameters__steps_per_update": 20,
+        f"{block}max_steps": 4000,
+    }
+    config = config_of(tmp_path, "run", cluster, 1, "Basic_sac", **changes)
+    killer = Killer(1)
+    killer.start()
+    try:
+        result = train(config, EnvRecipe("scene", "Basic", num_areas=4), killer.log)
+    finally:
+        killer.stop()
+    assert killer.killed == killer.replaced == 1
+    assert result.behaviors["Basic"].steps >= 4000
+    arrays, _ = read_arrays(result.folder / "resume.safetensors")
+    assert {name.split("/")[1] for name in arrays if name.startswith("collector/")} == {
+        "0",
+        "1",
+        "2",
+    }
     assert gone_within(actors, 5.0)
 
 
@@ -205,13 +258,87 @@ def test_players_run_on_the_nodes_and_their_logs_arrive(cluster, tmp_path):
         tmp_path,
         "run",
         cluster,
-        scene="Basic",
+        preset="Basic",
         env_settings__env_path=str(player),
         cluster_settings__collectors=2,
     )
     result = train(config, recipe_of(config), print)
     assert result.behaviors["Basic"].steps >= 4 * BUFFER
     assert gone_within(players, 5.0)
+
+
+def test_a_shipped_player_is_unpacked_once_on_every_node(
+    cluster, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("TMPDIR", raising=False)
+    nodes, folders = [], [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+        monkeypatch.setenv("TEMP", str(folder))  # as if it were another machine
+        nodes.append(cluster.add_node(num_cpus=2, object_store_memory=STORE_BYTES))
+    player = build("Basic", tmp_path / "build", num_areas=2)
+    config = config_of(
+        tmp_path,
+        "run",
+        cluster,
+        preset="Basic",
+        env_settings__env_path=str(player),
+        cluster_settings__collectors=2,
+        cluster_settings__cpus_per_collector=2,  # only the new nodes have room
+        cluster_settings__ship=True,
+    )
+    result = train(config, recipe_of(config), print)
+    for node in nodes:
+        cluster.remove_node(node)
+    assert result.behaviors["Basic"].steps >= 4 * BUFFER
+    unpacked = [path for f in folders for path in f.glob("touchline-builds-*/*/*")]
+    assert [path.name for path in unpacked] == ["Basic.x86_64"] * 2
+    assert len({path.parent.name for path in unpacked}) == 1
+    assert gone_within(players, 5.0)
+
+
+def test_seeds_on_nodes_are_the_runs_of_this_machine(cluster, tmp_path):
+    lines = []
+    changes = {
+        "behaviors.Basic.max_steps": 300,
+        "checkpoint_settings.results_dir": str(tmp_path),
+    }
+    result = touchline.train_seeds(
+        "Basic",
+        "0,3",
+        run_id="study",
+        changes=changes,
+        cluster=cluster.address,
+        log=lines.append,
+    )
+    assert any("done after" in line for line in lines)
+    assert set(result.behaviors["Basic"].scores) == {0, 3}
+    config = read_config(
+        "Basic",
+        (),
+        changes | {"env_settings.seed": 3, "checkpoint_settings.run_id": "alone"},
+    )
+    alone = train(config, recipe_of(config)).folder
+    for name in ("Basic/checkpoint.safetensors", "Basic.onnx"):
+        there = result.folder / "seed-3" / name
+        assert there.read_bytes() == (alone / name).read_bytes()
+    left = Path(tempfile.gettempdir()).glob("touchline-run-*")
+    assert gone_within(lambda: list(left), 5.0)
+
+
+def test_a_tournament_on_nodes_has_the_figures_of_this_machine(cluster, tmp_path):
+    recipe = EnvRecipe("scene", "SoccerTwos", num_areas=2)
+    block = "behaviors__SoccerTwos__network_settings__hidden_units"
+    config = config_of(tmp_path, "own", None, 1, "SoccerTwos", **{block: 8})
+    folder = train(config, recipe).folder
+    entrants = [str(folder), f"SoccerTwos={folder / 'SoccerTwos.onnx'}", "random"]
+    here, there = (
+        touchline.tournament(recipe, entrants, games=2, seed=1, **where)
+        for where in ({"processes": 1}, {"cluster": cluster.address})
+    )
+    assert here == there
+    with pytest.raises(UsageError, match="expected local:N"):
+        touchline.tournament(recipe, entrants, cluster="local:0")
 
 
 def players():

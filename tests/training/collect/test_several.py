@@ -1,6 +1,7 @@
 """Several collectors in this process: what they bring together, and that runs with them resume."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -8,19 +9,24 @@ import sys
 import numpy as np
 import pytest
 from tests.training.practice import make_learner
+from tests.training.self_play import duel
 
-from touchline.envs.env import EnvRecipe
+from touchline.envs.env import WORLDS, EnvRecipe, World
+from touchline.envs.restarts import RestartLimits
+from touchline.envs.side_by_side import copies_of
 from touchline.errors import MissingError, UsageError
 from touchline.policies.files.checkpoints import read_arrays
+from touchline.specs import base_name
 from touchline.training.collect.collector import Seat, of_collector
 from touchline.training.collect.opening import worker_setups
 from touchline.training.collect.several import Here, SeveralCollectors
-from touchline.training.collect.weights import weights_of
-from touchline.training.collect.worker import Worker
+from touchline.training.collect.weights import Policies, weights_of
+from touchline.training.collect.worker import Worker, WorkerSetup
 from touchline.training.config.reading import read_config
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.run.packing import pack, unpack
 from touchline.training.run.stopwatch import Stopwatch
+from touchline.training.self_play.lineup import SelfPlay
 from touchline.training.trainer import train
 
 RECIPE = EnvRecipe("scene", "3DBall", num_areas=2, seed=3)
@@ -28,18 +34,19 @@ NAME = "3DBall?team=0"
 CLUSTER = "touchline.training.collect.cluster"
 
 
-def config_of(tmp_path, collectors, scene="3DBall", run_id="run", **changes):
+def config_of(tmp_path, collectors, preset="3DBall", run_id="run", **changes):
+    block = f"behaviors.{preset.partition('_')[0]}"
     overrides = {
         "checkpoint_settings.results_dir": str(tmp_path),
         "checkpoint_settings.run_id": run_id,
         "env_settings.seed": 3,
         "cluster_settings.collectors": collectors,
-        f"behaviors.{scene}.hyperparameters.buffer_size": 240,
-        f"behaviors.{scene}.hyperparameters.batch_size": 60,
-        f"behaviors.{scene}.max_steps": 960,
+        f"{block}.hyperparameters.buffer_size": 240,
+        f"{block}.hyperparameters.batch_size": 60,
+        f"{block}.max_steps": 960,
     }
     return read_config(
-        scene, (), overrides | {k.replace("__", "."): v for k, v in changes.items()}
+        preset, (), overrides | {k.replace("__", "."): v for k, v in changes.items()}
     )
 
 
@@ -86,7 +93,7 @@ def assert_same(first, second):
 def test_a_round_has_what_each_collector_brings_alone(collecting):
     collector, setups, lineup = collecting
     rounds = [whole_round(collector, 90) for _ in range(2)]
-    policies = {"3DBall": weights_of(lineup.learner.policy)}
+    policies = Policies({"3DBall": weights_of(lineup.learner.policy)})
     for setup in setups:
         worker = Worker(setup)
         worker.run([("open", ()), ("reset", (3,))]).check()
@@ -203,15 +210,6 @@ def test_every_collector_gets_a_new_lesson(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("scene", "key"),
-    [("SoccerTwos", "self_play"), ("3DBall_sac", "trainer_type")],
-)
-def test_what_collectors_cannot_do_is_one_line(tmp_path, scene, key):
-    with pytest.raises(UsageError, match=rf"{scene}\.yaml.*{key}.*--collectors"):
-        read_config(scene, (), {"cluster_settings.collectors": 2})
-
-
-@pytest.mark.parametrize(
     ("settings", "text"),
     [
         ({"cluster": "local:2"}, r"needs --collectors N"),
@@ -253,3 +251,159 @@ def test_learning_beside_collectors_resumes_bit_for_bit(tmp_path, monkeypatch):
         read_arrays(r.folder / "resume.safetensors")[0] for r in (resumed, whole)
     )
     assert_same(expected, arrays)
+
+
+class GamesLineup:
+    """A lineup with self-play, of learners that do not learn."""
+
+    def __init__(self, **self_play):
+        self.self_play, self.learners = SelfPlay(3), {}
+        self.settings = duel.config(**self_play)
+
+    def seat(self, behavior, spec):
+        base = base_name(behavior)
+        if base not in self.learners:
+            learner = make_learner(spec, self.settings, name=base)
+            self.learners[base] = learner
+            own = self.settings.self_play
+            self.self_play.enroll(base, spec, own, learner.policy, 0)
+        policy = self.self_play.policy(behavior, self.learners[base].policy)
+        return Seat(policy, self.learners[base].generator)
+
+    def roster(self, behaviors):
+        return self.self_play.roster(behaviors)
+
+    def record_games(self, *reports):
+        self.self_play.record(*reports)
+
+
+def duel_setups(target="Duel"):
+    recipe = EnvRecipe("duel", target, num_areas=4, seed=3)
+    recipes = copies_of(recipe, 2)
+    limits = RestartLimits()
+    return [
+        WorkerSetup(i, (recipes[i],), limits, 3, i, 2, self_play=True) for i in range(2)
+    ]
+
+
+@pytest.fixture
+def two_duels(monkeypatch):
+    world = World("tests.training.self_play.duel:open_duel")
+    monkeypatch.setitem(WORLDS, "duel", world)
+    here = Here(duel_setups())
+    here.open()
+    yield here
+    here.close()
+
+
+def rounds_of(here, lineup, count, wanted=120):
+    """Collections of whole rounds; the pool takes a snapshot after each."""
+    collector = SeveralCollectors(here, print, lineup, Stopwatch())
+    collector.reset(3)
+    found = []
+    while len(found) < count:
+        collection = collector.collect({"Duel": wanted})
+        if collection.trajectories:
+            found.append(collection)
+            lineup.self_play.pools["Duel"].learned(1000 * len(found), is_done=False)
+    return found
+
+
+def test_an_opponent_on_collectors_stays_for_a_whole_game(two_duels):
+    rounds = rounds_of(two_duels, GamesLineup(play_against_latest_model_ratio=0.3), 6)
+    guests = 0
+    for name in rounds[0].trajectories:
+        begins = np.concatenate([r.trajectories[name].begins for r in rounds])
+        is_own = np.concatenate([r.trajectories[name].acted for r in rounds])
+        changes = is_own[1:] != is_own[:-1]
+        assert not (changes & ~begins[1:]).any(), name
+        guests += np.count_nonzero(~is_own)
+    assert guests > 100
+
+
+def test_every_game_of_collectors_is_counted_once(two_duels):
+    lineup = GamesLineup(play_against_latest_model_ratio=0.0)
+    rounds = rounds_of(two_duels, lineup, 4)
+    # One side of every game is the latest policy, whose two members' episodes are recorded.
+    episodes = sum(len(e.returns) for r in rounds for e in r.episodes.values())
+    ratings = lineup.self_play.ratings
+    assert ratings.games.sum() / 2 == episodes / 2 > 20
+    # Snapshots of earlier rounds have played, too.
+    assert np.count_nonzero(ratings.games.sum(axis=1)) > 2
+    assert lineup.self_play.pools["Duel"].opponent_steps > 100
+
+
+def test_opponents_that_left_the_pool_and_play_nowhere_are_released(two_duels):
+    lineup = GamesLineup(save_steps=10, window=2, play_against_latest_model_ratio=0.0)
+    rounds_of(two_duels, lineup, 12, wanted=30)
+    pool = lineup.self_play.pools["Duel"]
+    assert len(pool.guests) <= 2 + len(pool.drawn) + 8
+
+
+def test_a_collector_in_a_world_of_one_team_is_one_line(monkeypatch):
+    world = World("tests.training.self_play.duel:open_duel")
+    monkeypatch.setitem(WORLDS, "duel", world)
+    here = Here(duel_setups("Solo"))
+    here.open()
+    with pytest.raises(UsageError, match=r"self_play: all agents .* on one team"):
+        rounds_of(here, GamesLineup(), 1)
+    here.close()
+
+
+SOCCER = {
+    "preset": "SoccerTwos",
+    "behaviors__SoccerTwos__max_steps": 2000,
+    "behaviors__SoccerTwos__hyperparameters__buffer_size": 400,
+    "behaviors__SoccerTwos__hyperparameters__batch_size": 100,
+    "behaviors__SoccerTwos__network_settings__hidden_units": 8,
+    "behaviors__SoccerTwos__self_play__save_steps": 500,
+    "behaviors__SoccerTwos__self_play__swap_steps": 100,
+    "behaviors__SoccerTwos__self_play__versus": ["random"],
+    "env_settings__num_areas": 2,
+}
+
+
+def test_self_play_on_collectors_resumes_bit_for_bit(tmp_path, monkeypatch):
+    monkeypatch.setattr(Here, "slice_s", 0.0)
+    recipe = EnvRecipe("scene", "SoccerTwos", num_areas=2, seed=3)
+    whole = train(config_of(tmp_path, 2, run_id="whole", **SOCCER), recipe)
+    stopped = train(config_of(tmp_path, 2, **SOCCER), recipe, watch=StopAt(150))
+    assert stopped.interrupted
+    again = {"checkpoint_settings__resume": True, **SOCCER}
+    resumed = train(config_of(tmp_path, 2, **again), recipe)
+    found, expected = (
+        read_arrays(r.folder / "resume.safetensors") for r in (resumed, whole)
+    )
+    assert_same(expected[0], found[0])
+    assert found[1]["self_play"] == expected[1]["self_play"]
+    assert any("/seating/player/" in name for name in expected[0])
+
+
+def test_an_answer_holds_little_beside_the_experience(tmp_path):
+    config = config_of(tmp_path, 2, "GridWorld")
+    setup = worker_setups(EnvRecipe("scene", "GridWorld", seed=3), config)[0]
+    worker = Worker(setup)
+    worker.run([("open", ()), ("reset", (3,))]).check()
+    lineup = GridLineup(config)
+    seat = lineup.seat("GridWorld", worker.run([("set_parameters", ({},))]))
+    # As many results as the preset's buffer gives each of two collectors.
+    call = "collect", (1, {"GridWorld": 128}, 1e9)
+    answer = worker.run([call], Policies({"GridWorld": weights_of(seat)}))
+    answer.check()
+    worker.run([("close", ())])
+    experience = sum(
+        array.nbytes for t in answer.trajectories.values() for array in t.values()
+    )
+    assert len(pickle.dumps(answer, protocol=5)) <= 1.1 * experience
+
+
+class GridLineup:
+    """The untrained policy of a worker's behavior."""
+
+    def __init__(self, config):
+        self.config = config
+
+    def seat(self, behavior, answer):
+        (spec,) = answer.shown.behaviors.values()
+        learner = make_learner(spec, self.config.behaviors[behavior], name=behavior)
+        return learner.policy

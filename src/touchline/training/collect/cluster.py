@@ -12,7 +12,7 @@ import logging
 import platform
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,10 +29,11 @@ from touchline.envs.saved_state import Arrays
 from touchline.errors import RunError, UsageError
 from touchline.log import Log
 from touchline.training.collect.player_logs import add_to_logs
+from touchline.training.collect.shipping import Build
+from touchline.training.collect.weights import Policies, SentGuest
 from touchline.training.collect.worker import (
     Answer,
     Call,
-    Policies,
     Worker,
     WorkerSetup,
 )
@@ -118,8 +119,11 @@ def nodes() -> list[Node]:
     return found
 
 
-def check_cluster(recipe: EnvRecipe, count: int, cpus: float) -> None:
-    """Refuse a cluster without room, or with nodes that would do something else."""
+def check_cluster(recipe: EnvRecipe | None, count: int, cpus: float) -> None:
+    """Refuse a cluster without room, or with nodes that would do something else.
+
+    `recipe` is that of worlds whose player should be there, if it is one.
+    """
     known = nodes()
     room = sum(int(node.cpus / cpus) for node in known)
     if room < count:
@@ -128,7 +132,7 @@ def check_cluster(recipe: EnvRecipe, count: int, cpus: float) -> None:
             f"--collectors {count}: each needs --cpus-per-collector {cpus:g}, and the cluster has "
             f"room for {room} ({total:g} CPUs in {len(known)} nodes)"
         )
-    player = recipe.target if recipe.kind.is_player else None
+    player = recipe.target if recipe is not None and recipe.kind.is_player else None
     probe = ray.remote(num_cpus=0)(_probe_of_a_node())
     probed = []
     for node in known:
@@ -190,6 +194,10 @@ class Actor(Worker):
         found: str = ray.get_runtime_context().get_node_id()
         return found
 
+    def fetched(self, sent: Any) -> Any:
+        """From the object store."""
+        return ray.get(sent)
+
 
 @dataclass(frozen=True)
 class _Sent:
@@ -225,6 +233,8 @@ class OnCluster:
         self._actors = [spread.remote(setup) for setup in setups]
         self._node: dict[int, str] = {}
         """The id of each worker's node."""
+        self._guests: dict[str, dict[int, SentGuest]] = {}
+        """Base name -> opponents by their numbers, with references to their weights."""
         folder = setups[0].recipes[0].options.get("log_folder")
         self._log_folder = None if folder is None else Path(folder)
 
@@ -240,7 +250,25 @@ class OnCluster:
 
     def shared(self, policies: Policies) -> Any:
         """In the object store, from which each node gets them once."""
-        return ray.put(policies)
+        pools = {
+            base: replace(pool, guests=self._referred(base, pool.guests))
+            for base, pool in policies.pools.items()
+        }
+        return ray.put(replace(policies, pools=pools))
+
+    def _referred(
+        self, base: str, guests: Mapping[int, SentGuest]
+    ) -> dict[int, SentGuest]:
+        """Opponents whose weights were put into the object store once, for all rounds."""
+        known = self._guests.get(base, {})
+        kept = {}
+        for number, guest in guests.items():
+            if number not in known and guest.weights is not None:
+                guest = replace(guest, weights=ray.put(guest.weights))
+            kept[number] = known.get(number, guest)
+        # Those that are gone free their memory.
+        self._guests[base] = kept
+        return kept
 
     def start(
         self, index: int, call: Call, policies: Any = None, *, back_to: Arrays | None
@@ -353,11 +381,19 @@ def _first_sentence(error: RayError) -> str:
 
 @contextmanager
 def on_cluster(
-    where: str, setups: Sequence[WorkerSetup], cpus: float, log: Log
+    where: str,
+    setups: Sequence[WorkerSetup],
+    cpus: float,
+    log: Log,
+    build: Build | None = None,
 ) -> Iterator[OnCluster]:
-    """Workers on a cluster, with open worlds."""
+    """Workers on a cluster, with open worlds; a `build` of their player is sent there."""
     with connected(where):
-        check_cluster(setups[0].recipes[0], len(setups), cpus)
+        expected = setups[0].recipes[0] if build is None else None
+        check_cluster(expected, len(setups), cpus)
+        if build is not None:
+            sent = replace(build, archive=ray.put(build.archive))
+            setups = [replace(setup, build=sent) for setup in setups]
         workers = OnCluster(setups, cpus, setups[0].limits, log)
         try:
             workers.open()

@@ -5,10 +5,10 @@ A learner cannot tell collectors apart: it names how many results it wants and g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -20,6 +20,8 @@ from touchline.policies.policy import Policy
 from touchline.specs import BehaviorSpec
 from touchline.statistics import EnvironmentStats
 from touchline.training.experience.trajectories import Trajectories
+from touchline.training.self_play.lineup import Roster
+from touchline.training.self_play.seating import GameReport
 
 Observations = tuple[NDArray[Any], ...]
 GameScores = Mapping[tuple[int, int], float]
@@ -57,6 +59,22 @@ class Lineup(Protocol):
 
     def seat(self, behavior: str, spec: BehaviorSpec) -> Seat:
         """The seat of a full behavior name; a world may show new ones at any step."""
+
+
+@runtime_checkable
+class GameHost(Protocol):
+    """A lineup that can decide who plays in the games of collectors."""
+
+    def roster(self, behaviors: Sequence[str]) -> Roster | None:
+        """For the next round, in worlds with these full names; None without self-play."""
+
+    def record_games(
+        self,
+        behaviors: Sequence[str],
+        reports: Sequence[GameReport],
+        playing: Sequence[Mapping[str, set[int]]],
+    ) -> None:
+        """Count the games of a round; see `SelfPlay.record`."""
 
 
 @dataclass(frozen=True)

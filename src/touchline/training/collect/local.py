@@ -173,8 +173,10 @@ class LocalCollector:
         for name, rows in self._rows.items():
             arrays |= prefixed(f"rows/{name}", pack([rows]))
         for name, rollout in self._rollouts.items():
-            arrays |= prefixed(f"rollout/{name}/rows", pack(rollout.rows))
-            arrays |= prefixed(f"rollout/{name}/actions", pack(rollout.actions))
+            # One that has just begun holds the latest rows, which are saved above.
+            if rollout.actions:
+                arrays |= prefixed(f"rollout/{name}/rows", pack(rollout.rows))
+                arrays |= prefixed(f"rollout/{name}/actions", pack(rollout.actions))
             if rollout.memory is not None:
                 arrays[f"rollout/{name}/memory"] = rollout.memory.values
         return arrays
@@ -196,12 +198,12 @@ class LocalCollector:
         for name, spec in self.slots.behaviors.items():
             rows = _rows_of(below(f"rows/{name}", arrays))
             self._rows = {**self._rows, name: rows}
-            # Nothing is saved of a behavior that was shown but had not acted yet.
+            # Without actions, all that is saved is what the slots remember, if they do.
             saved = below(f"rollout/{name}", arrays)
             if saved:
                 seat = self._lineup.seat(name, spec)
                 rollout = Rollout(memory=seat.policy.new_memory(), compact=seat.compact)
-                rollout.restore(saved)
+                rollout.restore(saved, rows)
                 self._rollouts[name] = rollout
         self.trace.clear()
 

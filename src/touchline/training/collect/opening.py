@@ -17,6 +17,8 @@ from touchline.log import Log
 from touchline.training.collect.collector import Collector, Lineup
 from touchline.training.collect.local import LocalCollector
 from touchline.training.collect.several import Here, SeveralCollectors
+from touchline.training.collect.shipping import Build, pack_build
+from touchline.training.collect.unordered import UnorderedCollectors
 from touchline.training.collect.worker import WorkerSetup
 from touchline.training.config.settings import RunConfig
 from touchline.training.run.stopwatch import Stopwatch
@@ -35,6 +37,14 @@ RAY = {
 MakeCollector = Callable[[Lineup, Stopwatch], Collector]
 
 
+def import_ray(purpose: str) -> None:
+    """Import Ray with our settings; a MissingError that names `purpose` where it is not there."""
+    for name, value in RAY.items():
+        os.environ.setdefault(name, value)
+    with explain_missing(purpose):
+        import ray  # noqa: F401
+
+
 @contextmanager
 def open_collector(
     recipe: EnvRecipe, config: RunConfig, log: Log
@@ -45,20 +55,21 @@ def open_collector(
         with open_slots(recipe, config.env_settings, log) as slots:
             yield partial(LocalCollector, slots)
         return
+    kind = SeveralCollectors if config.collects_in_rounds else UnorderedCollectors
     if cluster.cluster is not None:
-        for name, value in RAY.items():
-            os.environ.setdefault(name, value)
-        with explain_missing("--cluster"):
-            from touchline.training.collect.cluster import on_cluster
+        import_ray("--cluster")
+        from touchline.training.collect.cluster import on_cluster
+
         each = cluster.cpus_per_collector
         setups = worker_setups(_for_nodes(recipe, config), config)
-        with on_cluster(cluster.cluster, setups, each, log) as workers:
-            yield partial(SeveralCollectors, workers, log)
+        build = _build_of(recipe) if cluster.ship else None
+        with on_cluster(cluster.cluster, setups, each, log, build) as workers:
+            yield partial(kind, workers, log)
         return
     here = Here(worker_setups(recipe, config))
     try:
         here.open()
-        yield partial(SeveralCollectors, here, log)
+        yield partial(kind, here, log)
     finally:
         here.close()
 
@@ -76,11 +87,25 @@ def worker_setups(recipe: EnvRecipe, config: RunConfig) -> list[WorkerSetup]:
             seed=recipe.seed,
             first_world=index * each,
             num_worlds=count * each,
+            self_play=config.has_self_play,
             sends_logs=bool(recipe.options.get("log_folder"))
             and config.cluster_settings.cluster is not None,
         )
         for index in range(count)
     ]
+
+
+def _build_of(recipe: EnvRecipe) -> Build:
+    """The player that goes to the nodes."""
+    if not recipe.kind.is_player:
+        raise UsageError(
+            f"--ship sends the build of a player, and {recipe.target} is none; leave it out"
+        )
+    from touchline.envs.player_process import check_executable, find_player
+
+    player = find_player(recipe.target).absolute()
+    check_executable(player)
+    return pack_build(player)
 
 
 def _for_nodes(recipe: EnvRecipe, config: RunConfig) -> EnvRecipe:

@@ -24,19 +24,20 @@ from touchline.envs.slots import SlotRows
 from touchline.log import Log
 from touchline.parameters import ParameterValue
 from touchline.policies.policy import NetworkPolicy
+from touchline.policies.shared_slots import SharedSlots
 from touchline.specs import BehaviorSpec, base_name
 from touchline.statistics import StatsAggregationMethod
 from touchline.training.collect.collector import (
     Collection,
     Episodes,
+    GameHost,
     Lineup,
     of_collector,
 )
-from touchline.training.collect.weights import weights_of
+from touchline.training.collect.weights import Policies, policies_of, weights_of
 from touchline.training.collect.worker import (
     Answer,
     Call,
-    Policies,
     Shown,
     Worker,
     WorkerSetup,
@@ -45,7 +46,7 @@ from touchline.training.experience.trajectories import Trajectories
 from touchline.training.run.packing import unpack
 from touchline.training.run.stopwatch import Stopwatch
 
-_NOTHING = Collection({}, {}, {}, {})
+NOTHING = Collection({}, {}, {}, {})
 
 
 class Workers(Protocol):
@@ -157,6 +158,7 @@ class SeveralCollectors:
         self._lineup = lineup
         self._stopwatch = stopwatch
         self._worlds = AllWorlds()
+        self._shown: dict[int, Shown] = {}
         self._states: list[Arrays | None] = [None] * self._size
         """Of each worker after its latest round: what a resume point holds, and where a worker
         goes on that takes the place of a dead one."""
@@ -168,6 +170,8 @@ class SeveralCollectors:
         self._ended: dict[int, Answer] = {}
         """The workers that are done with this round."""
         self._underway: dict[int, Mapping[str, int]] = {}
+        self._plays: list[dict[str, set[int]]] = [{} for _ in range(self._size)]
+        """Of each worker, by base name: the opponents that play there, with self-play."""
         self._waited_s = 0.0
         """For answers, in this round."""
 
@@ -230,19 +234,16 @@ class SeveralCollectors:
             else:
                 self._start(index, self._call, self._policies)
         if len(self._ended) < self._size:
-            return _NOTHING
-        answers = [self._ended[index] for index in range(self._size)]
+            return NOTHING
+        # In the order of the collectors, whichever was first.
+        answers = {index: self._ended[index] for index in range(self._size)}
         self._keep(answers)
         self._call = None
         return self._merged(answers)
 
     def _begin(self, wanted: Mapping[str, int]) -> None:
         """The next round: the newest weights go out, once for all."""
-        policies = {}
-        for name, spec in self._worlds.behaviors.items():
-            policy = self._lineup.seat(name, spec).policy
-            assert isinstance(policy, NetworkPolicy), "self-play has one lineup for all"
-            policies[base_name(name)] = weights_of(policy)
+        policies = self._latest_policies()
         # Rounded up: together they bring at least what is wanted.
         shares = {b: math.ceil(count / self._size) for b, count in wanted.items()}
         self._number += 1
@@ -253,20 +254,43 @@ class SeveralCollectors:
         for index in range(self._size):
             self._start(index, self._call, self._policies)
 
-    def _merged(self, answers: Sequence[Answer]) -> Collection:
+    def _latest_policies(self) -> Policies:
+        latest = {}
+        behaviors = self._worlds.behaviors
+        for name, spec in behaviors.items():
+            policy = self._lineup.seat(name, spec).policy
+            # Opponents of the slots in this process, of which there are none.
+            policy = policy.own if isinstance(policy, SharedSlots) else policy
+            assert isinstance(policy, NetworkPolicy), "networks are learned"
+            latest[base_name(name)] = weights_of(policy)
+        host = self._lineup
+        roster = host.roster(list(behaviors)) if isinstance(host, GameHost) else None
+        return policies_of(latest, roster)
+
+    def _merged(self, answers: Mapping[int, Answer]) -> Collection:
+        """What these workers brought together."""
+        together = list(answers.values())
+        self._record_games(together)
         with self._stopwatch("learning"):
             trajectories = {}
-            for answer, setup in zip(answers, self._workers.setups, strict=True):
+            for index, answer in answers.items():
+                setup = self._workers.setups[index]
                 for name, packed in answer.trajectories.items():
                     key = of_collector(name, setup.index)
                     trajectories[key] = _trajectories(packed, setup.first_world)
-        self._add_seconds(answers)
+        self._add_seconds(together)
         return Collection(
-            episodes=_episodes(answers),
-            results=_results(answers),
+            episodes=_episodes(together),
+            results=_results(together),
             trajectories=trajectories,
-            statistics=_statistics(answers),
+            statistics=_statistics(together),
         )
+
+    def _record_games(self, answers: Sequence[Answer]) -> None:
+        reports = [answer.games for answer in answers if answer.games is not None]
+        if reports and isinstance(self._lineup, GameHost):
+            names = list(self._worlds.behaviors)
+            self._lineup.record_games(names, reports, self._plays)
 
     def _add_seconds(self, answers: Sequence[Answer]) -> None:
         """Parts of the work, as means over workers that work at the same time; waiting for them
@@ -290,7 +314,7 @@ class SeveralCollectors:
         answers: dict[int, Answer] = {}
         while len(answers) < self._size:
             answers |= self._finished()
-        self._keep([answers[index] for index in range(self._size)])
+        self._keep(answers)
 
     def _start(self, index: int, call: Call, policies: Any = None) -> None:
         self._workers.start(index, call, policies, back_to=self._states[index])
@@ -306,10 +330,14 @@ class SeveralCollectors:
             answer.check()
         return answers
 
-    def _keep(self, answers: Sequence[Answer]) -> None:
-        shown = [answer.shown for answer in answers]
-        self._worlds = AllWorlds([one for one in shown if one is not None])
-        self._states = [answer.state for answer in answers]
+    def _keep(self, answers: Mapping[int, Answer]) -> None:
+        """What these workers show, and their states."""
+        for index, answer in sorted(answers.items()):
+            assert answer.shown is not None
+            self._shown[index] = answer.shown
+            self._states[index] = answer.state
+            self._plays[index] = dict(answer.playing)
+        self._worlds = AllWorlds([self._shown[index] for index in sorted(self._shown)])
 
 
 def _with_parameters(

@@ -1,8 +1,10 @@
-"""A policy as plain values, for collectors that act with a copy of it."""
+"""Policies as plain values, for collectors that act with copies of them."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +12,10 @@ import torch
 from touchline.envs.saved_state import Arrays
 from touchline.policies.network import Architecture, make_network
 from touchline.policies.policy import NetworkPolicy
+from touchline.policies.shared_slots import Guest
 from touchline.specs import BehaviorSpec
+from touchline.training.self_play.lineup import Roster
+from touchline.training.self_play.settings import SelfPlaySettings
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,56 @@ class PolicyWeights:
     deterministic: bool
     weights: Arrays
     """By the names of `state_dict`; views, where the network is on the CPU."""
+
+
+@dataclass(frozen=True)
+class SentGuest:
+    """An opponent of self-play."""
+
+    name: str
+    """A file's absolute path, `random` or `zero` where there are no weights."""
+    weights: Any
+    """`PolicyWeights` or Ray's reference to them; None for a policy without a network."""
+
+
+@dataclass(frozen=True)
+class SentPool:
+    """The opponents of one behavior; see `Opponents`."""
+
+    settings: SelfPlaySettings
+    drawn: Sequence[int]
+    guests: Mapping[int, SentGuest]
+
+
+@dataclass(frozen=True)
+class Policies:
+    """Who acts in a round."""
+
+    latest: Mapping[str, PolicyWeights]
+    """By base name."""
+    pools: Mapping[str, SentPool] = field(default_factory=dict)
+    """By base name, with self-play."""
+    learning_team: int | None = None
+    """See `Roster`."""
+
+
+def policies_of(latest: Mapping[str, PolicyWeights], roster: Roster | None) -> Policies:
+    """What collectors need of the latest policies, and of their opponents if there are any."""
+    if roster is None:
+        return Policies(latest)
+    pools = {}
+    for base, pool in roster.pools.items():
+        guests = {number: _sent(guest) for number, guest in pool.guests.items()}
+        pools[base] = SentPool(pool.settings, list(pool.drawn), guests)
+    return Policies(latest, pools, roster.learning_team)
+
+
+def _sent(guest: Guest) -> SentGuest:
+    if isinstance(guest.policy, NetworkPolicy):
+        return SentGuest(guest.name, weights_of(guest.policy))
+    path = Path(guest.name)
+    # Where collectors run, relative paths mean something else.
+    return SentGuest(str(path.absolute()) if path.exists() else guest.name, None)
 
 
 def weights_of(policy: NetworkPolicy) -> PolicyWeights:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import torch
@@ -21,23 +20,22 @@ from numpy.typing import NDArray
 from touchline.envs.env import EnvRecipe
 from touchline.envs.restarts import RestartLimits
 from touchline.envs.saved_state import Arrays, below, prefixed
-from touchline.envs.slots import SlotRows
 from touchline.errors import NonFiniteError, RunError, TouchlineError, UsageError
 from touchline.parameters import ParameterValue
-from touchline.policies.policy import NetworkPolicy
 from touchline.specs import BehaviorSpec, base_name
 from touchline.statistics import EnvironmentStats
-from touchline.training.collect.collector import Collection, GameScores, Seat
+from touchline.training.collect.collector import Collection
+from touchline.training.collect.copies import Copies
 from touchline.training.collect.local import LocalCollector
 from touchline.training.collect.player_logs import PlayerLogs
-from touchline.training.collect.weights import PolicyWeights, policy_with, take
+from touchline.training.collect.shipping import Build, unpacked
+from touchline.training.collect.weights import Policies
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.run.packing import pack
 from touchline.training.run.stopwatch import Stopwatch
+from touchline.training.self_play.seating import GameReport
 from touchline.training.world import open_worlds
 
-Policies = Mapping[str, PolicyWeights]
-"""By base name."""
 Call = tuple[str, tuple[Any, ...]]
 """Name of a method of `Worker`, and its arguments."""
 _FAILURES: dict[str, type[TouchlineError]] = {
@@ -65,6 +63,10 @@ class WorkerSetup:
     """How often it was replaced. Worlds that cannot be restored then have other seeds, because the
     same course of events might lead to the same end."""
 
+    self_play: bool = False
+    """Whether a behavior of the run has it."""
+    build: Build | None = None
+    """Its worlds' player, where that comes from another machine."""
     sends_logs: bool = False
     """Whether its players' logs go along with its answers, to another machine."""
 
@@ -106,6 +108,10 @@ class Answer:
     """Full name -> the lists of `Episodes` as arrays, in order of their ends."""
     results: Mapping[str, int] = field(default_factory=dict)
     statistics: EnvironmentStats = field(default_factory=dict)
+    games: GameReport | None = None
+    """What happened in games, with self-play."""
+    playing: Mapping[str, set[int]] = field(default_factory=dict)
+    """Base name -> the opponents that play now, with self-play."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """By part of the work, in this round."""
 
@@ -122,7 +128,12 @@ class Worker:
     def __init__(self, setup: WorkerSetup) -> None:
         self._setup = setup
         self._lines: list[str] = []
-        self._lineup = Copies(setup)
+        self._lineup = Copies(
+            (setup.seed, setup.index),
+            self.fetched,
+            restarts=setup.replacements,
+            self_play=setup.self_play,
+        )
         self._stopwatch = Stopwatch()
         self._closing = ExitStack()
         self._logs = PlayerLogs() if setup.sends_logs else None
@@ -153,6 +164,10 @@ class Worker:
                 self._logs.close()
         return answer
 
+    def fetched(self, sent: Any) -> Any:
+        """What something that travels apart stands for: in this process, itself."""
+        return sent
+
     def open(self) -> Answer:
         """Open the worlds."""
         # As in the process that learns (`process.one_torch_thread`), which an actor is not.
@@ -160,6 +175,9 @@ class Worker:
         setup = self._setup
         log = self._lines.append
         recipes = setup.recipes
+        if setup.build is not None:
+            player = str(unpacked(setup.build, self.fetched))
+            recipes = tuple(replace(recipe, target=player) for recipe in recipes)
         if self._logs is not None:
             recipes = tuple(self._logs.kept_here(recipe) for recipe in recipes)
         worlds = open_worlds(recipes, setup.limits, log, setup.num_worlds)
@@ -191,7 +209,7 @@ class Worker:
         # Copies, because Ray's are read-only and worlds write into theirs.
         state = {name: array.copy() for name, array in arrays.items()}
         self._collector.slots.load_state(below("collector/slots", state))
-        self._lineup.load_generators(below("generators", state))
+        self._lineup.load_state(state)
         self._restored = state
         self._has_begun = True
         return self._shown()
@@ -258,6 +276,8 @@ class Worker:
         answer.episodes = {name: e.arrays() for name, e in current.episodes.items()}
         answer.results = current.results
         answer.statistics = current.statistics
+        answer.games = self._lineup.take_report()
+        answer.playing = self._lineup.playing()
         answer.seconds = current.seconds(self._stopwatch)
         return answer
 
@@ -277,75 +297,8 @@ class Worker:
         if not collected:
             return {}
         before = self._restored or {}
-        generators = prefixed("generators", self._lineup.generators())
-        return before | prefixed("collector", collected) | generators
-
-
-class Copies:
-    """The lineup of a worker: every team acts by a copy of its behavior's latest policy."""
-
-    def __init__(self, setup: WorkerSetup) -> None:
-        self._setup = setup
-        self._policies: dict[str, NetworkPolicy] = {}
-        self._generators: dict[str, torch.Generator] = {}
-        self._learned: set[str] = set()
-
-    def update(
-        self, given: Policies, specs: Mapping[str, BehaviorSpec], learned: set[str]
-    ) -> None:
-        """Take the weights of all policies; `learned` are the base names that are learned from."""
-        self._learned = learned
-        for name, spec in specs.items():
-            base = base_name(name)
-            if base in given and base not in self._policies:
-                self._policies[base] = policy_with(given[base], spec)
-        for base, policy in self._policies.items():
-            take(policy, given[base])
-
-    def knows(self, behaviors: Any) -> bool:
-        """Whether all these base names have a policy."""
-        return all(base in self._policies for base in behaviors)
-
-    def seat(self, behavior: str, spec: BehaviorSpec) -> Seat:  # noqa: ARG002
-        base = base_name(behavior)
-        policy = self._policies[base]
-        return Seat(
-            policy,
-            self._generator(base),
-            is_learned_from=base in self._learned,
-            compact=policy.network.compact,
-        )
-
-    def begin(
-        self, rows: Mapping[str, SlotRows], specs: Mapping[str, BehaviorSpec]
-    ) -> None:
-        """All teams act by the same policy."""
-
-    def follow(
-        self,
-        rows: Mapping[str, SlotRows],
-        specs: Mapping[str, BehaviorSpec],
-        game_scores: GameScores,
-    ) -> None:
-        """All teams act by the same policy."""
-
-    def generators(self) -> Arrays:
-        """The streams of random numbers, by base name."""
-        return {base: g.get_state().numpy() for base, g in self._generators.items()}
-
-    def load_generators(self, states: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `generators` gave."""
-        for base, state in states.items():
-            self._generator(base).set_state(torch.tensor(state))
-
-    def _generator(self, base: str) -> torch.Generator:
-        if base not in self._generators:
-            setup = self._setup
-            # Each run, collector, replacement and behavior has a stream of its own.
-            place = [setup.seed, setup.index, setup.replacements, crc32(base.encode())]
-            (seed,) = np.random.SeedSequence(place).generate_state(1)
-            self._generators[base] = torch.Generator().manual_seed(int(seed))
-        return self._generators[base]
+        state = before | prefixed("collector", collected) | self._lineup.state()
+        return _each_once(state)
 
 
 @dataclass
@@ -396,6 +349,19 @@ class Round:
         spent = {part: s - self.before.get(part, 0.0) for part, s in now.items()}
         # What is not a part of the work is time between rounds, too.
         return {part: s for part, s in spent.items() if part != "other"}
+
+
+def _each_once(arrays: Arrays) -> Arrays:
+    """The same arrays, with one object for those that are equal: an object travels once.
+
+    Observations of now are in the tables of slots and in rows.
+    """
+    known: dict[Any, NDArray[Any]] = {}
+    found = {}
+    for name, array in arrays.items():
+        key = array.dtype.str, array.shape, array.tobytes()
+        found[name] = known.setdefault(key, array)
+    return found
 
 
 def _kind_of(error: TouchlineError) -> str:

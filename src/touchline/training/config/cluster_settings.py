@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from touchline.training.config.values import Flag, Part, Positive, Text, Whole
+from touchline.errors import UsageError
+from touchline.training.config.values import Flag, Part, Positive, Switch, Text, Whole
 
 
 def _place(value: str) -> str:
@@ -18,6 +19,14 @@ def _place(value: str) -> str:
             "is in) or an address as HOST:PORT"
         )
     return value
+
+
+def place_of(value: str) -> str:
+    """A cluster as `--cluster` names it; raises a UsageError for anything else."""
+    try:
+        return _place(value)
+    except ValueError as error:
+        raise UsageError(f"--cluster {value}: {error}") from None
 
 
 class ClusterSettings(Part):
@@ -34,6 +43,9 @@ class ClusterSettings(Part):
     cluster that this machine is in) or an address as HOST:PORT. Default: in this process."""
     cpus_per_collector: Annotated[Positive, Flag("--cpus-per-collector", "C")] = 1
     """Processors that each collector claims on a cluster."""
+    ship: Annotated[Switch, Flag("--ship")] = False
+    """Send the player of env_path to the nodes of the cluster; each unpacks it once. Without, it
+    has to be at the same path on every node."""
 
     @model_validator(mode="after")
     def _a_cluster_has_collectors(self) -> Self:
@@ -43,20 +55,10 @@ class ClusterSettings(Part):
                 "needs --collectors N, too: how many collect",
                 {"at": "cluster"},
             )
+        if self.ship and self.cluster is None:
+            raise PydanticCustomError(
+                "at",
+                "sends the player to the nodes of a cluster; give --cluster WHERE, or leave it out",
+                {"at": "ship"},
+            )
         return self
-
-    def conflict(self, behavior: Any) -> tuple[str, str] | None:
-        """Key and reason of what several collectors refuse in a behavior's block."""
-        if self.collectors is None:
-            return None
-        if behavior.self_play is not None:
-            return "self_play", (
-                "opponents and ratings follow every step of all games, and collectors play apart; "
-                "leave out --collectors, or take --num-envs for several worlds"
-            )
-        if not behavior.hyperparameters.collects_in_rounds:
-            return "trainer_type", (
-                f"{behavior.trainer_type} learns at every few steps, and collectors bring whole "
-                "rounds; leave out --collectors, or take --num-envs for several worlds"
-            )
-        return None

@@ -392,14 +392,28 @@ class RunConfig(Part):
         blocks = {f"behaviors.{name}": block for name, block in self.behaviors.items()}
         if self.default_settings is not None:
             blocks["default_settings"] = self.default_settings
-        for place, block in blocks.items():
-            conflict = cluster.conflict(block)
-            if conflict is not None:
-                key, reason = conflict
-                raise PydanticCustomError(
-                    "at", "{reason}", {"at": f"{place}.{key}", "reason": reason}
-                )
+        kinds = {p: b.hyperparameters.collects_in_rounds for p, b in blocks.items()}
+        if cluster.collectors is not None and len(set(kinds.values())) > 1:
+            place = next(place for place, in_rounds in kinds.items() if not in_rounds)
+            raise PydanticCustomError(
+                "at",
+                "with --collectors it learns from experience as it arrives, and other behaviors "
+                "from whole rounds; give all a trainer_type of one kind, or leave out --collectors",
+                {"at": f"{place}.trainer_type"},
+            )
         return self
+
+    @property
+    def collects_in_rounds(self) -> bool:
+        """Whether all collectors bring their shares before something is learned."""
+        blocks = [self.default_settings, *self.behaviors.values()]
+        return all(b.hyperparameters.collects_in_rounds for b in blocks if b)
+
+    @property
+    def has_self_play(self) -> bool:
+        """Whether a behavior plays against opponents of a pool."""
+        blocks = [self.default_settings, *self.behaviors.values()]
+        return any(block and block.self_play is not None for block in blocks)
 
     def remember_places(self, places: Mapping[tuple[str, ...], str]) -> None:
         """Where the keys of behaviors stand, each by its path, for messages about them."""

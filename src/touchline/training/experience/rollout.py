@@ -83,10 +83,15 @@ class Rollout:
             return rows.deciding
         return rows.deciding & learned
 
-    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from packed `rows`, `actions` and `memory`, as a resume point holds them."""
+    def restore(self, saved: Mapping[str, NDArray[Any]], latest: SlotRows) -> None:
+        """Go on from packed `rows`, `actions` and `memory`, as a resume point holds them; without
+        actions, from the latest rows.
+        """
         if self.memory is not None:
             self.memory.values = saved["memory"].copy()
+        if not below("actions", saved):
+            self.begin(latest)
+            return
         rows = unpack(below("rows", saved), SlotRows)
         actions = unpack(below("actions", saved), ChosenActions)
         # Added as they were the first time, so that what is counted on the way comes out the same.

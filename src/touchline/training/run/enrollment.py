@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,13 +28,9 @@ from touchline.training.config.settings import RunConfig
 from touchline.training.run.experience import ExperienceFiles
 from touchline.training.run.folder import RunFolder
 from touchline.training.run.metrics import MetricsWriter
-from touchline.training.self_play.lineup import LONG_WAIT, SelfPlay
+from touchline.training.self_play.lineup import LONG_WAIT, Roster, SelfPlay
+from touchline.training.self_play.seating import GameReport
 from touchline.training.warm_start import first_checkpoint, warm_start
-
-
-def _is_self_play(config: RunConfig) -> bool:
-    blocks = [config.default_settings, *config.behaviors.values()]
-    return any(block is not None and block.self_play is not None for block in blocks)
 
 
 class Enrollment:
@@ -54,7 +50,8 @@ class Enrollment:
         self._folder = folder
         self._seed = seed
         self._log = log
-        self.self_play = SelfPlay(seed) if _is_self_play(config) else None
+        self.self_play = SelfPlay(seed) if config.has_self_play else None
+        self._has_warned = False
         self._shown: dict[str, None] = {}
         """Base names that the world has shown."""
         self.experience = ExperienceFiles(folder.layout)
@@ -81,6 +78,8 @@ class Enrollment:
             shown = map(base_name, specs)
             check_names(self._config, recipe.target, shown, all_are_shown=True)
         self._enroll_all(specs)
+        if self.self_play is not None:
+            self.self_play.require_opponents(specs)
 
     def begin(
         self, rows: Mapping[str, SlotRows], specs: Mapping[str, BehaviorSpec]
@@ -100,11 +99,30 @@ class Enrollment:
         if self.self_play is not None:
             self._enroll_all(specs)
             self.self_play.follow(rows, game_scores)
-            if self.self_play.steps_without_end == LONG_WAIT:
-                self._log(
-                    f"self_play: no game was over for {LONG_WAIT:,} decision steps, so opponents "
-                    "and ratings stay as they are; the world should end its agents' episodes"
-                )
+            self._warn_of_endless_games(self.self_play.steps_without_end)
+
+    def roster(self, behaviors: Sequence[str]) -> Roster | None:
+        """Who plays in the games of collectors; None without self-play."""
+        return None if self.self_play is None else self.self_play.roster(behaviors)
+
+    def record_games(
+        self,
+        behaviors: Sequence[str],
+        reports: Sequence[GameReport],
+        playing: Sequence[Mapping[str, set[int]]],
+    ) -> None:
+        """Count what happened in the games of collectors."""
+        if self.self_play is not None:
+            self.self_play.record(behaviors, reports, playing)
+            self._warn_of_endless_games(self.self_play.steps_without_end)
+
+    def _warn_of_endless_games(self, steps: int) -> None:
+        if steps >= LONG_WAIT and not self._has_warned:
+            self._has_warned = True
+            self._log(
+                f"self_play: no game was over for {LONG_WAIT:,} decision steps, so opponents "
+                "and ratings stay as they are; the world should end its agents' episodes"
+            )
 
     def _enroll_all(self, specs: Mapping[str, BehaviorSpec]) -> None:
         self._shown |= dict.fromkeys(map(base_name, specs))

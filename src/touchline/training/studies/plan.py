@@ -230,8 +230,7 @@ def _options(
                 yield model.option(both, areas=factor, threaded=True)
     if not recipe.is_editor:
         collect_in_rounds = all(
-            b.self_play is None and b.hyperparameters.collects_in_rounds
-            for b in behaviors.values()
+            b.hyperparameters.collects_in_rounds for b in behaviors.values()
         )
         if model.cores > 1 and collect_in_rounds:
             yield model.collectors(model.cores)

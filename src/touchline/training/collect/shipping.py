@@ -1,0 +1,114 @@
+"""A player's build on other machines: packed once here, unpacked once on every node.
+
+A build unpacks into a folder that is named by what it contains, so a node that has it from an
+earlier run unpacks nothing.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import io
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from touchline.errors import RunError, UsageError
+
+LIBRARIES = (".so", ".dll", ".dylib")
+"""Files that Unity puts beside a player: UnityPlayer.so, GameAssembly.so."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """A build as it travels."""
+
+    digest: str
+    """Of the archive."""
+    player: str
+    """The executable's path in the archive."""
+    archive: Any
+    """A tar file as bytes, or Ray's reference to them."""
+
+
+def pack_build(player: Path) -> Build:
+    """The executable, its `_Data` folder and the libraries beside it.
+
+    Raises a UsageError where a file cannot be read.
+    """
+    content = io.BytesIO()
+    root = player.parent
+    for parent in player.parents:
+        if parent.suffix == ".app":  # a macOS application is a folder
+            root = parent.parent
+    try:
+        with tarfile.open(fileobj=content, mode="w") as archive:
+            for path in _parts(player):
+                name = str(path.relative_to(root))
+                archive.add(path, name, filter=_without_circumstances)
+    except OSError as error:
+        raise UsageError(f"--ship: cannot read {player}: {error.strerror}") from error
+    packed = content.getvalue()
+    digest = hashlib.sha256(packed).hexdigest()
+    return Build(digest, str(player.relative_to(root)), packed)
+
+
+def _parts(player: Path) -> Iterator[Path]:
+    bundle = next((p for p in player.parents if p.suffix == ".app"), None)
+    if bundle is not None:
+        yield bundle
+        return
+    yield player
+    for beside in sorted(player.parent.iterdir()):
+        is_data = beside.name == f"{player.stem}_Data" and beside.is_dir()
+        if is_data or beside.suffix in LIBRARIES:
+            yield beside
+
+
+def _without_circumstances(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """The same content has the same digest, whoever built it and whenever."""
+    entry.mtime = entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    return entry
+
+
+def unpacked(build: Build, fetch: Callable[[Any], bytes]) -> Path:
+    """The executable on this machine; `fetch` gives the bytes of the archive, if they are needed.
+
+    Raises a RunError where it cannot be written.
+    """
+    try:
+        builds = _folder_of_builds()
+        folder = builds / build.digest[:16]
+        # Several collectors of one node start at the same time.
+        with FileLock(folder.with_suffix(".lock")):
+            if not folder.exists():
+                _unpack(fetch(build.archive), folder)
+    except (OSError, tarfile.TarError) as error:
+        raise RunError(f"--ship: cannot unpack the build: {error}") from error
+    return folder / build.player
+
+
+def _folder_of_builds() -> Path:
+    folder = Path(tempfile.gettempdir()) / f"touchline-builds-{getpass.getuser()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    # What lies there is executed, and anyone can write into a folder for temporary files.
+    if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user")
+    return folder
+
+
+def _unpack(archive: bytes, folder: Path) -> None:
+    """Whole or not at all."""
+    part = folder.with_suffix(".part")
+    shutil.rmtree(part, ignore_errors=True)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(part, filter="data")
+    part.rename(folder)
