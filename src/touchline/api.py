@@ -293,13 +293,13 @@ def train_seeds(
     resume: bool = False,
     changes: Mapping[str, Any] | Iterable[str] = (),
     to_wandb: bool = False,
-    cluster: str | None = None,
     log: Log = print,
 ) -> SeedsResult:
     """Train a run for each of several seeds, one process each, and summarize them.
 
-    As many run at once as there are cores. Run N is that of `train` with the seed N, bit for bit;
-    its folder is `seed-N` below that of `run_id`.
+    As many run at once as there are cores; with `cluster_settings.cluster` and without collectors,
+    on the nodes of that cluster, as many as it has processors for. Run N is that of `train` with
+    the seed N, bit for bit; its folder is `seed-N` below that of `run_id`.
 
     Parameters
     ----------
@@ -307,9 +307,6 @@ def train_seeds(
         Numbers, or a text such as `0-4` or `0,3,7`.
     resume
         Continue the seeds that are not done.
-    cluster
-        `local:N`, `auto` or `HOST:PORT`: run on the nodes of this Ray cluster, as many at once as
-        it has processors; their files arrive here while they run.
     config, env, run_id, changes, to_wandb, log
         As in `train`.
 
@@ -336,7 +333,7 @@ def train_seeds(
     }
     overrides = {key: value for key, value in typed.items() if value}
     request = read_run(config, changes, overrides)
-    return start_seeds(request, parsed, to_wandb=to_wandb, cluster=cluster, log=log)
+    return start_seeds(request, parsed, to_wandb=to_wandb, log=log)
 
 
 @explain_missing("training")
@@ -345,7 +342,6 @@ def start_seeds(
     seeds: Sequence[int],
     *,
     to_wandb: bool = False,
-    cluster: str | None = None,
     log: Log = print,
 ) -> SeedsResult:
     """Train a configured run with several seeds, as `train_seeds` does."""
@@ -353,10 +349,7 @@ def start_seeds(
 
     for note in request.notes:
         log(note)
-    own_scene = request.preset
-    return train_all(
-        request.config, seeds, own_scene, log, to_wandb=to_wandb, cluster=cluster
-    )
+    return train_all(request.config, seeds, request.preset, log, to_wandb=to_wandb)
 
 
 def tune(

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from touchline.training.run.result import TrainingResult
 
 
-CLUSTER, COLLECTORS = "cluster_settings.cluster", "cluster_settings.collectors"
-SHIP = "cluster_settings.ship"
-
-
 def _preset_names() -> list[str]:
     """What shell completion offers for CONFIG."""
     from touchline.training.config.reading import preset_names
@@ -91,18 +87,14 @@ def train(
             "train what? give a preset's name (3DBall), a YAML file, or a player with --env"
         )
     several = None if seeds is None else _several_seeds(seeds, settings, record_wire)
-    typed = dict(settings.values)
-    # Without collectors, a cluster is for whole runs, of which one has none of it.
-    shares_runs = several is not None and COLLECTORS not in typed
-    cluster = typed.pop(CLUSTER, None) if shares_runs else None
-    request = read_run(config, changes or (), typed)
+    request = read_run(config, changes or (), settings.values)
     request = replace(request, notes=(*settings.notes, *request.notes))
     if print_config:
         _print_config(request)
         return
     if several is not None:
         _set_up_logging(is_debugging=request.config.debug)
-        _train_seeds(request, several, cluster, to_wandb=to_wandb)
+        _train_seeds(request, several, to_wandb=to_wandb)
         return
     result = _run(request, record_wire, to_wandb=to_wandb)
     _summarize(result)
@@ -155,19 +147,13 @@ def _several_seeds(
         raise UsageError(
             "--record-wire records one run, and --seeds trains several: give one of them"
         )
-    if SHIP in settings.values and COLLECTORS not in settings.values:
-        raise UsageError(
-            "--ship sends a player to collectors; with --seeds alone it has to be on every node"
-        )
     return parse_seeds(seeds)
 
 
-def _train_seeds(
-    request: RunRequest, seeds: list[int], cluster: str | None, *, to_wandb: bool
-) -> None:
+def _train_seeds(request: RunRequest, seeds: list[int], *, to_wandb: bool) -> None:
     from touchline.api import start_seeds
 
-    result = start_seeds(request, seeds, to_wandb=to_wandb, cluster=cluster, log=log)
+    result = start_seeds(request, seeds, to_wandb=to_wandb, log=log)
     if result.interrupted:
         same = f"the same command with --resume --run-id {result.folder.name}"
         log(f"stopped early, all is saved; to continue: {same}")

@@ -307,8 +307,7 @@ def test_seeds_on_nodes_are_the_runs_of_this_machine(cluster, tmp_path):
         "Basic",
         "0,3",
         run_id="study",
-        changes=changes,
-        cluster=cluster.address,
+        changes=changes | {"cluster_settings.cluster": cluster.address},
         log=lines.append,
     )
     assert any("done after" in line for line in lines)

@@ -212,7 +212,6 @@ def test_every_collector_gets_a_new_lesson(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"cluster": "local:2"}, r"needs --collectors N"),
         ({"cluster": "local:0", "collectors": 2}, r"expected local:N .* got 'local:0'"),
         ({"cluster": "ray://head:10001", "collectors": 2}, r"expected local:N"),
         ({"collectors": 0}, r"collectors"),
@@ -223,6 +222,14 @@ def test_a_cluster_that_makes_no_sense_is_one_line(settings, text):
     with pytest.raises(UsageError, match=text) as caught:
         read_config("3DBall", (), overrides)
     assert "\n" not in str(caught.value)
+
+
+def test_a_cluster_without_collectors_is_one_line(tmp_path):
+    where = {"cluster_settings.cluster": "local:2"}
+    where["checkpoint_settings.results_dir"] = str(tmp_path)
+    with pytest.raises(UsageError, match=r"--cluster local:2 needs --collectors N"):
+        train(read_config("3DBall", (), where), RECIPE)
+    assert not [path for path in tmp_path.rglob("*") if "lock" not in path.name]
 
 
 def test_a_cluster_without_ray_names_the_extra(tmp_path, monkeypatch):

@@ -64,6 +64,7 @@ def test_wrong_seeds_are_one_line_and_nothing_is_written(
         (["--record-wire", "a.wire.gz"], "--record-wire records one run"),
         (["--resume"], "there is no run to resume"),
         (["--env", "editor"], "the Editor is one"),
+        (["--cluster", "local:2", "--ship"], "--ship sends a player to collectors"),
     ],
 )
 def test_what_several_seeds_cannot_have_is_one_line(

@@ -51,6 +51,11 @@ def open_collector(
 ) -> Iterator[MakeCollector]:
     """Worlds are open within the context; the collector is made of a lineup and a stopwatch."""
     cluster = config.cluster_settings
+    if cluster.takes_whole_runs:
+        raise UsageError(
+            f"--cluster {cluster.cluster} needs --collectors N, too: how many collect; or --seeds "
+            "0-4, whose runs go to its nodes"
+        )
     if cluster.collectors is None:
         with open_slots(recipe, config.env_settings, log) as slots:
             yield partial(LocalCollector, slots)

@@ -40,21 +40,21 @@ class ClusterSettings(Part):
         Annotated[Text, AfterValidator(_place)] | None, Flag("--cluster", "WHERE")
     ] = None
     """Collectors run at the same time, over Ray: local:N (N processors of this machine), auto (the
-    cluster that this machine is in) or an address as HOST:PORT. Default: in this process."""
+    cluster that this machine is in) or an address as HOST:PORT. Default: in this process. With
+    --seeds and without collectors, the cluster runs whole seeds."""
     cpus_per_collector: Annotated[Positive, Flag("--cpus-per-collector", "C")] = 1
-    """Processors that each collector claims on a cluster."""
+    """Processors that each collector, or each run of --seeds, claims on a cluster."""
     ship: Annotated[Switch, Flag("--ship")] = False
     """Send the player of env_path to the nodes of the cluster; each unpacks it once. Without, it
     has to be at the same path on every node."""
 
+    @property
+    def takes_whole_runs(self) -> bool:
+        """Whether the cluster is for runs of several seeds, not for collectors of one."""
+        return self.cluster is not None and self.collectors is None
+
     @model_validator(mode="after")
-    def _a_cluster_has_collectors(self) -> Self:
-        if self.cluster is not None and self.collectors is None:
-            raise PydanticCustomError(
-                "at",
-                "needs --collectors N, too: how many collect",
-                {"at": "cluster"},
-            )
+    def _a_player_is_sent_to_a_cluster(self) -> Self:
         if self.ship and self.cluster is None:
             raise PydanticCustomError(
                 "at",

@@ -35,6 +35,7 @@ from touchline.training.studies.processes import (
 )
 
 if TYPE_CHECKING:
+    from touchline.envs.env import EnvRecipe
     from touchline.training.config.cluster_settings import ClusterSettings
 
 FILES_EVERY_S = 10.0
@@ -79,7 +80,9 @@ class NodeRun:
             "force": False,
         }
         own = settings.model_copy(update=here)
-        config = config.model_copy(update={"checkpoint_settings": own})
+        alone = config.cluster_settings.model_copy(update={"cluster": None})
+        changed = {"checkpoint_settings": own, "cluster_settings": alone}
+        config = config.model_copy(update=changed)
         if "log_folder" in recipe.options:
             options = {**recipe.options, "log_folder": str(layout.logs)}
             recipe = replace(recipe, options=options)
@@ -220,15 +223,14 @@ class NodeJob:
 
 
 @contextmanager
-def room_on_cluster(
-    where: str, settings: ClusterSettings, recipe: Any
-) -> Iterator[int]:
+def room_on_cluster(settings: ClusterSettings, recipe: EnvRecipe) -> Iterator[int]:
     """A connection to the cluster; gives how many runs it has room for.
 
     Raises a UsageError for a cluster that cannot have one, or lacks the player.
     """
+    assert settings.cluster is not None
     cpus = settings.cpus_per_collector
-    with connected(place_of(where)):
+    with connected(settings.cluster):
         check_cluster(recipe, 1, cpus)
         yield sum(int(node.cpus / cpus) for node in nodes())
 

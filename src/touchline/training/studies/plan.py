@@ -164,7 +164,8 @@ def plan(config: RunConfig, recipe: EnvRecipe, seconds: float = SECONDS) -> Plan
     """Measure for about `seconds`, and compute the rest."""
     from touchline.training.studies.measuring import measure  # it brings torch
 
-    if config.cluster_settings.collectors is not None:
+    cluster = config.cluster_settings
+    if cluster.collectors is not None or cluster.cluster is not None:
         raise UsageError(
             "plan measures one collector on this machine and computes what others add; "
             "leave out --collectors and --cluster"

@@ -123,11 +123,10 @@ def train_seeds(
     log: Log,
     *,
     to_wandb: bool = False,
-    cluster: str | None = None,
 ) -> SeedsResult:
     """Train one run for each seed, as many at once as there are cores; `log` gets their lines.
 
-    With `cluster` (see `ClusterSettings.cluster`), they run on its nodes.
+    With a cluster and without collectors, they run on its nodes.
 
     Writes the runs' folders, and the report, curves and `seeds.json` beside them. Raises a
     UsageError before anything is written, and a RunError at the end if seeds failed.
@@ -147,7 +146,7 @@ def train_seeds(
     if skipped:
         log(f"done before: seed {', '.join(skipped)}")
     recipe = runs[seeds[0]][1]
-    with sigterm_as_ctrl_c(), _starting(config, study, recipe, cluster) as starting:
+    with sigterm_as_ctrl_c(), _starting(config, study, recipe) as starting:
         processes = _Processes(log, *starting)
         interrupted = processes.run(unfinished)
     failed = processes.failed
@@ -170,6 +169,11 @@ def _check(config: RunConfig, study: RunLayout, seeds: Sequence[int]) -> None:
     settings = config.checkpoint_settings
     if settings.inference:
         raise UsageError("--seeds trains, and --inference only acts: give one of them")
+    if config.cluster_settings.takes_whole_runs and config.cluster_settings.ship:
+        raise UsageError(
+            "--ship sends a player to collectors; for --seeds without them, it has to be at the "
+            "same path on every node"
+        )
     if settings.resume and settings.force:
         raise UsageError(
             "--resume continues a run and --force overwrites it: give one of them"
@@ -220,10 +224,11 @@ Start = Callable[[int, bytes], Job]
 
 @contextmanager
 def _starting(
-    config: RunConfig, study: RunLayout, recipe: EnvRecipe, cluster: str | None
+    config: RunConfig, study: RunLayout, recipe: EnvRecipe
 ) -> Iterator[tuple[Start, int]]:
     """What starts the run of a seed, and how many may run at a time."""
-    if cluster is None:
+    settings = config.cluster_settings
+    if not settings.takes_whole_runs:
         yield (lambda _, job: LocalJob(job)), num_cores()
         return
     from touchline.training.collect.opening import import_ray
@@ -231,9 +236,8 @@ def _starting(
     import_ray("--cluster")
     from touchline.training.studies.on_nodes import NodeJob, room_on_cluster
 
-    settings = config.cluster_settings
     cpus = settings.cpus_per_collector
-    with room_on_cluster(cluster, settings, recipe) as room:
+    with room_on_cluster(settings, recipe) as room:
         yield (lambda seed, job: NodeJob(job, study.seed(seed).path, cpus)), room
 
 
