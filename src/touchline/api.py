@@ -575,8 +575,6 @@ def tournament(
 ) -> TournamentFigures:
     """Let policies play each other, all pairs in both seats, and rate them by all games.
 
-    Processes are spawned, so a script calls this below `if __name__ == "__main__":`.
-
     Parameters
     ----------
     policies
@@ -588,10 +586,10 @@ def tournament(
     picture
         Draw ratings and matrix into this PNG file.
     processes
-        Matches at the same time; None: one per core. With 1, no process is spawned.
+        Matches at the same time; None: one per core. They are spawned, unless it is 1, so a script
+        calls this below `if __name__ == "__main__":`.
     cluster
-        `local:N`, `auto` or `HOST:PORT`: play on the nodes of this Ray cluster instead, one match
-        for each of its processors; the policies' files are sent along.
+        Play on the nodes of this Ray cluster: `local:N`, `auto` or `HOST:PORT`.
     progress
         Called with the games that are done, and their total.
 
@@ -604,16 +602,14 @@ def tournament(
     """
     from touchline.envs.env import EnvRecipe
     from touchline.policies.trained_world import as_trained
+    from touchline.training.studies import tournament as study
     from touchline.training.studies.matches import sources_of
-    from touchline.training.studies.tournament import draw_tournament
-    from touchline.training.studies.tournament import tournament as play_all
 
     recipe, entrants = EnvRecipe.parse(env), _sources(policies)
     recipe = recipe if seed is None else replace(recipe, seed=seed)
-    recipe = as_trained(
-        recipe, [s for entrant in entrants for s in sources_of(entrant)]
-    )
-    figures = play_all(
+    sources = [s for entrant in entrants for s in sources_of(entrant)]
+    recipe = as_trained(recipe, sources)
+    figures = study.tournament(
         recipe,
         entrants,
         games,
@@ -623,7 +619,7 @@ def tournament(
         progress=progress,
     )
     if picture is not None:
-        draw_tournament(figures, Path(picture))
+        study.draw_tournament(figures, Path(picture))
     return cast("TournamentFigures", figures)
 
 

@@ -11,6 +11,15 @@ from touchline.cli.options import AsJson, Deterministic, World
 from touchline.cli.output import log, show_figures
 from touchline.cli.progress import shown
 
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="WHERE",
+        help="Play on a Ray cluster: local:N, auto or HOST:PORT.",
+    ),
+]
+
 
 def tournament(
     world: World,
@@ -47,14 +56,7 @@ def tournament(
             help="Matches at the same time; default: one per core.",
         ),
     ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster",
-            metavar="WHERE",
-            help="Play on a Ray cluster: local:N, auto or HOST:PORT.",
-        ),
-    ] = None,
+    cluster: Cluster = None,
     deterministic: Deterministic = False,
     as_json: AsJson = False,
 ) -> None:

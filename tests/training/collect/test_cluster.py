@@ -317,7 +317,7 @@ def test_seeds_on_nodes_are_the_runs_of_this_machine(cluster, tmp_path):
         (),
         changes | {"env_settings.seed": 3, "checkpoint_settings.run_id": "alone"},
     )
-    alone = train(config, recipe_of(config)).folder
+    alone = train(config, recipe_of(config, "Basic", print)).folder
     for name in ("Basic/checkpoint.safetensors", "Basic.onnx"):
         there = result.folder / "seed-3" / name
         assert there.read_bytes() == (alone / name).read_bytes()
