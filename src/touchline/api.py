@@ -569,8 +569,7 @@ def tournament(
     deterministic: bool = False,
     seed: int | None = None,
     picture: Path | str | None = None,
-    processes: int | None = None,
-    cluster: str | None = None,
+    processes: int | str | None = None,
     progress: Progress = no_progress,
 ) -> TournamentFigures:
     """Let policies play each other, all pairs in both seats, and rate them by all games.
@@ -587,9 +586,8 @@ def tournament(
         Draw ratings and matrix into this PNG file.
     processes
         Matches at the same time; None: one per core. They are spawned, unless it is 1, so a script
-        calls this below `if __name__ == "__main__":`.
-    cluster
-        Play on the nodes of this Ray cluster: `local:N`, `auto` or `HOST:PORT`.
+        calls this below `if __name__ == "__main__":`. A text is a Ray cluster whose nodes play:
+        `local:N`, `auto` or `HOST:PORT`.
     progress
         Called with the games that are done, and their total.
 
@@ -614,8 +612,8 @@ def tournament(
         entrants,
         games,
         deterministic=deterministic,
-        processes=processes,
-        cluster=cluster,
+        processes=None if isinstance(processes, str) else processes,
+        cluster=processes if isinstance(processes, str) else None,
         progress=progress,
     )
     if picture is not None:

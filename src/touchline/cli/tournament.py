@@ -71,8 +71,7 @@ def tournament(
             policy,
             games=games,
             picture=picture,
-            processes=processes,
-            cluster=cluster,
+            processes=cluster or processes,
             deterministic=deterministic,
             progress=progress,
         )
