@@ -1,21 +1,30 @@
-"""What learners that start afresh with every update share: rates, checks and saved state."""
+"""What learners share that start over with every update: experience, rates, figures, state."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import Module
 
-from touchline.errors import NonFiniteError
-from touchline.policies.nets.normalizer import NORMALIZED_LIMIT
-from touchline.policies.network import Obs
-from touchline.training.algorithms.adam import Adam
+from touchline.policies.network import Network
+from touchline.policies.policy import NetworkPolicy
+from touchline.training.algorithms.adam import Adam, FlatParameters
+from touchline.training.algorithms.learned_state import restore, saved
+from touchline.training.algorithms.learner import (
+    LearnerSetup,
+    Metrics,
+    signal_setup,
+)
 from touchline.training.algorithms.ppo.loss import LossSettings
 from touchline.training.algorithms.schedules import scheduled
-from touchline.training.rewards.signal import RewardSignal
+from touchline.training.cloning import make_cloning
+from touchline.training.experience.trajectories import Trajectories
+from touchline.training.rewards.signal import RewardSignal, make_signals
 
 
 @dataclass(frozen=True)
@@ -40,78 +49,107 @@ def rates_at(hyper: Any, progress: float, *, clip_value_loss: bool = False) -> R
     return Rates(rate, loss)
 
 
-def observation_figures(obs: Obs, *, is_normalized: bool) -> dict[str, float]:
-    """How the vector observations [B, O] of an update spread; empty without any.
+def change_of(log_prob: Tensor, old_log_prob: Tensor, rates: Rates) -> Metrics:
+    """How far an update moved the policy, [B] log-probabilities of the same actions, and its rates.
 
-    `obs_constant` is the share of the O numbers that never changed in it. Normalized observations
-    add `obs_clipped`, the share of values at the normalizer's limit; others `obs_max`, the largest
-    absolute value.
+    Source of `kl`: Schulman 2020, http://joschu.net/blog/kl-approx.html
     """
-    vector = obs[0]
-    if vector.dim() != 2 or not vector.is_floating_point() or not vector.numel():
-        return {}
-    constant = vector.amax(dim=0) == vector.amin(dim=0)
-    figures = {"obs_constant": float(constant.float().mean())}
-    size = vector.abs()
-    if is_normalized:
-        clipped = size >= NORMALIZED_LIMIT
-        return figures | {"obs_clipped": float(clipped.float().mean())}
-    return figures | {"obs_max": float(size.max())}
-
-
-def refuse_non_finite(behavior: str, steps: int, *networks: Any) -> None:
-    """Raise a NonFiniteError where the update that ended now made a weight NaN or infinite."""
-    for network in networks:
-        # Buffers, too: a normalizer that saw an infinite observation spoils every later one.
-        for value in network.state_dict().values():
-            is_finite = torch.isfinite(value).all()
-            if not bool(is_finite):
-                raise NonFiniteError(
-                    f"{behavior}: the update that ended at step {steps:,} made weights "
-                    "NaN or infinite; a smaller learning_rate or max_grad_norm may help"
-                )
-
-
-def saved(
-    networks: Mapping[str, Any],
-    adam: Adam,
-    signals: Sequence[RewardSignal],
-    generator: torch.Generator,
-) -> dict[str, Tensor]:
-    """Everything needed to go on learning bit for bit, on the CPU; `restore` takes it."""
-    tensors: dict[str, Tensor] = {}
-    for prefix, network in networks.items():
-        weights = network.state_dict()
-        tensors |= {f"{prefix}.{name}": value for name, value in weights.items()}
-    moments = adam.state()
-    tensors |= {f"optimizer.{name}": value for name, value in moments.items()}
-    for signal in signals:
-        learned = signal.state()
-        tensors |= {f"signal.{signal.name}.{name}": v for name, v in learned.items()}
-    # A run that was trained on a GPU resumes on a machine without one.
-    on_cpu = {name: value.cpu() for name, value in tensors.items()}
-    return on_cpu | {"generator": generator.get_state()}
-
-
-def restore(
-    state: Mapping[str, Tensor],
-    networks: Mapping[str, Any],
-    adam: Adam,
-    signals: Sequence[RewardSignal],
-    generator: torch.Generator,
-) -> None:
-    """Go on from what `saved` gave."""
-    for prefix, network in networks.items():
-        network.load_state_dict(_part(f"{prefix}.", state))
-    adam.load_state(_part("optimizer.", state))
-    for signal in signals:
-        signal.load_state(_part(f"signal.{signal.name}.", state))
-    generator.set_state(state["generator"])
-
-
-def _part(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    log_ratio = log_prob - old_log_prob
+    ratio = torch.exp(log_ratio)
+    # (r − 1) − log r is never negative and varies less than −log r, which has the same mean.
+    kl = (ratio - 1.0 - log_ratio).mean()
+    is_clipped = (ratio - 1.0).abs() > rates.loss.epsilon
     return {
-        name.removeprefix(prefix): value.clone()
-        for name, value in state.items()
-        if name.startswith(prefix)
+        "kl": float(kl),
+        "clip_fraction": float(is_clipped.float().mean()),
+        "learning_rate": rates.learning_rate,
+        "epsilon": rates.loss.epsilon,
+        "beta": rates.loss.beta,
     }
+
+
+class OnPolicyLearner:
+    """A learner but for its networks and its update; see `Learner` for the contract.
+
+    A subclass makes its networks between this `__init__` and `_learn_with`. They are on the setup's
+    device; random numbers are drawn on the CPU, so that a run has the same draws everywhere.
+    """
+
+    network: Network
+    policy: NetworkPolicy
+
+    def __init__(self, setup: LearnerSetup) -> None:
+        self.behavior = setup.behavior
+        self.config = setup.config
+        self.steps = 0
+        self.generator = torch.Generator().manual_seed(setup.seed)
+        # Signals that learn make as many passes over their batch as the policy does.
+        for_signals = signal_setup(setup, setup.config.hyperparameters.num_epoch)
+        signals = make_signals(setup.config.reward_signals, for_signals)
+        self.signals: list[RewardSignal] = signals
+        self.acting_network: Network | None = None
+        self._device = setup.device
+        self._added: list[Trajectories] = []
+        self._advantage_std = 0.0
+        """Of the latest batch, before its advantages were normalized."""
+
+    def _learn_with(
+        self, setup: LearnerSetup, network: Network, **others: Module
+    ) -> None:
+        """Act with this network, and learn its weights and those of the others."""
+        self.network = network
+        self._networks: dict[str, Any] = {"network": network, **others}
+        deterministic = setup.config.network_settings.deterministic
+        self.policy = NetworkPolicy(
+            network, deterministic=deterministic, device=setup.device
+        )
+        # One vector for all: their gradients are clipped together. After `to(device)`: from here
+        # on the networks' parameters are views of it, and moving one would cut them loose.
+        parameters = [p for one in self._networks.values() for p in one.parameters()]
+        self._weights = FlatParameters(parameters)
+        self._adam = Adam(self._weights.vector)
+        self._cloning = make_cloning(setup, network, self._weights, self.generator)
+
+    @property
+    def wanted(self) -> int:
+        num_added = sum(trajectories.num_results for trajectories in self._added)
+        buffer_size: int = self.config.hyperparameters.buffer_size
+        return buffer_size - num_added
+
+    @property
+    def ready(self) -> bool:
+        # Trajectories arrive whole, so more may come than was wanted.
+        return bool(self._added) and self.wanted <= 0
+
+    def add(self, team: str, trajectories: Trajectories) -> None:
+        """All teams of a behavior are learned from alike."""
+        # Signals may keep figures of each team, and only here the team is known.
+        for signal in self.signals:
+            signal.observe(team, trajectories)
+        self._added.append(trajectories)
+
+    def clone_first(self) -> None:
+        """Imitate before the first step, where that is configured."""
+        if self._cloning is not None:
+            self._cloning.clone_first()
+            self.policy.forget_actor()
+
+    @property
+    def _progress(self) -> float:
+        # The last update may end past `max_steps`.
+        return min(1.0, self.steps / float(self.config.max_steps))
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+    def state(self) -> dict[str, Tensor]:
+        state = saved(self._networks, self._adam, self.signals, self.generator)
+        if self._cloning is None:
+            return state
+        return state | self._cloning.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        restore(state, self._networks, self._adam, self.signals, self.generator)
+        if self._cloning is not None:
+            self._cloning.load_state(state)
+        self.policy.forget_actor()

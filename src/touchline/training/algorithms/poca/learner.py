@@ -5,7 +5,7 @@ member's baseline is what the critic expects when it knows everything but that m
 Agents without a group are groups of one: for them this is PPO with TD(λ). MAPPO is the same with
 the group's value as the baseline of all.
 
-Reads in order: add experience, put it on the groups' time lines, descend `group_loss`, report.
+Reads in order: put experience on the groups' time lines, descend `group_loss`, report.
 
 Source: Cohen et al. 2021, arXiv:2111.05992; Yu et al. 2022, arXiv:2103.01955. Hyperparameters and
 their names follow ML-Agents 1.1.0 (`docs/algorithms.md`); differences are listed there.
@@ -13,30 +13,23 @@ their names follow ML-Agents 1.1.0 (`docs/algorithms.md`); differences are liste
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import torch
-from torch import Tensor
 
 from touchline.policies.nets.group_critic import GroupCritic
-from touchline.policies.network import Network, make_network
-from touchline.policies.policy import NetworkPolicy
-from touchline.training.algorithms.adam import Adam, FlatParameters
+from touchline.policies.network import make_network
+from touchline.training.algorithms.figures import observation_figures
+from touchline.training.algorithms.learned_state import refuse_non_finite
 from touchline.training.algorithms.learner import (
     LearnerSetup,
     Metrics,
     architecture_of,
-    signal_setup,
 )
 from touchline.training.algorithms.on_policy import (
+    OnPolicyLearner,
     Rates,
-    observation_figures,
+    change_of,
     rates_at,
-    refuse_non_finite,
-    restore,
-    saved,
 )
 from touchline.training.algorithms.poca.batch import GroupBatch, joined
 from touchline.training.algorithms.poca.lines import time_lines
@@ -45,82 +38,29 @@ from touchline.training.algorithms.poca.settings import POCASettings
 from touchline.training.algorithms.poca.tables import GroupValuation
 from touchline.training.algorithms.poca.valuation import with_group_values
 from touchline.training.algorithms.ppo.loss import clipped_surrogate
-from touchline.training.cloning import make_cloning
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.learned import models_of
-from touchline.training.rewards.signal import RewardSignal, make_signals
 
 
-class POCA:
-    """Learns one behavior; see `Learner` for the contract.
-
-    Networks are on the setup's device. Random numbers are drawn on the CPU, so that a run has the
-    same draws everywhere.
-    """
+class POCA(OnPolicyLearner):
+    """Learns one behavior; see `Learner` for the contract."""
 
     def __init__(self, setup: LearnerSetup) -> None:
-        self.behavior = setup.behavior
-        self.config = setup.config
+        super().__init__(setup)
         self.hyper: POCASettings = setup.config.hyperparameters
-        self.steps = 0
-        self.generator = torch.Generator().manual_seed(setup.seed)
-        for_signals = signal_setup(setup, self.hyper.num_epoch)
-        signals = make_signals(setup.config.reward_signals, for_signals)
-        self.signals: list[RewardSignal] = signals
         # The policy's network needs no critic of its own; a shared one is only a value head.
         architecture = architecture_of(setup.config, shared_critic=True)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(setup.seed)
             network = make_network(setup.spec, architecture)
             critic = GroupCritic(setup.spec, architecture, len(self.signals))
-        self.network = network.to(setup.device)
         self.critic = critic.to(setup.device)
-        self._device = setup.device
-        deterministic = setup.config.network_settings.deterministic
-        self.policy = NetworkPolicy(
-            self.network, deterministic=deterministic, device=setup.device
-        )
-        # One vector for both networks: their gradients are clipped together.
-        parameters = [*self.network.parameters(), *self.critic.parameters()]
-        self._weights = FlatParameters(parameters)
-        self._adam = Adam(self._weights.vector)
-        self._cloning = make_cloning(setup, self.network, self._weights, self.generator)
-        self.acting_network: Network | None = None
-        self._added: list[Trajectories] = []
-        self._advantage_std = 0.0
-        """Of the latest batch, before its advantages were normalized."""
-
-    # experience
-
-    @property
-    def wanted(self) -> int:
-        num_added = sum(trajectories.num_results for trajectories in self._added)
-        return self.hyper.buffer_size - num_added
-
-    @property
-    def ready(self) -> bool:
-        return bool(self._added) and self.wanted <= 0
-
-    def add(self, team: str, trajectories: Trajectories) -> None:
-        """All teams of a behavior are learned from alike."""
-        for signal in self.signals:
-            signal.observe(team, trajectories)
-        self._added.append(trajectories)
-
-    # learning
-
-    def clone_first(self) -> None:
-        """Imitate before the first step, where that is configured."""
-        if self._cloning is not None:
-            self._cloning.clone_first()
-            self.policy.forget_actor()
+        self._learn_with(setup, network.to(setup.device), critic=self.critic)
 
     def update(self) -> Metrics:
         experience = self._added
         self._added = []
-        # The last update may end past `max_steps`.
-        progress = min(1.0, self.steps / self.config.max_steps)
-        rates = rates_at(self.hyper, progress)
+        rates = rates_at(self.hyper, self._progress)
         batch = self._batch(experience)
         losses: Metrics = {}
         for _ in range(self.hyper.num_epoch):
@@ -200,20 +140,17 @@ class POCA:
                 continue
             for trajectories in experience:
                 obs = trajectories.obs[0][:-1][trajectories.valid]
-                normalizer.update(torch.from_numpy(obs).to(self._device))
+                normalizer.update(self._tensor(obs))
 
     @torch.inference_mode()
     def _measured(self, batch: GroupBatch, rates: Rates) -> Metrics:
         """The figures of the policy over all actions, with the weights as they are now."""
         taken = batch.credited
-        epsilon = rates.loss.epsilon
         obs = self.network.normalized(batch.own_obs)
         distribution, _ = self.network(obs, taken.allowed, batch.actor_sequences)
         log_prob = distribution.log_prob(taken.continuous, taken.discrete)
-        log_ratio = log_prob - taken.log_prob
-        ratio = torch.exp(log_ratio)
         objective = clipped_surrogate(
-            log_prob, taken.log_prob, taken.advantage, epsilon
+            log_prob, taken.log_prob, taken.advantage, rates.loss.epsilon
         )
         metrics = {
             "policy_loss": -float(objective),
@@ -225,31 +162,4 @@ class POCA:
             if self.hyper.counterfactual:
                 baseline = float(taken.baseline[:, column].mean())
                 metrics[f"{signal.name}_baseline_estimate"] = baseline
-        # Schulman 2020, http://joschu.net/blog/kl-approx.html
-        kl = (ratio - 1.0 - log_ratio).mean()
-        is_clipped = (ratio - 1.0).abs() > epsilon
-        return metrics | {
-            "kl": float(kl),
-            "clip_fraction": float(is_clipped.float().mean()),
-            "learning_rate": rates.learning_rate,
-            "epsilon": epsilon,
-            "beta": rates.loss.beta,
-        }
-
-    # state
-
-    @property
-    def _networks(self) -> dict[str, Any]:
-        return {"network": self.network, "critic": self.critic}
-
-    def state(self) -> dict[str, Tensor]:
-        state = saved(self._networks, self._adam, self.signals, self.generator)
-        if self._cloning is None:
-            return state
-        return state | self._cloning.state()
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        restore(state, self._networks, self._adam, self.signals, self.generator)
-        if self._cloning is not None:
-            self._cloning.load_state(state)
-        self.policy.forget_actor()
+        return metrics | change_of(log_prob, taken.log_prob, rates)

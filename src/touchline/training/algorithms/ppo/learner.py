@@ -1,6 +1,6 @@
 """Proximal policy optimization: small, sure steps towards actions that did better than expected.
 
-Reads in order: add experience, put values beside it, descend `ppo_loss` for some epochs, report.
+Reads in order: put values beside experience, descend `ppo_loss` for some epochs, report.
 
 Source: Schulman et al. 2017, arXiv:1707.06347. Hyperparameters and their names follow ML-Agents
 1.1.0 (`docs/algorithms.md`); differences are listed there.
@@ -8,30 +8,22 @@ Source: Schulman et al. 2017, arXiv:1707.06347. Hyperparameters and their names 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from touchline.policies.network import Network, make_network
-from touchline.policies.policy import NetworkPolicy
-from touchline.training.algorithms.adam import Adam, FlatParameters
+from touchline.policies.network import make_network
 from touchline.training.algorithms.batch import Batch, joined
+from touchline.training.algorithms.figures import observation_figures
+from touchline.training.algorithms.learned_state import refuse_non_finite
 from touchline.training.algorithms.learner import (
     LearnerSetup,
     Metrics,
     architecture_of,
-    signal_setup,
 )
 from touchline.training.algorithms.on_policy import (
+    OnPolicyLearner,
     Rates,
-    observation_figures,
+    change_of,
     rates_at,
-    refuse_non_finite,
-    restore,
-    saved,
 )
 from touchline.training.algorithms.ppo.loss import (
     clipped_surrogate,
@@ -40,29 +32,16 @@ from touchline.training.algorithms.ppo.loss import (
 )
 from touchline.training.algorithms.ppo.settings import PPOSettings
 from touchline.training.algorithms.valuation import Valuation, with_values
-from touchline.training.cloning import make_cloning
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.learned import models_of
-from touchline.training.rewards.signal import RewardSignal, make_signals
 
 
-class PPO:
-    """Learns one behavior; see `Learner` for the contract.
-
-    Networks are on the setup's device. Random numbers are drawn on the CPU, so that a run has the
-    same draws everywhere.
-    """
+class PPO(OnPolicyLearner):
+    """Learns one behavior; see `Learner` for the contract."""
 
     def __init__(self, setup: LearnerSetup) -> None:
-        self.behavior = setup.behavior
-        self.config = setup.config
+        super().__init__(setup)
         self.hyper: PPOSettings = setup.config.hyperparameters
-        self.steps = 0
-        self.generator = torch.Generator().manual_seed(setup.seed)
-        # Signals that learn make as many passes over their batch as the policy does.
-        for_signals = signal_setup(setup, self.hyper.num_epoch)
-        signals = make_signals(setup.config.reward_signals, for_signals)
-        self.signals: list[RewardSignal] = signals
         shared_critic = self.hyper.shared_critic
         architecture = architecture_of(setup.config, shared_critic=shared_critic)
         # Initial weights come from torch's global generator; a program that calls us keeps its
@@ -71,48 +50,7 @@ class PPO:
             torch.manual_seed(setup.seed)
             num_signals = len(self.signals)
             network = make_network(setup.spec, architecture, num_signals=num_signals)
-        self.network = network.to(setup.device)
-        self._device = setup.device
-        deterministic = setup.config.network_settings.deterministic
-        self.policy = NetworkPolicy(
-            self.network, deterministic=deterministic, device=setup.device
-        )
-        # After `to(device)`: from here on the network's parameters are views of this vector,
-        # and moving the network would cut them loose from it.
-        self._weights = FlatParameters(self.network.parameters())
-        self._adam = Adam(self._weights.vector)
-        self._cloning = make_cloning(setup, self.network, self._weights, self.generator)
-        self.acting_network: Network | None = None
-        self._added: list[Trajectories] = []
-        self._advantage_std = 0.0
-        """Of the latest batch, before its advantages were normalized."""
-
-    # experience
-
-    @property
-    def wanted(self) -> int:
-        num_added = sum(trajectories.num_results for trajectories in self._added)
-        return self.hyper.buffer_size - num_added
-
-    @property
-    def ready(self) -> bool:
-        # Trajectories arrive whole, so more may come than was wanted.
-        return bool(self._added) and self.wanted <= 0
-
-    def add(self, team: str, trajectories: Trajectories) -> None:
-        """All teams of a behavior are learned from alike."""
-        # Signals may keep figures of each team, and only here the team is known.
-        for signal in self.signals:
-            signal.observe(team, trajectories)
-        self._added.append(trajectories)
-
-    # learning
-
-    def clone_first(self) -> None:
-        """Imitate before the first step, where that is configured."""
-        if self._cloning is not None:
-            self._cloning.clone_first()
-            self.policy.forget_actor()
+        self._learn_with(setup, network.to(setup.device))
 
     def update(self) -> Metrics:
         experience = self._added
@@ -216,11 +154,8 @@ class PPO:
         """The figures of an update, over all its actions, with the weights as they are now."""
         distribution, value = self.network(batch.obs, batch.allowed, batch.sequences)
         log_prob = distribution.log_prob(batch.continuous, batch.discrete)
-        log_ratio = log_prob - batch.log_prob
-        ratio = torch.exp(log_ratio)
-        epsilon = rates.loss.epsilon
         objective = clipped_surrogate(
-            log_prob, batch.log_prob, batch.advantage, epsilon
+            log_prob, batch.log_prob, batch.advantage, rates.loss.epsilon
         )
         value_error = value - batch.target
         metrics = {
@@ -233,17 +168,7 @@ class PPO:
             # Of the weights that acted, not of the present ones.
             estimate = batch.value[:, column].mean()
             metrics[f"{signal.name}_value_estimate"] = float(estimate)
-        # (r − 1) − log r is never negative and varies less than −log r, which has the same
-        # mean. Source: Schulman 2020, http://joschu.net/blog/kl-approx.html
-        kl = (ratio - 1.0 - log_ratio).mean()
-        is_clipped = (ratio - 1.0).abs() > epsilon
-        return metrics | {
-            "kl": float(kl),
-            "clip_fraction": float(is_clipped.float().mean()),
-            "learning_rate": rates.learning_rate,
-            "epsilon": epsilon,
-            "beta": rates.loss.beta,
-        }
+        return metrics | change_of(log_prob, batch.log_prob, rates)
 
     @property
     def _leash_weight(self) -> float:
@@ -253,26 +178,5 @@ class PPO:
         return self._cloning.leash_weight(self.steps)
 
     def _rates(self) -> Rates:
-        # The last update may end past `max_steps`.
-        progress = min(1.0, self.steps / self.config.max_steps)
         clips = self.hyper.clip_value_loss
-        return rates_at(self.hyper, progress, clip_value_loss=clips)
-
-    # state
-
-    def state(self) -> dict[str, Tensor]:
-        networks = {"network": self.network}
-        state = saved(networks, self._adam, self.signals, self.generator)
-        if self._cloning is None:
-            return state
-        return state | self._cloning.state()
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        networks = {"network": self.network}
-        restore(state, networks, self._adam, self.signals, self.generator)
-        if self._cloning is not None:
-            self._cloning.load_state(state)
-        self.policy.forget_actor()
-
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
+        return rates_at(self.hyper, self._progress, clip_value_loss=clips)

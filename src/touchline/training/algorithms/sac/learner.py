@@ -25,18 +25,18 @@ from touchline.policies.nets.memory import Sequences
 from touchline.policies.network import Obs, make_network
 from touchline.policies.policy import NetworkPolicy
 from touchline.training.algorithms.adam import Adam, FlatParameters
+from touchline.training.algorithms.figures import observation_figures
+from touchline.training.algorithms.learned_state import (
+    refuse_non_finite,
+    restore,
+    saved,
+)
 from touchline.training.algorithms.learner import (
     LearnerSetup,
     Metrics,
     SettingError,
     architecture_of,
     signal_setup,
-)
-from touchline.training.algorithms.on_policy import (
-    observation_figures,
-    refuse_non_finite,
-    restore,
-    saved,
 )
 from touchline.training.algorithms.sac.critics import Critic
 from touchline.training.algorithms.sac.dense_passes import DensePasses
