@@ -13,7 +13,7 @@ from touchline.envs.env import WORLDS, EnvRecipe, World
 from touchline.envs.scene_env import open_scene
 from touchline.errors import UsageError
 from touchline.player import build
-from touchline.policies.files.normalizers import normalizers_of
+from touchline.policies.files.normalizers import Normalizer, normalizers_of
 from touchline.policies.files.onnx_in import OnnxPolicy
 from touchline.policies.files.onnx_out import export_onnx
 from touchline.policies.network import Architecture, make_network
@@ -24,6 +24,7 @@ from touchline.specs import (
     ObservationSpec,
 )
 from touchline.steps import DecisionSteps, TerminalSteps
+from touchline.training.studies import references
 from touchline.training.studies.comparison import Figures, compare, figures_of
 from touchline.training.studies.parity import parity_lines
 from touchline.training.studies.units import FIRST_OBS, Units
@@ -235,6 +236,20 @@ def test_the_normalizer_is_the_reference_of_last_resort(shared, tmp_path):
     (kept,) = (c for c in model.graph.initializer if c.name.endswith("running_mean"))
     assert means == pytest.approx(onnx.numpy_helper.to_array(kept).tolist())
     assert "has seen the whole training" in "\n".join(parity_lines(report))
+
+
+def test_what_never_varied_does_not_differ_from_a_normalizers_first_guess(tmp_path):
+    # ML-Agents' variance starts at 1, so after n observations a constant's spread is 1/√n.
+    spec = BehaviorSpec((ObservationSpec.vector(3, "a"),), ActionSpec(1))
+    guess = 1 / np.sqrt(30e6)
+    kept = [Normalizer([0], np.zeros(3), np.array([guess, 0.5, 1.0001 * guess]))]
+    assert references._of_normalizers(kept, spec).values[-3:].tolist() == [0, 0.5, 0]
+    varied = [Normalizer([0], np.zeros(3), np.array([0.002, 0.5, 1.0]))]
+    assert references._of_normalizers(varied, spec).values[-3:].tolist() == [
+        0.002,
+        0.5,
+        1.0,
+    ]
 
 
 def test_our_own_models_have_normalizers_too(tmp_path):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from touchline.errors import UsageError
 from touchline.policies.files.normalizers import Normalizer, normalizers_of
@@ -38,6 +39,8 @@ UNITY = Path(__file__).parent / "unity"
 """`<scene>.<policy>.json`: figures measured in Unity."""
 _ROUNDING = 0.5e-4
 """Stored observations have four decimals."""
+_MOST_OF_A_FIRST_GUESS = 1e-3
+"""What is left of it after a million observations."""
 
 
 @dataclass(frozen=True)
@@ -169,9 +172,20 @@ def _of_normalizers(normalizers: list[Normalizer], spec: BehaviorSpec) -> Figure
         places = [np.arange(ends[i] - sizes[i], ends[i]) for i in own.sensors]
         at = np.concatenate(places)
         mean[at] = own.mean
-        spread[at] = own.spread
+        spread[at] = _without_first_guess(own.spread)
     unknown = np.full(len(EPISODE_FIGURES), np.nan)
     return Figures(np.concatenate([unknown, mean, spread]), num_units=None)
+
+
+def _without_first_guess(spread: Float[np.ndarray, " O"]) -> Float[np.ndarray, " O"]:
+    """Spreads with 0 for what never varied.
+
+    ML-Agents' normalizer begins with a variance of 1, as if that had been observed once. Of a
+    constant that leaves 1/√n after n observations: 0.0002 after 30 million, the least of all.
+    """
+    least = spread.min()
+    is_constant = (spread < 1.01 * least) & (least < _MOST_OF_A_FIRST_GUESS)
+    return np.where(is_constant, 0.0, spread)
 
 
 def _stored(scene: str, policies: Mapping[str, Policy]) -> Path | None:
