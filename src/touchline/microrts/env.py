@@ -261,7 +261,7 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
         does.
         """
         # Only evaluations call this. The module needs torch, which playing does not.
-        from touchline.training.evaluation import shares
+        from touchline.training.quotas import shares
 
         quota = shares(episodes, self.num_areas)
         return {"opponents": figures_by_opponent(self.pop_records(), quota)}

@@ -21,6 +21,7 @@ from touchline.errors import RunError
 from touchline.log import Progress, no_progress
 from touchline.policies.policy import SlotActor
 from touchline.specs import base_name, team_of
+from touchline.training.quotas import Ended, Quotas
 
 MOST_DECISIONS = 20_000
 """Until an episode that counts must end: 33 minutes of play at ML-Agents' usual 10 a second.
@@ -117,26 +118,26 @@ def evaluate(
     started = time.perf_counter()
     rows = slots.reset(seed)
     names = _one_side(list(evaluated or rows), rows)
-    quotas = {name: _Quota(rows[name], episodes) for name in names}
-    total = sum(quota.left for quota in quotas.values())
+    tallies = {name: _Tally(rows[name], episodes) for name in names}
+    total = sum(tally.quotas.left for tally in tallies.values())
     agent_steps = 0
     check_end = EndCheck()
-    while left := sum(quota.left for quota in quotas.values()):
+    while left := sum(tally.quotas.left for tally in tallies.values()):
         actions = {name: actors[name].act(row) for name, row in rows.items()}
         rows = slots.step(actions)
-        for name, quota in quotas.items():
-            quota.add(rows[name])
+        for name, tally in tallies.items():
+            tally.add(rows[name])
         check_end(left, rows)
         agent_steps += sum(int(row.closed.sum()) for row in rows.values())
         progress(total - left, total)
     speed = agent_steps / (time.perf_counter() - started)
     behaviors: dict[str, Outcomes] = {}
-    for name, quota in quotas.items():
+    for name, tally in tallies.items():
         base = base_name(name)
-        behaviors[base] = _joined([behaviors.get(base, Outcomes()), quota.outcomes])
+        behaviors[base] = _joined([behaviors.get(base, Outcomes()), tally.outcomes])
     return {
         "seed": seed,
-        **_joined(_lowest_team(quotas)).figures(),
+        **_joined(_lowest_team(tallies)).figures(),
         "agent_steps_per_s": round(speed),
         "behaviors": {name: outcomes.figures() for name, outcomes in behaviors.items()},
     }
@@ -190,45 +191,26 @@ def _is_grouped(rows: SlotRows) -> bool:
     return bool((rows.group_id > 0).any())
 
 
-def _lowest_team(quotas: Mapping[str, _Quota]) -> Iterator[Outcomes]:
+def _lowest_team(tallies: Mapping[str, _Tally]) -> Iterator[Outcomes]:
     """The outcomes of all behaviors; where groups play each other, of the lowest team."""
-    first = min(map(team_of, quotas), default=0)
-    for name, quota in quotas.items():
-        if team_of(name) == first or not quota.outcomes.games.returns:
-            yield quota.outcomes
+    first = min(map(team_of, tallies), default=0)
+    for name, tally in tallies.items():
+        if team_of(name) == first or not tally.outcomes.games.returns:
+            yield tally.outcomes
 
 
-class _Quota:
-    """Follows the slots of one behavior and counts what belongs to the quota of each unit."""
-
-    _PER_SLOT = ("_return", "_group_return", "_length", "_left", "_group_of", "_open")
+class _Tally:
+    """The outcomes of one behavior's slots, as far as they belong to the quota of a unit."""
 
     def __init__(self, rows: SlotRows, episodes: int) -> None:
         self.outcomes = Outcomes()
-        num_slots = len(rows)
-        groups = groups_in(rows.group_id)
-        # Beside groups, a slot that is still empty may become a member of one.
-        is_lone = rows.group_id == 0 if groups else np.ones(num_slots, np.bool_)
-        quota = shares(episodes, len(groups) + int(is_lone.sum()))
-        of_groups = quota[: len(groups)].tolist()
-        self._games_left = dict(zip(groups, of_groups, strict=True))
-        self._members: dict[int, list[tuple[float, int]]] = {g: [] for g in groups}
+        self.quotas = Quotas(rows, episodes)
+        self._return = np.zeros(len(rows))
+        self._group_return = np.zeros(len(rows))
+        self._length = np.zeros(len(rows), np.int64)
+        self._members: dict[int, list[tuple[float, int]]]
+        self._members = {group: [] for group in self.quotas.groups}
         """Per group: (return, length) of the episodes that ended in its current game."""
-        self._left = np.zeros(num_slots, np.int64)
-        """Episodes that each lone agent still has to play."""
-        self._left[is_lone] = quota[len(groups) :]
-        self._return = np.zeros(num_slots)
-        self._group_return = np.zeros(num_slots)
-        self._length = np.zeros(num_slots, np.int64)
-        self._group_of = rows.group_id.copy()
-        self._open = rows.deciding.copy()
-        """Slots in which an episode goes on."""
-
-    @property
-    def left(self) -> int:
-        """Games, and episodes of lone agents, that are still to be played."""
-        games: int = sum(self._games_left.values())
-        return games + int(self._left.sum())
 
     def add(self, rows: SlotRows) -> None:
         """Count one step's rows."""
@@ -239,56 +221,42 @@ class _Quota:
         ended = np.flatnonzero(rows.terminated | rows.truncated)
         # Ends before begins: one row may show both, and the new episode stays open.
         if len(ended):
-            self._open[ended] = False
             self._finish_lone(ended)
-            self._finish_members(ended, rows)
+            for found in self.quotas.end_members(ended):
+                self._finish_members(found, rows)
             for array in (self._return, self._group_return, self._length):
                 array[ended] = 0
-        begins = np.flatnonzero(rows.begins)
-        self._open[begins] = True
-        self._group_of[begins] = rows.group_id[begins]
+        self.quotas.begin(rows)
 
     def _finish_lone(self, ended: NDArray[np.intp]) -> None:
-        counted = ended[self._left[ended] > 0]
+        counted = self.quotas.end_lone(ended)
         self.outcomes.returns += self._return[counted].tolist()
         self.outcomes.lengths += self._length[counted].tolist()
         self.outcomes.cluster_sizes += [1] * len(counted)
-        self._left[counted] -= 1
 
-    def _finish_members(self, ended: NDArray[np.intp], rows: SlotRows) -> None:
-        """A game is over when the last member of its group ends.
-
-        That member was there for everything that the group earned.
-        """
-        for group in groups_in(self._group_of[ended]):
-            if not self._games_left.get(group):
-                continue
-            is_member = self._group_of == group
-            last = [int(slot) for slot in ended if is_member[slot]]
-            for slot in last:
-                episode = float(self._return[slot]), int(self._length[slot])
-                self._members[group].append(episode)
-            if (self._open & is_member).any():
-                continue
-            # The longest of those that ended now was present from the game's beginning.
-            longest = max(last, key=lambda slot: self._length[slot])
-            games = self.outcomes.games
-            games.returns.append(float(self._group_return[longest]))
-            games.lengths.append(int(self._length[longest]))
-            games.interrupted += int(rows.truncated[longest])
-            returns, lengths = zip(*self._members[group], strict=True)
-            self.outcomes.add(returns, lengths)
-            self._members[group] = []
-            self._games_left[group] -= 1
+    def _finish_members(self, ended: Ended, rows: SlotRows) -> None:
+        """Count a game that is over by its last member, which was there for all that it earned."""
+        members = self._members[ended.group]
+        for slot in ended.members:
+            members.append((float(self._return[slot]), int(self._length[slot])))
+        if not ended.is_over:
+            return
+        # The longest of those that ended now was present from the game's beginning.
+        longest = ended.members[np.argmax(self._length[ended.members])]
+        games = self.outcomes.games
+        games.returns.append(float(self._group_return[longest]))
+        games.lengths.append(int(self._length[longest]))
+        games.interrupted += int(rows.truncated[longest])
+        returns, lengths = zip(*members, strict=True)
+        self.outcomes.add(returns, lengths)
+        members.clear()
 
     def _widen(self, size: int) -> None:
-        """Slots that the world has added have no quota of their own."""
-        extra = size - len(self._return)
-        if extra <= 0:
-            return
-        for name in self._PER_SLOT:
-            old = getattr(self, name)
-            setattr(self, name, np.concatenate([old, np.zeros(extra, old.dtype)]))
+        self.quotas.widen(size)
+        extra = max(0, size - len(self._return))
+        self._return = np.append(self._return, np.zeros(extra))
+        self._group_return = np.append(self._group_return, np.zeros(extra))
+        self._length = np.append(self._length, np.zeros(extra, np.int64))
 
 
 def what_was_played(figures: Mapping[str, Any]) -> str:
@@ -298,17 +266,6 @@ def what_was_played(figures: Mapping[str, Any]) -> str:
         return f"won {games['won']} of {games['played']} games"
     low, high = figures["ci95"]
     return f"95 % within {low:.3f} to {high:.3f}, {figures['episodes']} episodes"
-
-
-def groups_in(group_id: NDArray[np.int32]) -> list[int]:
-    """The groups that occur, in order; 0 stands for none, -1 for an empty slot."""
-    return [int(group) for group in np.unique(group_id) if group > 0]
-
-
-def shares(total: int, size: int) -> NDArray[np.int64]:
-    """`total` split into `size` parts, as evenly as possible."""
-    whole, rest = divmod(total, max(size, 1))
-    return whole + (np.arange(size) < rest)  # the first parts take the rest
 
 
 def _joined(parts: Iterable[Outcomes]) -> Outcomes:

@@ -20,7 +20,8 @@ from touchline.policies.files.whole import write_whole
 from touchline.policies.policy import SlotActor
 from touchline.protocol.demonstrations import SUFFIX, DemoFile, encode_demo
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
-from touchline.training.evaluation import EndCheck, shares
+from touchline.training.evaluation import EndCheck
+from touchline.training.quotas import shares
 
 
 def record_episodes(

@@ -15,7 +15,8 @@ from touchline.log import Progress, no_progress
 from touchline.policies.policy import SlotActor, load_policies
 from touchline.specs import base_name, team_of
 from touchline.training.collect.opening import import_ray
-from touchline.training.evaluation import EndCheck, shares
+from touchline.training.evaluation import EndCheck
+from touchline.training.quotas import shares
 from touchline.training.self_play.games import Games
 
 AREAS = 25

@@ -7,7 +7,7 @@ number of episodes (games), as in `training.evaluation`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,8 @@ from touchline.envs.slots import SlotRows, Slots
 from touchline.log import Progress, no_progress
 from touchline.policies.policy import SlotActor
 from touchline.specs import BehaviorSpec, ObservationSpec
-from touchline.training.evaluation import EndCheck, groups_in, shares
+from touchline.training.evaluation import EndCheck
+from touchline.training.quotas import Ended, Quotas
 
 EPISODES, INTERRUPTED, DECISIONS, LENGTH, RETURN, GAMES, GROUP_RETURN = range(7)
 """The first columns of a unit; the sums of all observations follow, then those of their squares."""
@@ -100,9 +101,9 @@ def play_units(
     """
     rows = slots.reset(seed)
     tallies = {name: _Tally(rows[name], episodes) for name in rows}
-    total = sum(tally.left for tally in tallies.values())
+    total = sum(tally.quotas.left for tally in tallies.values())
     check_end = EndCheck()
-    while left := sum(tally.left for tally in tallies.values()):
+    while left := sum(tally.quotas.left for tally in tallies.values()):
         actions = {name: actors[name].act(row) for name, row in rows.items()}
         rows = slots.step(actions)
         for name, tally in tallies.items():
@@ -116,31 +117,16 @@ class _Tally:
     """Follows the slots of one behavior and sums what belongs to the quota of each unit."""
 
     def __init__(self, rows: SlotRows, episodes: int) -> None:
-        groups = groups_in(rows.group_id)
-        # Without groups every slot counts, those included whose agent is still to come.
-        is_lone = rows.group_id == 0 if groups else np.ones(len(rows), np.bool_)
-        quota = shares(episodes, len(groups) + int(is_lone.sum()))
-        of_groups = quota[: len(groups)].tolist()
         self.units: list[Sums] = []
-        self._games_left = dict(zip(groups, of_groups, strict=True))
-        self._left = np.zeros(len(rows), np.int64)
-        self._left[is_lone] = quota[len(groups) :]
+        self.quotas = Quotas(rows, episodes)
         no_slots = np.arange(0)
         num_obs = flat_observations(rows, no_slots).shape[1]
         width = FIRST_OBS + 2 * num_obs
         self._open_sums = np.zeros((len(rows), width))
         """Of the episode that goes on in each slot."""
-        self._game_sums = {group: np.zeros(width) for group in groups}
+        self._game_sums = {group: np.zeros(width) for group in self.quotas.groups}
         """Of the episodes that have ended in each group's current game."""
-        self._group_of = rows.group_id.copy()
-        self._is_open = rows.deciding.copy()
         self._observe(rows)
-
-    @property
-    def left(self) -> int:
-        """Games, and episodes of lone agents, that are still to be played."""
-        games: int = sum(self._games_left.values())
-        return games + int(self._left.sum())
 
     def add(self, rows: SlotRows) -> None:
         """Sum one step's rows."""
@@ -152,15 +138,13 @@ class _Tally:
         sums[:, LENGTH] += rows.closed
         ended = np.flatnonzero(rows.terminated | rows.truncated)
         if len(ended):
-            self._is_open[ended] = False
             sums[ended, EPISODES] = 1
             sums[ended, INTERRUPTED] = rows.truncated[ended]
             self._finish_lone(ended)
-            self._finish_groups(ended)
+            for found in self.quotas.end_members(ended):
+                self._finish_members(found)
             sums[ended] = 0
-        begins = np.flatnonzero(rows.begins)
-        self._is_open[begins] = True
-        self._group_of[begins] = rows.group_id[begins]
+        self.quotas.begin(rows)
         self._observe(rows)
 
     def _observe(self, rows: SlotRows) -> None:
@@ -173,43 +157,24 @@ class _Tally:
 
     def _finish_lone(self, ended: NDArray[np.intp]) -> None:
         """Episodes of agents without a group are units by themselves."""
-        has_quota = self._left[ended] > 0
-        for slot in ended[has_quota]:
+        for slot in self.quotas.end_lone(ended):
             episode = self._open_sums[slot]
-            self._left[slot] -= 1
             self.units.append(_as_unit(episode, longest=episode))
 
-    def _finish_groups(self, ended: NDArray[np.intp]) -> None:
-        """Add members' episodes to their games; a game without an open episode is over."""
-        for group, last in self._ended_members(ended):
-            game = self._game_sums[group]
-            game += self._open_sums[last].sum(axis=0)
-            is_member = self._group_of == group
-            if (self._is_open & is_member).any():
-                continue
+    def _finish_members(self, ended: Ended) -> None:
+        """Add members' episodes to their game; one that is over becomes a unit."""
+        game = self._game_sums[ended.group]
+        game += self._open_sums[ended.members].sum(axis=0)
+        if ended.is_over:
             # The member that stayed longest was there for all that the group earned.
-            longest = last[np.argmax(self._open_sums[last, LENGTH])]
-            self.units.append(_as_unit(game, self._open_sums[longest]))
+            longest = np.argmax(self._open_sums[ended.members, LENGTH])
+            last = self._open_sums[ended.members[longest]]
+            self.units.append(_as_unit(game, last))
             game[:] = 0
-            self._games_left[group] -= 1
-
-    def _ended_members(
-        self, ended: NDArray[np.intp]
-    ) -> Iterator[tuple[int, NDArray[np.intp]]]:
-        """The groups that still have games to play, each with its members that ended."""
-        group_of = self._group_of[ended]
-        for group in groups_in(group_of):
-            if self._games_left.get(group):
-                yield group, ended[group_of == group]
 
     def _widen(self, size: int) -> None:
-        """Slots that the world has added have no quota of their own."""
-        extra = size - len(self._left)
-        if extra <= 0:
-            return
-        self._left = np.append(self._left, np.zeros(extra, np.int64))
-        self._group_of = np.append(self._group_of, np.zeros(extra, np.int32))
-        self._is_open = np.append(self._is_open, np.zeros(extra, np.bool_))
+        self.quotas.widen(size)
+        extra = max(0, size - len(self._open_sums))
         more = np.zeros((extra, self._open_sums.shape[1]))
         self._open_sums = np.concatenate([self._open_sums, more])
 
