@@ -64,6 +64,12 @@ def test_without_arguments_three_commands_to_try_that_all_parse(capsys):
         command_of(_verb(verb), verb).make_context(verb, arguments)
 
 
+def test_a_verb_with_verbs_of_its_own_lists_them(capsys):
+    assert run(["microrts"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^ +fetch +Download the engine", shown, re.M)
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -227,7 +233,7 @@ def test_the_help_of_a_flag_is_the_text_under_its_key_in_the_settings():
     options = {option.opts[0]: option for option in command_of(train, "train").params}
     for flag in setting_flags():
         assert options[flag.name].help == flag.help
-    assert options["--num-envs"].help == "Worlds side by side."
+    assert options["--num-envs"].help == "Environments to run in parallel."
 
 
 def test_help_lists_every_verb_with_the_first_paragraph_of_its_own_help(

@@ -22,11 +22,11 @@ def bench(
         typer.Option(
             "--policies",
             metavar="DIR",
-            help="scenes: act with DIR/BEHAVIOR.onnx where it is.",
+            help="For scenes: act with DIR/BEHAVIOR.onnx where it exists.",
         ),
     ] = None,
 ) -> None:
-    """Measure speed beside peers in the same run; figures as JSON."""
+    """Measure speed compared with other libraries; print figures as JSON."""
     from touchline.bench import run_bench
 
     show_json(run_bench(what, scene or None, log, policies))

@@ -24,9 +24,7 @@ def build(
     ],
     num_areas: Areas = None,
 ) -> None:
-    """Write a scene as an executable player that official ML-Agents tools launch like a Unity
-    build.
-    """
+    """Write a scene as a player that official ML-Agents tools start like a Unity build."""
     from touchline import player
 
     with shown(f"build {scene}"):

@@ -31,9 +31,7 @@ def doctor(
         bool, typer.Option("--json", help="The report as JSON instead of text.")
     ] = False,
 ) -> None:
-    """Find out why a world does not connect: open it step by step and report each; or why a run
-    does not learn: what is likely wrong by its figures, and what to try.
-    """
+    """Find out why an environment does not connect or a run does not learn, and what to try."""
     from touchline.doctor import examine, findings, is_run
     from touchline.envs.env import EnvRecipe
 

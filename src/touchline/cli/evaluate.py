@@ -27,7 +27,7 @@ def evaluate(
         typer.Option(
             "--episodes",
             min=1,
-            help="Episodes per behavior; games where there are groups.",
+            help="Episodes per behavior; with groups of agents, games.",
         ),
     ] = 100,
     opponents: Annotated[
@@ -42,8 +42,8 @@ def evaluate(
     record_wire: RecordWire = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a policy: mean return with its confidence interval over a fixed quota of episodes per
-    agent.
+    """Evaluate a policy: mean return with its confidence interval, over the same number of episodes
+    for each agent.
     """
     from touchline import api
 

@@ -29,8 +29,8 @@ def inspect(
         bool, typer.Option("--json", help="The specs as JSON instead of text.")
     ] = False,
 ) -> None:
-    """Show what the behaviors of a world observe and do, and its first exchange; or what a
-    demonstration holds.
+    """Show the observations and actions of each behavior, and the first steps; or the content of a
+    demonstration.
     """
     from touchline import api
     from touchline.envs.env import EnvRecipe

@@ -46,12 +46,12 @@ Policies = Annotated[
     ),
 ]
 Areas = Annotated[int | None, Setting("--num-areas", min=1)]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")]
 Deterministic = Annotated[
     bool,
     typer.Option(
         "--deterministic/--stochastic",
-        help="Act with the most likely action, or sample.",
+        help="Take the most likely action, or sample.",
     ),
 ]
 Parameters = Annotated[
@@ -88,7 +88,7 @@ class UnityReference:
         typer.Option(
             "--statistics",
             metavar="FILE.json",
-            help="Figures to compare with, as --save writes them.",
+            help="Figures to compare with, written by --save.",
         ),
     ] = None
     save: Annotated[
@@ -96,7 +96,7 @@ class UnityReference:
         typer.Option(
             "--save",
             metavar="FILE.json",
-            help="Keep the player's figures for --statistics.",
+            help="Save the player's figures for --statistics.",
         ),
     ] = None
 

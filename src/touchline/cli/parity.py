@@ -27,7 +27,7 @@ def parity(
         typer.Option(
             "--episodes",
             min=2,
-            help="Episodes per behavior and world; games where there are groups.",
+            help="Episodes per behavior in each of the two; with groups of agents, games.",
         ),
     ] = 100,
     picture: Annotated[
@@ -39,8 +39,8 @@ def parity(
     deterministic: Deterministic = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare a scene with Unity: the same policy in both, every observation, return and length
-    beside the difference that chance explains.
+    """Compare a scene with Unity: the same policy plays in both, and returns, lengths and
+    observations are compared with the differences that chance explains.
 
     Without --env and --statistics, the reference is what is stored of Unity for this scene and
     policy, else the policy's own normalizer.

@@ -27,14 +27,14 @@ def plan(
         typer.Option(
             "--set",
             metavar="A.B.C=VALUE",
-            help="Change one setting; the key as in the YAML.",
+            help="Change one setting; the key is that of the YAML.",
         ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Figures as JSON instead of text.")
     ] = False,
 ) -> None:
-    """Measure a run for ten seconds; say what limits it, how long it takes, and what helps."""
+    """Predict how long a run takes, what limits it and what helps, from ten seconds of it."""
     from touchline.api import read_run, start_plan
     from touchline.training.studies.plan import plan_lines
 

@@ -46,7 +46,7 @@ def play(
         typer.Option(
             "--record",
             metavar="FILE.mp4",
-            help="Film it into this file; a Unity player shows itself.",
+            help="The film to write; not needed for a Unity player, which has a window.",
         ),
     ] = None,
     seconds: Annotated[
@@ -59,7 +59,7 @@ def play(
     seed: Seed = 0,
     parameters: Parameters = None,
 ) -> None:
-    """Watch a policy play: film a scene, or look at a Unity player's window at its natural pace."""
+    """Watch a policy play: film a scene, or run a Unity player in its window at normal speed."""
     from touchline import api
     from touchline.envs.env import EnvRecipe
 

@@ -25,7 +25,7 @@ def pull(
         ),
     ] = None,
 ) -> None:
-    """Bring a policy from the Hugging Face Hub as a run folder."""
+    """Download a policy from the Hugging Face Hub as a run folder."""
     # Lines of a log cannot be redrawn as the library's bars are.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from touchline import hub

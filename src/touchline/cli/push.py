@@ -19,11 +19,12 @@ def push(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="List the files and show the card; send nothing."
+            "--dry-run",
+            help="List the files and show the model card, without uploading.",
         ),
     ] = False,
 ) -> None:
-    """Share a trained policy on the Hugging Face Hub."""
+    """Upload a trained policy to the Hugging Face Hub."""
     # Lines of a log cannot be redrawn as the library's bars are.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from touchline import hub

@@ -26,7 +26,7 @@ def record(
         typer.Option(
             "--episodes",
             min=1,
-            help="Whole episodes of each behavior, shared evenly among its agents.",
+            help="Complete episodes of each behavior, shared evenly among its agents.",
         ),
     ] = 20,
     deterministic: Deterministic = False,

@@ -16,7 +16,7 @@ def scenes(
         bool, typer.Option("--json", help="As JSON instead of text.")
     ] = False,
 ) -> None:
-    """List the scenes that come with Touchline: sizes, presets to train them, parameters."""
+    """List the built-in scenes with their sizes, presets and parameters."""
     from touchline.scenes import list_scenes
     from touchline.training.config.reading import preset_names
 

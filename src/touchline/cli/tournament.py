@@ -37,7 +37,7 @@ def tournament(
     games: Annotated[
         int,
         typer.Option(
-            "--games", min=2, help="Games of each pair, half of them in each seat."
+            "--games", min=2, help="Games of each pair, half of them on each side."
         ),
     ] = 200,
     picture: Annotated[
@@ -45,7 +45,7 @@ def tournament(
         typer.Option(
             "--picture",
             metavar="FILE.png",
-            help="Draw ratings and matrix into this file.",
+            help="Draw ratings and the table of results into this file.",
         ),
     ] = None,
     processes: Annotated[
@@ -53,14 +53,14 @@ def tournament(
         typer.Option(
             "--processes",
             min=1,
-            help="Matches at the same time; default: one per core.",
+            help="Matches to play in parallel. Default: one per core.",
         ),
     ] = None,
     cluster: Cluster = None,
     deterministic: Deterministic = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let policies play each other, everyone against everyone in both seats; rate them."""
+    """Rate policies by games of each against each, half of them with sides exchanged."""
     from touchline import api
     from touchline.training.studies.tournament import tournament_lines
 

@@ -36,7 +36,7 @@ Wandb = Annotated[
     bool,
     typer.Option(
         "--wandb",
-        help="Log to Weights & Biases, too; offline unless WANDB_MODE says otherwise.",
+        help="Also log to Weights & Biases; offline unless WANDB_MODE says otherwise.",
     ),
 ]
 Seeds = Annotated[
@@ -44,7 +44,7 @@ Seeds = Annotated[
     typer.Option(
         "--seeds",
         metavar="0-4",
-        help="Train with each of these seeds (0-4 or 0,3,7), one process each.",
+        help="Train once with each of these seeds (0-4 or 0,3,7).",
     ),
 ]
 
@@ -55,7 +55,7 @@ def train(
         str | None,
         typer.Argument(
             metavar="CONFIG",
-            help="A preset's name (3DBall), or an ML-Agents YAML; default with --env: none.",
+            help="A preset's name (3DBall), or an ML-Agents YAML; not needed with --env.",
             autocompletion=_preset_names,
         ),
     ] = None,
@@ -66,19 +66,19 @@ def train(
         typer.Option(
             "--set",
             metavar="A.B.C=VALUE",
-            help="Change one setting; the key as in the YAML.",
+            help="Change one setting; the key is that of the YAML.",
         ),
     ] = None,
     seeds: Seeds = None,
     print_config: Annotated[
         bool,
         typer.Option(
-            "--print-config", help="Show all settings as they would be used, and stop."
+            "--print-config", help="Print all settings, defaults included, and stop."
         ),
     ] = False,
 ) -> None:
-    """Train the behaviors of a world; write checkpoints, metrics, a learning curve and an ONNX
-    model for Unity.
+    """Train the behaviors of an environment; write checkpoints, metrics, a learning curve and an
+    ONNX model for Unity.
     """
     from touchline.api import read_run
 

@@ -19,7 +19,7 @@ def tune(
         typer.Option(
             "--space",
             metavar="FILE.yaml",
-            help="Keys of the settings, each with the values to search.",
+            help="The keys to vary, each with the values to try.",
         ),
     ],
     config: Annotated[
@@ -30,18 +30,18 @@ def tune(
         ),
     ] = None,
     trials: Annotated[
-        int, typer.Option("--trials", help="How many trials to run, in all.")
+        int, typer.Option("--trials", help="How many trials to run in all.")
     ] = 30,
     changes: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="A.B.C=VALUE",
-            help="Change one setting; the key as in the YAML.",
+            help="Change one setting; the key is that of the YAML.",
         ),
     ] = None,
 ) -> None:
-    """Search for settings: each trial is a run, and those with poor curves are stopped early."""
+    """Search for good settings: each trial is a run, and poor ones are stopped early."""
     from touchline.api import start_tuning
 
     if config is None and "env_settings.env_path" not in settings.values:

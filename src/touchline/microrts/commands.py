@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    help="The MicroRTS engine.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(help="Download the MicroRTS engine.", rich_markup_mode=None)
 
 
-@app.callback()
-def microrts() -> None:
-    """The MicroRTS engine."""
+@app.callback(invoke_without_command=True)
+def microrts(context: typer.Context) -> None:
+    """Download the MicroRTS engine."""
     # Without a callback, typer makes the only command the whole program, and `fetch` an argument.
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @app.command()

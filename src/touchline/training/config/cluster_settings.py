@@ -33,20 +33,20 @@ class ClusterSettings(Part):
     """Who collects experience for the process that learns (not in ML-Agents)."""
 
     collectors: Annotated[Whole | None, Flag("--collectors", "N")] = None
-    """Collectors, each with its own num_envs worlds, forward passes and random numbers. Without
-    cluster they take turns in this process. Default: this process collects by itself."""
+    """Number of collectors, each with its own num_envs environments, forward passes and random
+    numbers. Without cluster, they take turns in this process. Default: no collectors."""
 
     cluster: Annotated[
         Annotated[Text, AfterValidator(_place)] | None, Flag("--cluster", "WHERE")
     ] = None
-    """Collectors run at the same time, over Ray: local:N (N processors of this machine), auto (the
-    cluster that this machine is in) or an address as HOST:PORT. Default: in this process. With
-    --seeds and without collectors, the cluster runs whole seeds."""
+    """Run the collectors in parallel with Ray: local:N (N cores of this machine), auto (the cluster
+    that this machine belongs to) or HOST:PORT. Default: in this process. With --seeds and without
+    collectors, the cluster runs whole seeds."""
     cpus_per_collector: Annotated[Positive, Flag("--cpus-per-collector", "C")] = 1
-    """Processors that each collector, or each run of --seeds, claims on a cluster."""
+    """Cores that each collector, or each run of --seeds, reserves on a cluster."""
     ship: Annotated[Switch, Flag("--ship")] = False
-    """Send the player of env_path to the nodes of the cluster; each unpacks it once. Without, it
-    has to be at the same path on every node."""
+    """Send the player of env_path to the nodes of the cluster; each unpacks it once. Without it,
+    the player must be at the same path on every node."""
 
     @property
     def takes_whole_runs(self) -> bool:

@@ -87,25 +87,25 @@ class BehaviorConfig(Part):
     hyperparameters: SerializeAsAny[HyperparameterSettings] = Field(
         default=None, validate_default=True
     )
-    """How it learns: the settings of its algorithm, such as `PPOSettings`."""
+    """The settings of the algorithm, such as `PPOSettings`."""
     network_settings: NetworkSettings = Field(default_factory=NetworkSettings)
-    """What it learns with."""
+    """The networks."""
     reward_signals: Annotated[
         dict[SignalName, SerializeAsAny[SignalSettings]], Field(min_length=1)
     ] = Field(
         default_factory=lambda: {"extrinsic": signal.settings_class("extrinsic")()}
     )
-    """What it learns from."""
+    """The rewards that it learns from."""
     init_path: Text | None = None
     """Checkpoint to start from: a path, or a file's bare name in the run of `initialize_from`.
     Also a `.pt` or `.onnx` of ML-Agents."""
     max_steps: Annotated[StepsOrNone, Flag("--max-steps", "N")] = 500_000
-    """Agent steps after which learning stops. 0, with behavioral_cloning: it
-    only imitates, and saves that."""
+    """Agent steps after which training stops. 0, with behavioral_cloning: only imitate, and save
+    the result."""
     time_horizon: Whole = 64
-    """How many actions of one episode an advantage looks ahead at most."""
+    """Largest number of actions that an advantage looks ahead within one episode."""
     summary_freq: Whole = 50_000
-    """Agent steps between two lines of metrics."""
+    """Agent steps between two rows of metrics."""
     checkpoint_interval: Whole = 500_000
     """Agent steps between checkpoints."""
     keep_checkpoints: Whole = 5
@@ -114,13 +114,11 @@ class BehaviorConfig(Part):
     """Space the kept checkpoints evenly: checkpoint_interval becomes max_steps /
     keep_checkpoints."""
     threaded: Switch = False
-    """Learn in a thread beside the running world, which acts with the policy of the update
-    before."""
+    """Learn in a thread while the simulation continues with the policy of the previous update."""
     behavioral_cloning: CloningSettings | None = None
-    """Imitate demonstrations beside what is learned from rewards; None: no imitation."""
+    """Imitate demonstrations in addition to learning from rewards; None: no imitation."""
     self_play: SelfPlaySettings | None = None
-    """Against whom it learns in games of several teams; None: all teams play by the latest
-    policy."""
+    """Opponents in games of several teams; None: all teams play by the latest policy."""
 
     @model_validator(mode="before")
     @classmethod
@@ -232,32 +230,33 @@ class BehaviorConfig(Part):
 
 
 class EnvSettings(Part):
-    """The world, and how players are started and restarted."""
+    """The environment, and how players are started and restarted."""
 
     env_path: Annotated[Text | None, Flag("--env", "ENV")] = None
-    """The world: a scene's name, a Unity player's path or `editor`. Without one, a preset opens its
-    own scene, and a YAML waits for the Unity Editor."""
+    """The environment: a scene's name, a Unity player's path or `editor`. Without one, a preset
+    opens its own scene, and a YAML waits for the Unity Editor."""
     env_args: Annotated[list[Text], Flag("--env-args", "...")] = Field(
         default_factory=list
     )
-    """Further arguments for the player, unchanged. On the command line, all that follows the flag
-    goes to the player, so it comes last."""
+    """Further arguments for the player. On the command line, everything after the flag goes to the
+    player, so it comes last."""
     base_port: Annotated[
         Annotated[Integer, Field(ge=1, le=65535)] | None, Flag("--base-port")
     ] = None
-    """Port of the first player; the next ones follow. Default: ports that are free."""
+    """Port of the first player; the next ones follow. Default: free ports."""
     num_envs: Annotated[Whole, Flag("--num-envs")] = 1
-    """Worlds side by side."""
+    """Environments to run in parallel."""
     num_areas: Annotated[Whole | None, Flag("--num-areas")] = None
-    """Areas in one world. Default: as many as Unity's own scene has, 1 for a player."""
+    """Areas (copies of the game) in one environment. Default: as many as Unity's scene has; 1 for a
+    player."""
     timeout_wait: Annotated[Positive, Flag("--timeout-wait")] = 60
     """Seconds to wait for a player's answer."""
     seed: Annotated[OrNone, Flag("--seed")] = -1
-    """Seed of everything random; -1, the default: chosen at random and printed."""
+    """Seed of all random numbers; -1, the default: chosen at random and printed."""
     max_lifetime_restarts: Annotated[OrNone, Flag("--max-lifetime-restarts")] = 10
-    """How often each failed player is restarted; -1: without limit."""
+    """How often each player is restarted after a failure; -1: no limit."""
     restarts_rate_limit_n: Annotated[OrNone, Flag("--restarts-rate-limit-n")] = 1
-    """How often it is restarted within restarts_rate_limit_period_s; -1: without limit."""
+    """How often it is restarted within restarts_rate_limit_period_s; -1: no limit."""
     restarts_rate_limit_period_s: Annotated[
         Positive, Flag("--restarts-rate-limit-period-s")
     ] = 60
@@ -274,11 +273,11 @@ class EngineSettings(Part):
     quality_level: Annotated[Count, Flag("--quality-level")] = 5
     """Unity's quality level."""
     time_scale: Annotated[Positive, Flag("--time-scale")] = 20
-    """How many times faster than the clock a player runs; Unity takes up to 100."""
+    """Speed of a player as a multiple of real time; Unity accepts up to 100."""
     target_frame_rate: Annotated[OrNone, Flag("--target-frame-rate")] = -1
     """A player's frames per second; -1: Unity's own choice."""
     capture_frame_rate: Annotated[Count, Flag("--capture-frame-rate")] = 60
-    """A player's frames per simulated second; 0: simulated time follows the clock."""
+    """A player's frames per simulated second; 0: simulated time follows real time."""
     no_graphics: Annotated[Switch, Flag("--no-graphics")] = False
     """Players run without a window; their cameras then see nothing."""
     no_graphics_monitor: Annotated[Switch, Flag("--no-graphics-monitor")] = False
@@ -296,8 +295,7 @@ class CheckpointSettings(Part):
     """Where results go, and what to start from."""
 
     run_id: Annotated[Text, AfterValidator(_folder_name), Flag("--run-id")] = "ppo"
-    """Name of the run, which is its folder below results_dir. Default: the preset's name, or
-    ppo."""
+    """Name of the run and of its folder in results_dir. Default: the preset's name, or ppo."""
     results_dir: Annotated[Text, Flag("--results-dir")] = "results"
     """Folder of all runs."""
     resume: Annotated[Switch, Flag("--resume")] = False
@@ -305,9 +303,9 @@ class CheckpointSettings(Part):
     force: Annotated[Switch, Flag("--force")] = False
     """Overwrite the run."""
     initialize_from: Annotated[Text | None, Flag("--initialize-from", "RUN_ID")] = None
-    """Start with the networks of this run, at step 0."""
+    """Start at step 0 with the networks of this run."""
     inference: Annotated[Switch, Flag("--inference")] = False
-    """Only act, with the networks of a run; learn nothing."""
+    """Act with the networks of a run, without learning."""
 
 
 def _device(value: str) -> str:
@@ -326,7 +324,7 @@ class TorchSettings(Part):
     device: Annotated[
         Annotated[Text, AfterValidator(_device)] | None, Flag("--torch-device")
     ] = None
-    """cpu, cuda or cuda:1 (the second GPU). Default: chosen at start."""
+    """cpu, cuda or cuda:1 (the second GPU). Default: the first GPU, else the CPU."""
 
 
 class Places(dict[tuple[str, ...], str]):
@@ -342,23 +340,23 @@ class RunConfig(Part):
     """All settings of a training run."""
 
     default_settings: BehaviorConfig | None = None
-    """What behaviors leave out; also trains behaviors that are not listed."""
+    """Defaults for all behaviors, also for those that are not listed."""
     behaviors: dict[Text, BehaviorConfig] = Field(default_factory=dict)
     """Behavior name, without team -> how it is trained."""
     env_settings: EnvSettings = Field(default_factory=EnvSettings)
-    """The world."""
+    """The environment."""
     cluster_settings: ClusterSettings = Field(default_factory=ClusterSettings)
     """Who collects experience."""
     engine_settings: EngineSettings = Field(default_factory=EngineSettings)
     """A Unity player's window and clock."""
     environment_parameters: dict[Text, ParameterSettings] = Field(default_factory=dict)
-    """Name -> a number, a sampler or a curriculum, for the world to read."""
+    """Name -> a number, a sampler or a curriculum."""
     checkpoint_settings: CheckpointSettings = Field(default_factory=CheckpointSettings)
     """Where results go."""
     torch_settings: TorchSettings = Field(default_factory=TorchSettings)
     """Where PyTorch computes."""
     debug: Annotated[Switch, Flag("--debug")] = False
-    """Log details for finding mistakes."""
+    """Log more details."""
     _places: Places = PrivateAttr(default_factory=Places)
 
     @model_validator(mode="after")
