@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from touchline.drawing.tableau import Tableau
 from touchline.parameters import Parameter
+from touchline.physics.entries import entry_of
 from touchline.physics.kernels import compiled
 from touchline.physics.ragdoll.lanes import LANES, euler
 from touchline.physics.ragdoll.world import DT_S, GRAVITY, RagdollWorld, State
@@ -98,6 +99,8 @@ class WalkingScene(Scene):
                 place=self.target_place,
             ),
         )
+        self._entry: Kernel | None = None
+        """The round's kernel, once it was called."""
         self._start = Start(
             position=anatomy.position,
             rotation=anatomy.rotation,
@@ -192,7 +195,10 @@ class WalkingScene(Scene):
         """Run kernel(first, last, game, streams, reward) over all blocks of agents."""
         streams = self.streams.arrays()
         reward = self.academy.reward
-        self._threads.run(kernel, self.world.num_blocks, self._game, streams, reward)
+        if self._entry is None:
+            self._entry = entry_of(kernel, 0, 0, self._game, streams, reward)
+        blocks = self.world.num_blocks
+        self._threads.run(self._entry, blocks, self._game, streams, reward)
 
     @abstractmethod
     def reward(self, agents: Agents) -> None:
