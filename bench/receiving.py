@@ -1,12 +1,15 @@
 """How fast a head receives: 64 light collectors send arrays that were prepared before.
 
-    python bench/receiving.py [--senders 64] [--seconds 20] [--json]
+    python bench/receiving.py [--senders 64] [--processes 8] [--seconds 20] [--json]
 
-A sender is a Ray actor without torch, worlds or policies. It holds one round of experience of a
-continuous behavior with 100 observations and sends it again and again, packed as collectors pack
-theirs. The head takes what has arrived, as in a run: unpacks it, computes advantages and returns
-(of values that are 0, for estimates are the network's work), and puts the valid actions into one
-batch of tensors for each round of all senders. Nothing is learned.
+A sender has no torch, no world and no policy. It holds one round of experience of a continuous
+behavior with 100 observations and sends it again and again, packed as collectors pack theirs.
+Senders share Ray actors, as threads: 64 processes would take this machine minutes to start, and
+the head, which waits for 64 answers at a time, cannot tell the difference.
+
+The head takes what has arrived, as in a run: unpacks it, computes advantages and returns (of values
+that are 0, for estimates are the network's work), and puts the valid actions into one batch of
+tensors for each round of all senders. Nothing is learned.
 """
 
 from __future__ import annotations
@@ -33,15 +36,15 @@ EPISODE = 50
 STORE_BYTES = 500 * 2**20
 
 
-class Sender:
-    """A collector that has collected already."""
+class Senders:
+    """Collectors that have collected already."""
 
-    def __init__(self, packed: dict[str, Any]) -> None:
+    def __init__(self, packed: list[dict[str, Any]]) -> None:
         # Ray's arrays are views of its memory; a collector's are its own.
-        self.packed = {name: array.copy() for name, array in packed.items()}
+        self.packed = [{n: array.copy() for n, array in own.items()} for own in packed]
 
-    def collect(self) -> dict[str, Any]:
-        return self.packed
+    def collect(self, number: int) -> dict[str, Any]:
+        return self.packed[number]
 
 
 def prepared(seed: int) -> dict[str, Any]:
@@ -96,11 +99,11 @@ def received(packed: dict[str, Any]) -> list[torch.Tensor]:
     return [torch.from_numpy(column[t.valid]) for column in columns]
 
 
-def measure(senders: list[Any], seconds: float) -> tuple[int, float, int]:
-    """Agent steps, the seconds that they took, and rounds of all senders."""
+def measure(senders: list[tuple[Any, int]], seconds: float) -> tuple[int, float, int]:
+    """Agent steps, the seconds that they took, and rounds of all senders (actor, number in it)."""
     import ray
 
-    running = {sender.collect.remote(): sender for sender in senders}
+    running = {actor.collect.remote(at): (actor, at) for actor, at in senders}
     batch: list[list[torch.Tensor]] = []
     steps = rounds = 0
     began = time.perf_counter()
@@ -109,9 +112,9 @@ def measure(senders: list[Any], seconds: float) -> tuple[int, float, int]:
         waiting = list(running)
         ready, _ = ray.wait(waiting, num_returns=len(waiting), timeout=0)
         for reference in ready:
-            sender = running.pop(reference)
+            actor, at = running.pop(reference)
             batch.append(received(ray.get(reference)))
-            running[sender.collect.remote()] = sender
+            running[actor.collect.remote(at)] = actor, at
             steps += len(batch[-1][0])
         if len(batch) >= len(senders):
             whole = [torch.cat(parts) for parts in zip(*batch, strict=True)]
@@ -124,6 +127,7 @@ def measure(senders: list[Any], seconds: float) -> tuple[int, float, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--senders", type=int, default=64)
+    parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -133,16 +137,22 @@ def main() -> None:
     torch.set_num_threads(1)
     ray.init(
         address="local",
-        num_cpus=arguments.senders,
+        num_cpus=arguments.processes,
         object_store_memory=STORE_BYTES,
         include_dashboard=False,
         log_to_driver=False,
         logging_level=logging.ERROR,
     )
     try:
-        sender = ray.remote(num_cpus=1)(Sender)
-        senders = [sender.remote(prepared(seed)) for seed in range(arguments.senders)]
-        ray.get([s.collect.remote() for s in senders])
+        each = -(-arguments.senders // arguments.processes)
+        make = ray.remote(num_cpus=1, max_concurrency=each)(Senders)
+        actors = [
+            make.remote([prepared(process * each + at) for at in range(each)])
+            for process in range(arguments.processes)
+        ]
+        senders = [(actor, at) for at in range(each) for actor in actors]
+        senders = senders[: arguments.senders]
+        ray.get([actor.collect.remote(at) for actor, at in senders])
         steps, took, rounds = measure(senders, arguments.seconds)
     finally:
         ray.shutdown()

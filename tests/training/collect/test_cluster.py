@@ -5,7 +5,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -297,8 +296,22 @@ def test_a_shipped_player_is_unpacked_once_on_every_node(
     assert gone_within(players, 5.0)
 
 
+def kill_one(title, killed):
+    """End a process of Ray's with this title, as soon as there is one."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until and not killed:
+        for process in psutil.process_iter(["cmdline"]):
+            if " ".join(process.info["cmdline"] or ()).startswith(title):
+                time.sleep(1.0)  # it starts its run meanwhile
+                process.kill()
+                killed.append(process.pid)
+                return
+        time.sleep(0.1)
+
+
 def test_seeds_on_nodes_are_the_runs_of_this_machine(cluster, tmp_path):
-    lines = []
+    lines, killed = [], []
+    threading.Thread(target=kill_one, args=("ray::NodeRun", killed)).start()
     changes = {
         "behaviors.Basic.max_steps": 300,
         "checkpoint_settings.results_dir": str(tmp_path),
@@ -310,7 +323,8 @@ def test_seeds_on_nodes_are_the_runs_of_this_machine(cluster, tmp_path):
         changes=changes | {"cluster_settings.cluster": cluster.address},
         log=lines.append,
     )
-    assert any("done after" in line for line in lines)
+    assert killed, "one run lost its node, and went on"
+    assert sum("done after" in line for line in lines) == 2
     assert set(result.behaviors["Basic"].scores) == {0, 3}
     config = read_config(
         "Basic",
@@ -321,16 +335,14 @@ def test_seeds_on_nodes_are_the_runs_of_this_machine(cluster, tmp_path):
     for name in ("Basic/checkpoint.safetensors", "Basic.onnx"):
         there = result.folder / "seed-3" / name
         assert there.read_bytes() == (alone / name).read_bytes()
-    left = Path(tempfile.gettempdir()).glob("touchline-run-*")
-    assert gone_within(lambda: list(left), 5.0)
 
 
 def test_a_tournament_on_nodes_has_the_figures_of_this_machine(cluster, tmp_path):
-    recipe = EnvRecipe("scene", "SoccerTwos", num_areas=2)
+    recipe = EnvRecipe("scene", "SoccerTwos", num_areas=1)
     block = "behaviors__SoccerTwos__network_settings__hidden_units"
     config = config_of(tmp_path, "own", None, 1, "SoccerTwos", **{block: 8})
     folder = train(config, recipe).folder
-    entrants = [str(folder), f"SoccerTwos={folder / 'SoccerTwos.onnx'}", "random"]
+    entrants = [str(folder), f"SoccerTwos={folder / 'SoccerTwos.onnx'}"]
     here, there = (
         touchline.tournament(recipe, entrants, games=2, seed=1, processes=where)
         for where in (1, cluster.address)
