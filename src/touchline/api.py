@@ -865,7 +865,7 @@ def view(
     recipe, run = EnvRecipe.parse(env), None
     if is_run(recipe.target):
         run = Path(recipe.target)
-        recipe, sources = _followed(recipe, run, sources)
+        recipe, sources, port = _followed(recipe, run, sources, (host, port), log)
     recipe = as_trained(_at_natural_pace(recipe, (640, 480)), [*sources, *others])
     path = None if record is None else Path(record)
     options = ViewOptions(host, port, others, deterministic, path, run)
@@ -1016,18 +1016,29 @@ def _exploiter(
 
 
 def _followed(
-    recipe: EnvRecipe, run: Path, sources: Sequence[str]
-) -> tuple[EnvRecipe, list[str]]:
-    """The world that a run learns in, and its checkpoints."""
+    recipe: EnvRecipe,
+    run: Path,
+    sources: Sequence[str],
+    address: tuple[str, int],
+    log: Log,
+) -> tuple[EnvRecipe, list[str], int]:
+    """The world that a run learns in, its checkpoints, and the port of its page.
+
+    While the run is still starting, a page on this address (host, port) says so.
+    """
     from touchline.envs.env import EnvRecipe
     from touchline.viewer.run_panel import scene_of, sources_of
+    from touchline.viewer.waiting import until_started
 
     if list(sources) != ["random"]:
         raise UsageError(
             f"{run}: a run plays its own checkpoints; leave --policy away, or name its scene"
         )
-    scene = EnvRecipe.parse(scene_of(run))
-    return replace(recipe, world=scene.world, target=scene.target), sources_of(run)
+    (target, found), port = until_started(
+        lambda: (scene_of(run), sources_of(run)), *address, log
+    )
+    scene = EnvRecipe.parse(target)
+    return replace(recipe, world=scene.world, target=scene.target), found, port
 
 
 def _listed(

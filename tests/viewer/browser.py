@@ -14,6 +14,8 @@ from PIL import Image
 SMALL = (820, 320)
 """Drawn sooner by a browser without a GPU; narrower pages are laid out for phones."""
 PHONE = (390, 844)
+SOFTWARE_WEBGL = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+"""Without a GPU, WebGL is drawn by this software renderer."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DRIVERS = ("chromedriver", "chromium.chromedriver")
 
@@ -23,7 +25,7 @@ def _program(names):
 
 
 @contextmanager
-def open_browser(size=SMALL):
+def open_browser(size=SMALL, *, webgl=True):
     """A Selenium driver with a small window, which is drawn sooner without a GPU.
 
     Skips where Chromium or its driver is not installed.
@@ -41,9 +43,7 @@ def open_browser(size=SMALL):
         "--headless=new",
         "--no-sandbox",
         "--disable-dev-shm-usage",
-        # Without a GPU, WebGL is drawn by this software renderer.
-        "--use-angle=swiftshader",
-        "--enable-unsafe-swiftshader",
+        *(SOFTWARE_WEBGL if webgl else ("--disable-3d-apis",)),
         f"--window-size={size[0]},{size[1]}",
         "--hide-scrollbars",
     ):

@@ -220,3 +220,12 @@ def test_a_page_as_wide_as_a_phone_has_its_controls_below_the_picture(browser):
         assert _num_colors(pixels[:, width // 4 : -width // 4]) > 50
         assert _num_colors(pixels[height // 4 :, :4]) < 20
         resize(browser, SMALL)
+
+
+def test_a_browser_without_webgl_says_so():
+    with _page(num_areas=1) as page, open_browser(webgl=False) as browser:
+        browser.get(f"http://127.0.0.1:{page.port}")
+        wait_for(lambda: "WebGL is unavailable" in browser.page_source)
+        before = page.simulation.time_s()
+        wait_for(lambda: page.simulation.time_s() > before + 0.5)
+        assert page.simulation.failure is None

@@ -18,12 +18,15 @@ from tests.viewer.browser import (
 from touchline.cli import run
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.recorded_env import RecordedEnv
-from touchline.errors import RunError
+from touchline.errors import RunError, UsageError
 from touchline.player import build
 from touchline.policies.policy import load_policies
+from touchline.scenes.basic import Basic
+from touchline.scenes.scene import Scene
 from touchline.specs import ObservationSpec
 from touchline.viewer.fans import FanLayout, FanReader, is_ray_sensor, layouts_of
 from touchline.viewer.opening import ViewOptions, opened
+from touchline.viewer.plain_page import PlainPage
 from touchline.viewer.plain_simulation import Place, PlainSimulation
 from touchline.viewer.sheet import bars_html, fan_html
 
@@ -187,6 +190,28 @@ def test_a_policy_that_fits_no_behavior_of_a_recording_is_one_line(shared, capsy
     shown = capsys.readouterr()
     assert "Match3" in shown.err
     assert len(shown.err.strip().splitlines()) == 1
+
+
+class Blind(Basic):
+    """A scene without a tableau."""
+
+    def tableau(self, area):
+        return Scene.tableau(self, area)
+
+
+def test_a_scene_without_tableau_is_shown_by_figures_and_says_why():
+    recipe = EnvRecipe("scene", f"{__name__}:Blind", num_areas=2)
+    with opened(recipe, ["random"], ViewOptions(port=0)) as page:
+        assert isinstance(page, PlainPage)
+        assert "has no tableau" in page._about.content
+        _wait(lambda: page.simulation.decisions > 1)
+
+
+def test_a_scene_without_tableau_cannot_be_drawn_and_one_line_says_so():
+    with make(EnvRecipe("scene", f"{__name__}:Blind", num_areas=1)) as env:
+        env.reset()
+        with pytest.raises(UsageError, match=r"has no tableau.*write its method"):
+            env.render()
 
 
 # ----------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import shutil
+import socket
 import threading
 import time
 from pathlib import Path
@@ -192,3 +194,46 @@ def test_the_command_opens_the_scene_of_a_run(run):
 
     with pytest.raises(KeyboardInterrupt):
         touchline.view(str(run), port=0, log=stop)
+
+
+@pytest.mark.slow
+def test_a_page_says_that_a_run_is_still_starting_and_then_shows_it(run, tmp_path):
+    starting = tmp_path / "later"
+    starting.mkdir()
+    (starting / "configuration.yaml").write_text("behaviors: {}\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with open_browser() as browser, _viewing(starting, port) as lines:
+        wait_for(lambda: lines)
+        assert "still starting" in lines[0]
+        assert f"http://127.0.0.1:{port}" in lines[0]
+        browser.get(f"http://127.0.0.1:{port}")
+        wait_for(lambda: "still starting" in browser.page_source)
+        shutil.copytree(run, starting, dirs_exist_ok=True)
+        # The same page, which nothing reloads, becomes the run's.
+        wait_for(lambda: "after 256 steps" in browser.page_source)
+        assert f"open http://127.0.0.1:{port}" in lines[1]
+
+
+@contextlib.contextmanager
+def _viewing(folder, port):
+    """The lines of a view in a thread of its own, which ends with this context."""
+    lines, done = [], threading.Event()
+
+    def log(line):
+        lines.append(line)
+        if line.startswith("open"):
+            done.wait()
+            raise KeyboardInterrupt
+
+    def view():
+        with contextlib.suppress(KeyboardInterrupt):
+            touchline.view(str(folder), port=port, log=log)
+
+    thread = threading.Thread(target=view)
+    thread.start()
+    try:
+        yield lines
+    finally:
+        done.set()
+        thread.join(30.0)

@@ -90,7 +90,7 @@ class PlainPage:
         gui = self.server.gui
         gui.main_panel.dock_right()
         gui.main_panel.set_width(PANEL_PX)
-        gui.add_html(text_html(about))
+        self._about = gui.add_html(text_html(about))
         self._status = gui.add_markdown("")
         self._note = gui.add_html("")
         self._pause = gui.add_button("Pause")

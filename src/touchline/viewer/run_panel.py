@@ -25,6 +25,7 @@ from touchline.policies.policy import SlotActor
 from touchline.training.studies.run_figures import RunFigures, read_run_figures
 from touchline.viewer.beside import Beside
 from touchline.viewer.simulation import Simulation
+from touchline.viewer.waiting import StillStartingError
 
 LATEST, NO_OTHER = "latest", "none"
 LOOK_S = 2.0
@@ -41,27 +42,27 @@ def is_run(text: str) -> bool:
 
 
 def scene_of(run: Path) -> str:
-    """The scene that a run learns in; raises a UsageError for one that is still starting."""
+    """The world that a run learns in; raises a StillStartingError where it does not say so yet."""
     path = RunLayout(run).status
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
         return str(about["target"])
     except (OSError, ValueError, KeyError) as error:
-        raise UsageError(
-            f"{run}: the run is still starting, or its {path.name} is damaged: try again when it "
-            "has saved its first checkpoint"
+        raise StillStartingError(
+            f"{run}: the run is still starting and has saved no checkpoint yet, or its {path.name} "
+            "is damaged"
         ) from error
 
 
 def sources_of(run: Path, choice: str = LATEST) -> list[str]:
     """One checkpoint for each behavior: the latest, or that of so many steps where it has one.
 
-    Raises a UsageError for a run without checkpoints.
+    Raises a StillStartingError for a run without checkpoints.
     """
     layout = RunLayout(run)
     latest = layout.checkpoints()
     if not latest:
-        raise UsageError(f"{run}: the run has saved no checkpoint yet: try again later")
+        raise StillStartingError(f"{run}: the run has saved no checkpoint yet")
     sources = []
     for name, path in latest.items():
         own = layout.numbered(name, int(choice)) if choice.isdecimal() else path
