@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,11 @@ from touchline.training.rewards.signal import settings_class as signal_settings
 
 SOURCE = Path(touchline.__file__).parent
 NOTEBOOKS = Path(__file__).parents[1] / "examples"
+INLINE_CODE = re.compile(r"<code>([^<\n]+)</code>")
+FLAG = re.compile(r"(?<![^ ])--?\w[\w-]*")
+KEEP = r'<span style="white-space: nowrap">\g<0></span>'
+LONGEST = 30
+"""Characters that fit into a line of a table on a phone."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -46,6 +52,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     return files
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Keep flags and short names in one line: browsers break a line after each hyphen."""
+
+    def kept(match: re.Match[str]) -> str:
+        code = match[1]
+        if " " in code:
+            return f"<code>{FLAG.sub(KEEP, code)}</code>"
+        return KEEP.replace(r"\g<0>", match[0]) if len(code) <= LONGEST else match[0]
+
+    return INLINE_CODE.sub(kept, html)
 
 
 # ----------------------------------------------------------------------------------------------
