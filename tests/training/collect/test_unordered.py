@@ -71,7 +71,7 @@ def test_no_piece_is_further_behind_than_the_bound_says(tmp_path):
     assert len(set(brought)) == 3
 
 
-def test_collectors_of_equal_speed_wait_for_nobody(tmp_path):
+def test_collectors_of_equal_speed_do_not_wait(tmp_path):
     _, behind, brought = versions_behind(tmp_path, 1, 12)
     assert max(behind) <= 1
     assert min(brought.count(name) for name in set(brought)) == 4

@@ -93,7 +93,7 @@ class UnorderedCollectors(SeveralCollectors):
             self._start(index, call, self._policies)
 
     def _note_drawn(self, index: int) -> None:
-        """Opponents that may begin a game there before it is heard of again."""
+        """Opponents that may begin a game there before its next answer."""
         plays = self._plays[index]
         for base, drawn in self._drawn.items():
             plays[base] = plays.get(base, set()) | drawn

@@ -56,7 +56,7 @@ class News:
     lines: list[str]
     changed: Files
     names: set[str]
-    """Of all files; empty where nobody looked."""
+    """Of all files; empty between two looks."""
     code: int | None
     """What its process ended with; None while it runs."""
 
