@@ -101,7 +101,8 @@ def python_page() -> str:
     ]
     for module in sorted(names_of, key=lambda module: (module != "api", module)):
         lines += [f"## touchline.{module}", ""]
-        for name in names_of[module]:
+        # Functions before the classes of what they return.
+        for name in sorted(names_of[module], key=lambda name: name[0].isupper()):
             lines += [f"::: touchline.{module}.{name}", ""]
     return "\n".join(lines)
 
@@ -164,7 +165,8 @@ def _places(schema: dict[str, Any]) -> dict[str, str]:
                 inner += ".PARAMETER"
             for model in _references(value):
                 found = schema["$defs"].get(model, {})
-                if model not in places and found.get("properties"):
+                is_shown = model != "UnknownSampler"  # it only words an error
+                if is_shown and model not in places and found.get("properties"):
                     places[model] = inner
                     waiting.append((inner, found))
     return dict(sorted(places.items(), key=lambda item: item[1].startswith(behavior)))

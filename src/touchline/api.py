@@ -69,7 +69,7 @@ class GameFigures(TypedDict):
 
 
 class BehaviorFigures(TypedDict):
-    """How one behavior did."""
+    """Figures of one behavior."""
 
     episodes: int
     mean_return: float
@@ -96,7 +96,7 @@ class Evaluation(BehaviorFigures):
 
 
 class EntrantFigures(TypedDict):
-    """How one entrant of a tournament did."""
+    """Figures of one entrant of a tournament."""
 
     name: str
     rating: float
@@ -138,7 +138,7 @@ class TournamentFigures(TypedDict):
 
 
 class ExploitFigures(TypedDict):
-    """How a fresh opponent fares against the policy that it learned against."""
+    """Figures of an opponent against the policy that it was trained against."""
 
     scene: str
     policy: str
@@ -474,7 +474,7 @@ def evaluate(
     record_wire: Path | None = None,
     progress: Progress = no_progress,
 ) -> Evaluation:
-    """Measure a policy over a fixed quota of episodes per agent, or of games per group.
+    """Evaluate a policy over the same number of episodes for each agent, or games for each group.
 
     Parameters
     ----------
@@ -572,7 +572,7 @@ def tournament(
     processes: int | str | None = None,
     progress: Progress = no_progress,
 ) -> TournamentFigures:
-    """Let policies play each other, all pairs in both seats, and rate them by all games.
+    """Rate policies by games of each against each, half of them with sides exchanged.
 
     Parameters
     ----------
@@ -632,7 +632,7 @@ def exploit(
     log: Log = print,
     progress: Progress = no_progress,
 ) -> ExploitFigures:
-    """Train a fresh opponent against a policy that does not change, and measure how often it wins.
+    """Train a new opponent against a fixed policy, and measure how often it wins.
 
     Parameters
     ----------
@@ -689,9 +689,10 @@ def parity(
     picture: Path | str | None = None,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Compare a scene with Unity: the same policy in both, figure by figure.
+    """Compare a scene with Unity: the same policy plays in both.
 
-    The keys are those of `touchline parity --json` (`docs/unity.md`, "Is a twin true?").
+    The keys are those of `touchline parity --json` (`docs/unity.md`, "Comparing a scene with
+    Unity").
 
     Parameters
     ----------
@@ -770,7 +771,7 @@ def play(
     deterministic: bool = False,
     progress: Progress = no_progress,
 ) -> None:
-    """Film a policy in a scene, or let it play in a Unity player's window at its natural pace.
+    """Film a policy in a scene, or let it play in a Unity player's window at normal speed.
 
     The seed is that of the recipe.
 
@@ -890,7 +891,7 @@ def record(
     seed: int = 0,
     progress: Progress = no_progress,
 ) -> list[Path]:
-    """Record whole episodes of a policy as a demonstration (`.demo`), as Unity writes them.
+    """Record complete episodes of a policy as a demonstration (`.demo`), as Unity writes them.
 
     Parameters
     ----------

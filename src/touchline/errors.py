@@ -14,18 +14,18 @@ these.
 
 
 class TouchlineError(Exception):
-    """Everything that Touchline raises on purpose."""
+    """Base class of all errors that Touchline raises."""
 
 
 class UsageError(TouchlineError):
     """The call, a configuration or a file was wrong.
 
-    The text is what was expected, what came, and what to do.
+    The text says what was expected, what was given, and what to do.
     """
 
 
 class MissingError(UsageError):
-    """Something needed is not installed; the text is how to install it."""
+    """A library is not installed; the text names the install command."""
 
 
 class NotDrawableError(UsageError):
@@ -33,7 +33,7 @@ class NotDrawableError(UsageError):
 
 
 class RunError(TouchlineError):
-    """The run failed although the call was right."""
+    """The run failed, although the call was correct."""
 
 
 class NonFiniteError(RunError):

@@ -253,7 +253,7 @@ class ActionTuple:
     def unchecked(
         continuous: NDArray[np.float32] | None, discrete: NDArray[np.int32] | None
     ) -> ActionTuple:
-        """Actions of arrays that are known to be right.
+        """Actions from arrays that are not checked.
 
         For inner loops: the checks cost more than a step of a small policy.
         """

@@ -39,7 +39,7 @@ EDITOR = "editor"
 
 @runtime_checkable
 class Env(Protocol):
-    """A world of agents: what every world can do.
+    """An environment of any kind, called world: the methods that every world has.
 
     One `step` is one exchange: actions go in, then some agents need a decision and some have ended.
     """
@@ -243,7 +243,7 @@ class World:
 
 @dataclass(frozen=True)
 class EnvRecipe:
-    """How to make a world: frozen, picklable, comparable.
+    """How to open a world: frozen, picklable, comparable.
 
     `world` names an entry of `WORLDS`, `target` what to open there (a scene's name, a player's
     path). `num_areas` None means the world's own number. `options` are those of one kind of world.
@@ -276,7 +276,7 @@ class EnvRecipe:
 
     @staticmethod
     def parse(env: str | EnvRecipe, **changes: Any) -> EnvRecipe:
-        """A recipe from an ENV as people type it.
+        """A recipe from an ENV as on the command line.
 
         That is a scene's name, a player's path, `editor`, a recording, or
         `microrts:TASK_OR_MAP?option=value&...`.
@@ -343,7 +343,7 @@ def _options(env: str, query: str) -> dict[str, str]:
 
 
 def make(recipe: EnvRecipe | str) -> MLAgentsEnv:
-    """Open a world, from a recipe or from an ENV as people type it."""
+    """Open an environment, from a recipe or from an ENV as on the command line."""
     recipe = EnvRecipe.parse(recipe)
     module, _, name = recipe.kind.open.partition(":")
     with explain_missing(recipe.target):

@@ -62,7 +62,7 @@ class VersionRefusedError(UnityEnvironmentException):
 
 
 class UnityTimeOutException(UnityException):
-    """Nothing came in time."""
+    """The player did not answer in time."""
 
 
 class NeverConnectedError(UnityTimeOutException):

@@ -242,7 +242,7 @@ class EngineConfig(NamedTuple):
 class EngineConfigurationChannel(SideChannel):
     """How the engine runs: window size, quality, time scale, frame rates.
 
-    Twins have no engine and ignore it.
+    Built-in scenes have no engine and ignore it.
     """
 
     IDENTIFIER: ClassVar = uuid.UUID("e951342c-4f7e-11ea-b238-784f4387d1f7")

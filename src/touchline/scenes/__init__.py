@@ -1,4 +1,4 @@
-"""Twins of ML-Agents' example scenes on open physics:
+"""ML-Agents' example scenes, rebuilt on open physics:
 
 `SCENES` maps Unity's scene names to their modules. A scene of your own is named `module:Class`.
 """

@@ -27,7 +27,7 @@ from touchline.specs import BehaviorSpec
 
 
 class Scene(ABC):
-    """A twin of one of ML-Agents' scenes.
+    """One of ML-Agents' scenes, or one of your own.
 
     A scene declares what it is as class attributes, makes its arrays in `__init__` after calling
     this class's, lists those that make up its state in `arrays`, and supplies the four hooks of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class BehaviorResult:
-    """How one behavior ended."""
+    """Result of one behavior."""
 
     steps: int
     mean_return: float | None
@@ -21,7 +21,7 @@ class BehaviorResult:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a run ended."""
+    """Result of a run."""
 
     folder: Path
     interrupted: bool

@@ -1,4 +1,4 @@
-"""Whether a twin is true: the same policy in a scene and in Unity, figure by figure.
+"""Whether a scene matches Unity: the same policy in a scene and in Unity, figure by figure.
 
 The reference is a Unity player, figures that were measured in Unity, or the normalizer that the
 policy carries (`references`). What is compared, and how much chance explains: `comparison`.

@@ -52,7 +52,7 @@ _GRID = 200
 
 @dataclass(frozen=True)
 class SeedFigures:
-    """How one behavior did over seeds.
+    """Figures of one behavior over several seeds.
 
     A seed's score is that of its last evaluation: the mean return, with group returns, or the
     rating in self-play. Where nothing was evaluated, it is the mean return of the last 100
@@ -73,7 +73,7 @@ class SeedFigures:
 
 @dataclass(frozen=True)
 class SeedsResult:
-    """How the runs of several seeds ended."""
+    """Results of runs with several seeds."""
 
     folder: Path
     interrupted: bool

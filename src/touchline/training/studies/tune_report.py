@@ -41,7 +41,7 @@ class TrialFigures:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """How a search ended."""
+    """Result of a search for settings."""
 
     folder: Path
     interrupted: bool
