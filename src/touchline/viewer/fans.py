@@ -2,8 +2,8 @@
 
 A player sends a ray sensor as a vector and does not say how many rays and tags it has. Of each ray
 there are: one number for each tag, 1 for the tag that it met; 1 where it met nothing; and the
-distance as a fraction of the ray's length. Only few divisions of a vector fit this, and after some
-observations one.
+distance as a fraction of the ray's length. Few divisions of a vector fit this after some
+observations; of those, the one with the most rays is taken.
 
 Source: ML-Agents 3.0.0, `RayPerceptionSensor.cs` (`RayOutput.ToFloatArray`); names and order of
 stacked frames: `StackingSensor.cs`.
