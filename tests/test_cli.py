@@ -7,9 +7,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
@@ -534,7 +534,9 @@ def test_a_disk_too_full_for_tensorboard_is_one_line_too(tmp_path):
 def test_help_answers_at_once():
     spent = []
     for _ in range(5):
-        started = time.perf_counter()
+        before = psutil.Process().cpu_times()
         assert _touchline("--help").returncode == 0
-        spent.append(time.perf_counter() - started)
+        after = psutil.Process().cpu_times()
+        spent.append(after.children_user - before.children_user)
+    # Processor time, which a busy machine does not stretch.
     assert sorted(spent)[2] < 1.0, "about a quarter of a second on an idle machine"
