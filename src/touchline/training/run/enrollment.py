@@ -182,8 +182,9 @@ class Enrollment:
         training.pool = pool
         if name in self._absent:
             try:
-                training.restore(*self._absent[name])
-                self.experience.restore(name, learner)
+                with self._folder.refusing_broken_point():
+                    training.restore(*self._absent[name])
+                    self.experience.restore(name, learner)
             except BaseException:
                 # `close` does not know this writer yet.
                 writer.close()

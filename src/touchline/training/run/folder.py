@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -197,6 +198,18 @@ class RunFolder:
         """The model for Unity, or the checkpoint of a policy that Unity has no form for."""
         model = self.layout.model(behavior)
         return model if model.exists() else self.layout.latest(behavior)
+
+    @contextmanager
+    def refusing_broken_point(self) -> Iterator[None]:
+        """While parts of a resume point are put back: whatever they lack becomes a UsageError."""
+        try:
+            yield
+        # Whatever is missing or of another kind: every part reads its own.
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            what = str(error).partition("\n")[0][:200]
+            raise UsageError(
+                f"{self.path}: its resume point is broken ({type(error).__name__}: {what})"
+            ) from error
 
     def save_resume_point(
         self, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]

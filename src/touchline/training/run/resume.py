@@ -79,14 +79,8 @@ class ResumePoints:
         a point that does not fit.
         """
         arrays, metadata = self._read()
-        try:
+        with self._folder.refusing_broken_point():
             self._put_back(arrays, metadata, seed, log)
-        # Whatever is missing or of another kind: every part reads its own.
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            what = str(error).partition("\n")[0][:200]
-            raise UsageError(
-                f"{self._folder.path}: its resume point is broken ({type(error).__name__}: {what})"
-            ) from error
 
     def _put_back(
         self,
