@@ -180,7 +180,7 @@ class Threads:
 
     def _add_helper(self) -> None:
         if not self._helpers:
-            # Also ends them when nobody closes, at the latest with the interpreter.
+            # Ends them without a call of `close`, too, at the latest with the interpreter.
             self._finalizer = weakref.finalize(self, _end, self._helpers)
         name = f"touchline-scene_{len(self._helpers)}"
         self._helpers.append(_Helper(name))

@@ -1,13 +1,8 @@
-"""The page: what its controls order, and what of the simulation it shows.
-
-All viewers share one page: who pauses, pauses for everybody. Callbacks are coroutines, which viser
-runs one after the other; ordinary functions would pile up in its pool of threads.
-"""
+"""The page of a scene: what its controls order, and what of the simulation it shows."""
 
 from __future__ import annotations
 
 import math
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,8 +12,9 @@ import viser
 from numpy.typing import NDArray
 
 from touchline.viewer.agent_panel import AgentPanel
+from touchline.viewer.base_page import BasePage
 from touchline.viewer.run_panel import RunPanel
-from touchline.viewer.server import close_server, open_server
+from touchline.viewer.server import open_server
 from touchline.viewer.simulation import Frame, Simulation
 from touchline.viewer.stage import WIDE, Stage, camera_of
 
@@ -39,7 +35,7 @@ SPEEDS = {
 ALL_AREAS = "all"
 
 
-class Page:
+class Page(BasePage[Simulation]):
     """The page of one simulation, open on a port from here on."""
 
     def __init__(
@@ -49,14 +45,13 @@ class Page:
 
         Raises a UsageError where the port is taken.
         """
-        self.simulation = simulation
         name = simulation.env.scene.name
-        self.server = open_server(host, port, f"Touchline · {name}")
+        server = open_server(host, port, f"Touchline · {name}")
+        super().__init__(simulation, server)
         self.stage = Stage(self.server, self._click)
         self.run: RunPanel | None = None
         """About the training run that is followed, if any."""
         self._scrubbed_s = -math.inf
-        self._is_closing = False
         self._drawn = -1
         self._fixed_s = -math.inf
         self._shown_areas = simulation.shown_areas
@@ -67,22 +62,11 @@ class Page:
         self._aim()
         self.server.on_client_connect(self._meet)
         self.server.on_client_disconnect(self._part)
-        self._thread = threading.Thread(target=self._run, name="page", daemon=True)
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-        return int(self.server.get_port())
+        self._start()
 
     def close(self, farewell: str = "") -> None:
-        """End page and simulation; open pages keep showing the farewell. Idempotent."""
-        if not self._is_closing:
-            self._is_closing = True
-            self._thread.join()
-            close_server(self.server, farewell)
-            self.simulation.close()
-            self.agent.close()
+        super().close(farewell)
+        self.agent.close()
 
     # controls
 
@@ -91,10 +75,7 @@ class Page:
         simulation = self.simulation
         gui.main_panel.dock_right()
         self._status = gui.add_markdown("")
-        self._pause = gui.add_button("Pause")
-        self._pause.on_click(self._toggle)
-        step = gui.add_button("Step", hint="Play one decision, and stop.")
-        step.on_click(self._step)
+        self._add_pause_and_step()
         self._speed = gui.add_dropdown("Speed", tuple(SPEEDS), initial_value="1 ×")
         self._speed.on_update(self._set_speed)
         areas = [str(area) for area in range(simulation.env.num_areas)]
@@ -109,21 +90,7 @@ class Page:
             hint="Go back to any moment; Resume goes on from there.",
         )
         self._time.on_update(self._scrub)
-        restart = gui.add_button("Restart", hint="New episodes, with the next seed.")
-        restart.on_click(self._restart)
-
-    async def _toggle(self, _: Any) -> None:
-        simulation = self.simulation
-        if simulation.is_paused:
-            simulation.order("play", simulation.resume)
-        else:
-            simulation.order("play", simulation.pause)
-
-    async def _step(self, _: Any) -> None:
-        self.simulation.order("step", self.simulation.step_once)
-
-    async def _restart(self, _: Any) -> None:
-        self.simulation.order("go", self.simulation.restart)
+        self._add_restart("New episodes, with the next seed.")
 
     async def _set_speed(self, _: Any) -> None:
         speed = SPEEDS.get(self._speed.value, 1.0)
@@ -172,13 +139,6 @@ class Page:
         self.simulation.is_watched = bool(self.server.get_clients())
 
     # the thread that draws
-
-    def _run(self) -> None:
-        try:
-            self._show_until_closed()
-        # Raised in the main thread, where the simulation is waited for.
-        except BaseException as failure:
-            self.simulation.fail(failure)
 
     def _show_until_closed(self) -> None:
         refreshed = -math.inf
@@ -238,7 +198,7 @@ class Page:
         if self.run is not None:
             self.run.refresh()
         status = self.simulation.status
-        self._pause.label = "Resume" if status.is_paused else "Pause"
+        self._show_whether_paused(status.is_paused)
         state = "paused" if status.is_paused else f"{status.speed:.2g} ×"
         kept_mb = status.history_bytes / 2**20
         self._status.content = (

@@ -1,13 +1,11 @@
 """The page of a world without shapes: its agents' observations as pictures, fans and bars.
 
-Agents are shown by slot. As on a scene's page, all viewers share one page, and callbacks are
-coroutines, which viser runs one after the other.
+Agents are shown by slot.
 """
 
 from __future__ import annotations
 
 import math
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from touchline.specs import ActionTuple, ObservationSpec
+from touchline.viewer.base_page import BasePage
 from touchline.viewer.fans import FanReader, is_ray_sensor
 from touchline.viewer.insight import Insight
 from touchline.viewer.plain_simulation import DECISIONS_PER_S, Place, PlainSimulation
-from touchline.viewer.server import close_server, open_server
+from touchline.viewer.server import open_server
 from touchline.viewer.sheet import (
     bars_html,
     facts_html,
@@ -44,7 +43,7 @@ MOST_SENSORS = 24
 PANEL_PX, FIGURES_PX = 340.0, 600.0
 
 
-class PlainPage:
+class PlainPage(BasePage[PlainSimulation]):
     """The page of one world without shapes, open on a port from here on."""
 
     def __init__(
@@ -54,10 +53,10 @@ class PlainPage:
 
         Raises a UsageError where the port is taken.
         """
-        self.simulation = simulation
         # Of a path, its last part: the page is narrow.
         title = Path(title).name
-        self.server = open_server(host, port, f"Touchline · {title}", sheet_percent=100)
+        server = open_server(host, port, f"Touchline · {title}", sheet_percent=100)
+        super().__init__(simulation, server)
         self._place: Place | None = None
         self._places: dict[str, Place] = {}
         self._readers: dict[tuple[str, int], FanReader] = {}
@@ -65,24 +64,9 @@ class PlainPage:
         self._curve_s = -math.inf
         self._shown: object = None
         """The rows of the last look: nothing is drawn twice."""
-        self._is_closing = False
         self._add_controls(f"{title} is shown by figures alone: {why}.")
         self._add_figures()
-        self._thread = threading.Thread(target=self._run, name="page", daemon=True)
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-        return int(self.server.get_port())
-
-    def close(self, farewell: str = "") -> None:
-        """End page and simulation; open pages keep showing the farewell. Idempotent."""
-        if not self._is_closing:
-            self._is_closing = True
-            self._thread.join()
-            close_server(self.server, farewell)
-            self.simulation.close()
+        self._start()
 
     # controls
 
@@ -93,28 +77,11 @@ class PlainPage:
         self._about = gui.add_html(text_html(about))
         self._status = gui.add_markdown("")
         self._note = gui.add_html("")
-        self._pause = gui.add_button("Pause")
-        self._pause.on_click(self._toggle)
-        step = gui.add_button("Step", hint="Play one decision, and stop.")
-        step.on_click(self._step)
+        self._add_pause_and_step()
         at_first = f"{DECISIONS_PER_S:g} a second"
         self._pace = gui.add_dropdown("Decisions", tuple(PACES), initial_value=at_first)
         self._pace.on_update(self._set_pace)
-        restart = gui.add_button("Restart", hint="Reset the world.")
-        restart.on_click(self._restart)
-
-    async def _toggle(self, _: Any) -> None:
-        simulation = self.simulation
-        if simulation.is_paused:
-            simulation.order("play", simulation.resume)
-        else:
-            simulation.order("play", simulation.pause)
-
-    async def _step(self, _: Any) -> None:
-        self.simulation.order("step", self.simulation.step_once)
-
-    async def _restart(self, _: Any) -> None:
-        self.simulation.order("go", self.simulation.restart)
+        self._add_restart("Reset the world.")
 
     async def _set_pace(self, _: Any) -> None:
         pace = PACES.get(self._pace.value, DECISIONS_PER_S)
@@ -148,18 +115,14 @@ class PlainPage:
         panel.set_width(FIGURES_PX)
         panel.expand()
 
-    def _run(self) -> None:
-        try:
-            while not self._is_closing:
-                self._refresh()
-                time.sleep(REFRESH_S)
-        # Raised in the main thread, where the simulation is waited for.
-        except BaseException as failure:
-            self.simulation.fail(failure)
+    def _show_until_closed(self) -> None:
+        while not self._is_closing:
+            self._refresh()
+            time.sleep(REFRESH_S)
 
     def _refresh(self) -> None:
         simulation = self.simulation
-        self._pause.label = "Resume" if simulation.is_paused else "Pause"
+        self._show_whether_paused(simulation.is_paused)
         state = "paused" if simulation.is_paused else "playing"
         self._status.content = f"**decision {simulation.decisions}** · {state}"
         self._note.content = text_html(simulation.note) if simulation.note else ""
