@@ -9,7 +9,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "touchline"
 LAYERS = [
     {"errors", "log"},
-    {"specs", "steps", "parameters", "statistics", "extras"},
+    {"specs", "steps", "parameters", "statistics", "extras", "cores"},
     {"physics"},
     {"sensors", "drawing"},
     {"protocol", "scenes"},

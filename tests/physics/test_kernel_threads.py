@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from touchline.physics import threads as kernel_threads
 from touchline.physics.kernels import compiled
 from touchline.physics.threads import Threads
 
@@ -71,7 +72,8 @@ def test_after_an_error_the_threads_work_on():
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.003])
-def test_threads_that_went_to_sleep_wake_up_for_the_next_job(pause_s):
+def test_threads_that_went_to_sleep_wake_up_for_the_next_job(pause_s, monkeypatch):
+    monkeypatch.setattr(kernel_threads, "_TRIAL_S", np.inf)  # never left out
     threads = Threads(3, min_share=1)
     ran_on = np.zeros(3, int)
 
@@ -100,6 +102,29 @@ def test_a_slow_part_is_waited_for():
     threads.run(kernel, 2)
     assert done.tolist() == [1, 1]
     threads.close()
+
+
+def test_a_thread_that_costs_more_than_it_brings_is_left_out_for_a_while(monkeypatch):
+    # As on a busy machine, where a thread loses its processor in the middle of its part.
+    monkeypatch.setattr(kernel_threads, "_ALONE_S", 0.2)
+    threads = Threads(2, min_share=1)
+    caller = threading.get_ident()
+    ran_on = np.zeros(2, int)
+
+    def kernel(first, last):
+        ran_on[first:last] = threading.get_ident()
+        if threading.get_ident() != caller:
+            time.sleep(0.06)
+
+    seen = []
+    for _ in range(3):
+        threads.run(kernel, 2)
+        seen.append((ran_on == caller).tolist())
+    time.sleep(0.2)
+    threads.run(kernel, 2)
+    seen.append((ran_on == caller).tolist())
+    threads.close()
+    assert seen == [[True, False], [True, True], [True, True], [True, False]]
 
 
 @compiled

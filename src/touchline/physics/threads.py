@@ -4,11 +4,14 @@ A scene hands out work many times in a decision, mostly some hundred microsecond
 thread that sleeps takes 50 to 100 µs, on each side, which used to be most of what a second thread
 cost. So a thread that runs out of work looks for more for a while before it sleeps, in compiled
 code and without the interpreter lock; only then does it wait for an event.
+
+On a busy machine a thread may lose its processor in the middle of its part, for longer than all of
+the work takes. Work is therefore done by the calling thread alone while that is faster.
 """
 
 from __future__ import annotations
 
-import os
+import math
 import threading
 import time
 import weakref
@@ -20,6 +23,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from touchline.cores import num_cores
 from touchline.physics.kernels import compiled
 
 _MIN_SHARE = 64
@@ -31,6 +35,10 @@ _HEAD_START = 10_000
 thread that finds it taken is put to sleep."""
 _NAP_S = 5e-5
 """Between looks at a helper that takes long."""
+_TRIAL_S = 0.05
+"""How long work and waiting are measured before it is decided whether other threads help."""
+_ALONE_S = 2.0
+"""How long the calling thread then works alone, if they do not."""
 GIVEN, DONE = 0, 1
 """What `_Helper.jobs` counts."""
 
@@ -143,11 +151,14 @@ class Threads:
     """
 
     def __init__(self, num_threads: int = 0, min_share: int = _MIN_SHARE) -> None:
-        """0 threads: as many as there are processors. `min_share`: fewest items for a thread."""
-        self.num_threads = num_threads or os.cpu_count() or 1
+        """0 threads: one for each core. `min_share`: fewest items for a thread."""
+        self.num_threads = num_threads or num_cores()
         self._min_share = min_share
         self._helpers: list[_Helper] = []
         self._finalizer: weakref.finalize[..., Any] | None = None
+        self._worked_s = self._waited_s = 0.0
+        """Of the calling thread, since the trial began: its own parts, and waiting for others."""
+        self._alone_until_s = -math.inf
 
     def parts(self, count: int) -> int:
         """The number of parts in which it pays to run this many areas or agents."""
@@ -156,7 +167,7 @@ class Threads:
     def run(self, kernel: Kernel, count: int, *arguments: Any) -> None:
         """Call kernel(first, last, *arguments) over [0, count), split evenly."""
         parts = self.parts(count)
-        if parts == 1:
+        if parts == 1 or time.perf_counter() < self._alone_until_s:
             kernel(0, count, *arguments)
             return
         while len(self._helpers) < parts - 1:
@@ -165,12 +176,25 @@ class Threads:
         for part, helper in enumerate(helpers, 1):
             first, last = count * part // parts, count * (part + 1) // parts
             helper.give(kernel, first, last, *arguments)
+        began = time.perf_counter()
         try:
             kernel(0, count // parts, *arguments)
         finally:
+            worked = time.perf_counter()
             # Also after an error: nothing may run on behind the caller's back.
             for helper in helpers:
                 helper.wait()
+        self._judge(parts, worked - began, time.perf_counter() - worked)
+
+    def _judge(self, parts: int, worked_s: float, waited_s: float) -> None:
+        """Go on alone for a while if the others' parts would have taken less time than waiting."""
+        self._worked_s += worked_s
+        self._waited_s += waited_s
+        if self._worked_s + self._waited_s < _TRIAL_S:
+            return
+        if self._waited_s > (parts - 1) * self._worked_s:
+            self._alone_until_s = time.perf_counter() + _ALONE_S
+        self._worked_s = self._waited_s = 0.0
 
     def close(self) -> None:
         """End the threads. Idempotent."""

@@ -10,7 +10,6 @@ Source: ML-Agents Release 22, `Ball3DAgent.cs`, `Ball3DHardAgent.cs` and their p
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.cores import num_cores
 from touchline.drawing.tableau import (
     NO_SHAPES,
     Camera,
@@ -144,7 +144,7 @@ class Ball3D(Scene):
             str(Path(__file__).with_name("ball_3d.xml"))
         )
         # Measured: a second thread is a quarter faster at 64 simulations, not at all at 12.
-        most = min(num_areas // 32, os.cpu_count() or 1)
+        most = min(num_areas // 32, num_cores())
         threads = num_threads or max(1, most)
         self.world = MujocoBatch(model, num_areas, threads)
         self._quaternion = np.zeros((num_areas, 4))

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from touchline.cores import num_cores
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.training.algorithms.sac.settings import SACSettings
 from touchline.training.algorithms.settings import OnPolicySettings
 from touchline.training.config.settings import BehaviorConfig, RunConfig
-from touchline.training.studies.processes import num_cores
 
 if TYPE_CHECKING:
     from touchline.training.studies.measuring import Costs

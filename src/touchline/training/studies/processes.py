@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import platform
 import signal
 import subprocess
 import sys
@@ -33,13 +32,6 @@ STOPS_WITHIN_S = 3.5
 last resume point, which is at most 20 seconds old, stays."""
 INTERRUPTED = 130
 _CHILD = "from touchline.training.studies.processes import run_child; run_child()"
-
-
-def num_cores() -> int:
-    """Cores that this process may use."""
-    if platform.system() == "Linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def settings_of(

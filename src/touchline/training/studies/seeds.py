@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.cores import num_cores
 from touchline.errors import RunError, UsageError
 from touchline.log import Log
 from touchline.policies.files.run_layout import RunLayout
@@ -32,7 +33,6 @@ from touchline.training.studies.processes import (
     Job,
     LocalJob,
     job_of,
-    num_cores,
     settings_of,
     why_failed,
     world_of,

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from touchline.cores import num_cores
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.log import Progress, no_progress
@@ -22,7 +23,6 @@ from touchline.training.studies.matches import (
     single_threaded,
     sources_of,
 )
-from touchline.training.studies.processes import num_cores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

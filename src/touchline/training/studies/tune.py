@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from filelock import FileLock, Timeout
 
+from touchline.cores import num_cores
 from touchline.errors import RunError, UsageError
 from touchline.log import Log, silent
 from touchline.policies.files.run_layout import RunLayout
@@ -33,7 +34,6 @@ from touchline.training.studies.processes import (
     hand_over,
     job_of,
     kill,
-    num_cores,
     settings_of,
     start_process,
     why_failed,
