@@ -81,7 +81,8 @@ docs: setup  ## the site, in build/site
 pictures: setup  ## the pictures in docs/ that are not there, and the film, which trains for minutes
 	$(BIN)/python docs/draw_pictures.py
 	$(BIN)/python docs/draw_film.py
-	TOUCHLINE_PICTURES=docs/images $(BIN)/python -m pytest -m slow tests/viewer/test_page.py -k 1280
+	TOUCHLINE_PICTURES=docs/images $(BIN)/python -m pytest -m slow tests/viewer \
+		-k "1280 or phone or pauses_and_steps or two_checkpoints_side"
 
 schema: setup  ## JSON Schema of the configuration, for editors
 	$(BIN)/python -c "import json; \

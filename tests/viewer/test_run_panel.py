@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from selenium.webdriver.common.action_chains import ActionChains
 from tests.viewer.browser import (
     choose,
     close_notices,
@@ -178,6 +179,10 @@ def test_a_run_is_followed_on_a_page_with_two_checkpoints_side_by_side(run):
         wait_for(lambda: "mean return" in browser.page_source)  # of both sides
         wait_for(lambda: len(simulation.frame.tableaux) == 2)
         close_notices(browser)
+        # Away from the curve: a button appears over it while the pointer is there.
+        away = ActionChains(browser)
+        away.w3c_actions.pointer_action.move_to_location(9, 9)
+        away.perform()
         time.sleep(3.0)
         keep_picture(browser, "run")
         choose(browser, "Checkpoint", str(steps_of(run)[-1]))
