@@ -130,8 +130,7 @@ def test_a_page_shows_an_agent_and_lets_a_person_play_and_record_it(browser, tmp
 
         box = field(browser, "Take over")
         browser.execute_script("arguments[0].click()", box)
-        field(browser, "Keys held")
-        wait_for(lambda: browser.execute_script("return !!window.touchlineKeys"))
+        wait_for(lambda: browser.execute_script(LISTENS))
         yaw = simulation.env.scene.yaw
         before = yaw[0, 1]
         ActionChains(browser).key_down("a").perform()
@@ -140,7 +139,7 @@ def test_a_page_shows_an_agent_and_lets_a_person_play_and_record_it(browser, tmp
         # With a file named, recording began with the take-over.
         wait_for(lambda: simulation.tape is not None and len(simulation.tape) > 3)
         ActionChains(browser).key_up("a").perform()
-        wait_for(lambda: field(browser, "Keys held").get_attribute("value") == "")
+        wait_for(lambda: _keys_held(browser) == "")
         time.sleep(0.5)
         still = yaw[0, 1]
         time.sleep(0.5)
@@ -151,6 +150,80 @@ def test_a_page_shows_an_agent_and_lets_a_person_play_and_record_it(browser, tmp
         shown = read_demonstration(record)
         assert shown.behavior == "SoccerTwos"
         assert [0, 0, 1] in shown.actions.discrete.tolist()
+
+
+@contextmanager
+def _taken_over(browser, page):
+    """This browser plays agent 1; gives its yaw, of which turning to the left lowers the value."""
+    simulation = page.simulation
+    _open(browser, page, drawn=False)
+    choose(browser, "Agent", "1 · SoccerTwos?team=0")
+    wait_for(lambda: simulation.selected == Seat(0, 1))
+    box = field(browser, "Take over")
+    browser.execute_script("arguments[0].click()", box)
+    wait_for(lambda: browser.execute_script(LISTENS))
+    yield lambda: float(simulation.env.scene.yaw[0, 1])
+
+
+LISTENS = "return !!window.touchlineKeys"
+
+
+def _keys_held(browser):
+    return field(browser, "Keys held").get_attribute("value")
+
+
+def test_a_second_browser_does_not_disturb_the_one_that_plays(browser):
+    with (
+        _page() as page,
+        _taken_over(browser, page) as yaw,
+        open_browser() as other,
+    ):
+        _open(other, page, drawn=False)
+        wait_for(lambda: len(page.server.get_clients()) == 2)
+        keys = field(other, "Keys held")
+        ActionChains(browser).key_down("a").perform()
+        wait_for(lambda: _keys_held(other) == "KeyA")
+        assert not other.execute_script(LISTENS)
+        ActionChains(other).send_keys("d").perform()
+        other.execute_script("window.dispatchEvent(new Event('blur'))")
+        # Even what is typed into the field of held keys is taken back.
+        keys.send_keys(" KeyD")
+        wait_for(lambda: _keys_held(other) == "KeyA")
+        other.refresh()
+        wait_for(lambda: len(page.server.get_clients()) == 2)
+        other.get("about:blank")
+        wait_for(lambda: len(page.server.get_clients()) == 1)
+        # Still turning to the left, at every step.
+        before = yaw()
+        wait_for(lambda: np.degrees(yaw() - before) < -60.0)
+        ActionChains(browser).key_up("a").perform()
+        _stands_still(yaw)
+
+
+def test_a_player_whose_page_reloads_releases_its_keys_and_goes_on(browser):
+    with _page() as page, _taken_over(browser, page) as yaw:
+        ActionChains(browser).key_down("a").perform()
+        before = yaw()
+        wait_for(lambda: np.degrees(yaw() - before) < -30.0)
+        browser.get("about:blank")
+        wait_for(lambda: not page.server.get_clients())
+        ActionChains(browser).key_up("a").perform()
+        _stands_still(yaw)
+
+        _open(browser, page, drawn=False)
+        wait_for(lambda: browser.execute_script(LISTENS))
+        before = yaw()
+        ActionChains(browser).key_down("a").perform()
+        wait_for(lambda: np.degrees(yaw() - before) < -30.0)
+        ActionChains(browser).key_up("a").perform()
+
+
+def _stands_still(yaw):
+    """An agent that holds no key stops to turn."""
+    before = None
+    while before != yaw():
+        before = yaw()
+        time.sleep(0.5)
 
 
 def test_all_areas_are_shown_side_by_side(browser):

@@ -52,7 +52,11 @@ class AgentPanel:
         self._seats: dict[str, Seat] = {}
         self._seat: Seat | None = None
         self._player: viser.ClientHandle | None = None
-        """Who took the agent over."""
+        """The page that took the agent over; its keys alone count."""
+        self._listener: viser.GuiHtmlHandle | None = None
+        """What listens to the keyboard, in the player's page alone."""
+        self._pressed = ""
+        """The keys that the player holds, as its page wrote them."""
         self._curve_s = -math.inf
         self._rays: viser.LineSegmentsHandle | None = None
         self._add_controls()
@@ -122,6 +126,17 @@ class AgentPanel:
             if len(times):
                 self._curve.data = (times, returns)
 
+    def meet(self, client: viser.ClientHandle) -> None:
+        """A page was opened: it goes on playing where the player's page is gone, as on reload."""
+        if self._take.value and self._player is None:
+            self._listen_to(client)
+
+    def part(self, client: viser.ClientHandle) -> None:
+        """A page was closed: release its keys if it was the player's."""
+        if self._is_player(client):
+            self._player = None
+            self._release_keys()
+
     def close(self) -> None:
         """Write what is still being recorded; the simulation has ended."""
         self._deliver(self._simulation.end_recording(), None)
@@ -145,7 +160,8 @@ class AgentPanel:
 
     def _add_controls(self) -> None:
         gui = self._server.gui
-        with gui.add_folder("Agent"):
+        self._folder = gui.add_folder("Agent")
+        with self._folder:
             self._agent = gui.add_dropdown("Agent", (NO_AGENT,), initial_value=NO_AGENT)
             self._agent.on_update(self._choose)
             self._facts = gui.add_html("", visible=False)
@@ -153,7 +169,6 @@ class AgentPanel:
             self._take.on_update(self._take_over)
             self._held = gui.add_text(KEYS_FIELD, "", visible=False)
             self._held.on_update(self._press)
-            self._listener = gui.add_html("")
             self._record = gui.add_button("Record", visible=False)
             self._record.on_click(self._toggle_recording)
             self._curve = gui.add_uplot(
@@ -168,8 +183,8 @@ class AgentPanel:
             self._sensor = gui.add_dropdown("Sensor", ("-",), visible=False)
             self._numbers = gui.add_html("", visible=False)
 
-    async def _choose(self, _: Any) -> None:
-        self._let_go()
+    async def _choose(self, event: Any) -> None:
+        self._let_go(event.client)
         seat = self._seats.get(self._agent.value)
         self._seat = seat
         self._curve_s = -math.inf
@@ -188,21 +203,43 @@ class AgentPanel:
     async def _take_over(self, event: Any) -> None:
         if event.client is None:
             return  # set by `_let_go`
-        self._player = event.client
         if not self._take.value:
-            self._let_go()
+            self._let_go(event.client)
             return
-        self._held.value = ""
         self._held.visible = True
-        self._listener.content = listener_html(self._keys, KEYS_FIELD)
-        self._play(())
+        self._listen_to(event.client)
+        self._release_keys()
         self._record.visible = True
         if self._record_path is not None:
             self._start_recording()
 
-    async def _press(self, _: Any) -> None:
-        if self._take.value:
-            self._play(self._held.value[:LONGEST_KEYS].split())
+    def _listen_to(self, client: viser.ClientHandle) -> None:
+        """Let this page be the player's, whose keyboard is heard."""
+        self._player = client
+        with self._folder:
+            content = listener_html(self._keys, KEYS_FIELD)
+            self._listener = client.gui.add_html(content)
+
+    def _is_player(self, client: viser.ClientHandle | None) -> bool:
+        player = self._player
+        if player is None or client is None:
+            return False
+        return bool(player.client_id == client.client_id)
+
+    def _release_keys(self) -> None:
+        self._pressed = self._held.value = ""
+        self._play(())
+
+    async def _press(self, event: Any) -> None:
+        if not self._take.value or event.client is None:
+            return  # set by this class
+        if self._is_player(event.client):
+            self._pressed = self._held.value
+            self._play(self._pressed[:LONGEST_KEYS].split())
+        else:
+            # Of another page, which has this field, too. viser reports only values that differ
+            # from the last one: left as it is, this one could hide what the player does next.
+            self._held.value = self._pressed
 
     def _play(self, held: tuple[str, ...] | list[str]) -> None:
         """Let the agent do what these keys say."""
@@ -217,19 +254,20 @@ class AgentPanel:
         )
         simulation.order(f"hands {seat}", lambda: simulation.take_over(seat, action))
 
-    async def _toggle_recording(self, _: Any) -> None:
+    async def _toggle_recording(self, event: Any) -> None:
         if self._simulation.tape is None:
             self._start_recording()
         else:
-            self._end_recording()
+            self._end_recording(event.client)
 
     def _start_recording(self) -> None:
         seat, simulation = self._seat, self._simulation
         if seat is not None:
             simulation.order("tape", lambda: simulation.record(seat))
 
-    def _end_recording(self) -> None:
-        simulation, client = self._simulation, self._player
+    def _end_recording(self, viewer: viser.ClientHandle | None) -> None:
+        """Stop; the file is the player's, or this viewer's where the player's page is gone."""
+        simulation, client = self._simulation, self._player or viewer
         simulation.order(
             "tape", lambda: self._deliver(simulation.end_recording(), client)
         )
@@ -253,15 +291,17 @@ class AgentPanel:
                     text, encode_demo(file), save_immediately=True
                 )
 
-    def _let_go(self) -> None:
-        """Give the agent back to its policy."""
+    def _let_go(self, viewer: viser.ClientHandle | None) -> None:
+        """Give the agent back to its policy, because this viewer wants that."""
         seat, simulation = self._seat, self._simulation
         self._record.visible = False
         if simulation.tape is not None:
-            self._end_recording()
+            self._end_recording(viewer)
         self._take.value = False
         self._held.visible = False
-        self._listener.content = no_listener_html()
+        if self._listener is not None:
+            self._listener.content = no_listener_html()
+        self._player = self._listener = None
         if seat is not None:
             simulation.order(f"hands {seat}", lambda: simulation.take_over(seat, None))
 

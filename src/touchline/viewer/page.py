@@ -123,6 +123,7 @@ class Page(BasePage[Simulation]):
 
     async def _meet(self, client: viser.ClientHandle) -> None:
         self.simulation.is_watched = True
+        self.agent.meet(client)
         aimed = WIDE
 
         async def fit(camera: viser.CameraHandle) -> None:
@@ -135,7 +136,8 @@ class Page(BasePage[Simulation]):
         client.camera.on_update(fit)
         await fit(client.camera)
 
-    async def _part(self, _: viser.ClientHandle) -> None:
+    async def _part(self, client: viser.ClientHandle) -> None:
+        self.agent.part(client)
         self.simulation.is_watched = bool(self.server.get_clients())
 
     # the thread that draws
