@@ -274,6 +274,16 @@ def test_a_sequence_whose_beginning_has_gone_is_not_drawn():
     assert drawn == {12.0: ([12, 13, 14], 12.0)}
 
 
+def test_where_every_beginning_has_gone_any_action_begins_a_sequence():
+    """As with 1,000 agents, sequences of 64 and a buffer of 50,000: each has 50 actions left."""
+    drawn = _drawn_sequences(_in_sequences(_pieces([4]), 4, capacity=3))
+    assert drawn == {
+        1.0: ([1, 2, 3], 1.0),
+        2.0: ([2, 3], 2.0),
+        3.0: ([3], 3.0),
+    }
+
+
 def test_a_return_ends_with_its_sequence():
     replay = _in_sequences(_pieces([6], end=6, terminated=True), 4)
     sample = replay.sample(64, [0.5], torch.Generator().manual_seed(0), return_steps=3)

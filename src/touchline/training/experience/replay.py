@@ -122,6 +122,10 @@ class Replay:
         # A sequence is drawn by its first action. One whose first action was overwritten is not
         # drawn any more, although its later actions are still there.
         starts = np.flatnonzero(self._columns["position"] == 0)
+        if not len(starts):
+            # Many agents may share a replay in which a whole sequence of none of them finds room.
+            # What was remembered is stored with every action, so any of them can be the first.
+            starts = np.arange(self.oldest, self.added) % self.capacity
         count = max(1, size // self.sequence_length)
         drawn = torch.randint(len(starts), (count,), generator=generator)
         start = starts[drawn.numpy()]
