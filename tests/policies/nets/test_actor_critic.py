@@ -88,6 +88,20 @@ def test_orthogonal_first_weights_keep_lengths(plain):
     assert outputs.abs().max() < 0.1 < value.abs().max()
 
 
+def test_orthogonal_first_weights_leave_a_layer_that_goals_steer_as_large_as_it_was():
+    """Its weights are sums over parts that the goal weighs, so no single part keeps lengths."""
+    spec = BehaviorSpec((ObservationSpec.vector(64, "a"), _goal(2)), ActionSpec(2))
+    torch.manual_seed(0)
+    x, goals = torch.randn(256, 128), torch.eye(2).repeat(128, 1)
+    spread = [
+        ActorCritic(spec, Architecture(orthogonal_init=is_orthogonal))
+        .trunk.actor.goal_layer(x, goals)
+        .std()
+        for is_orthogonal in (True, False)
+    ]
+    torch.testing.assert_close(*spread, rtol=0.2, atol=0)
+
+
 def test_a_shape_that_no_network_takes_is_refused_with_its_name():
     spec = BehaviorSpec((ObservationSpec((1, 2, 3, 4), name="film"),), ActionSpec(1))
     with pytest.raises(

@@ -185,9 +185,13 @@ class Bodies(nn.Module):
 
     @torch.no_grad()
     def initialize_orthogonally(self) -> None:
-        """Orthogonal first weights."""
+        """Orthogonal first weights, but for layers that goals steer: those sum up many matrices,
+        and are made so that the sum has the right spread.
+        """
+        steered = [m for m in self.modules() if isinstance(m, HyperLinear)]
+        kept = {part for layer in steered for part in layer.modules()}
         for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Conv2d):
+            if isinstance(module, nn.Linear | nn.Conv2d) and module not in kept:
                 nn.init.orthogonal_(module.weight, HIDDEN_GAIN)
         nn.init.orthogonal_(self.policy_head.weight, ORTHOGONAL_POLICY_GAIN)
         nn.init.orthogonal_(self.value_head.weight)
