@@ -117,12 +117,13 @@ class _TrainedPolicies:
     def _load(self, behavior: str, spec: BehaviorSpec) -> SlotActor:
         name = base_name(behavior)
         settings = self.behaviors[name].config.network_settings
+        num_before = sum(len(known.actors) for known in self.behaviors.values())
         loaded = load_policies(
             [str(_source(self._config, name))],
             {behavior: spec},
             deterministic=settings.deterministic,
-            # Another stream for each behavior, or they would draw the same noise.
-            seed=self._seed + len(self.behaviors),
+            # Another stream for each, or the teams of a behavior would draw the same noise.
+            seed=self._seed + num_before,
         )
         return loaded[behavior]
 
