@@ -5,9 +5,11 @@ import torch
 from touchline.training.algorithms.learner import LearnerSetup, learner_class
 from touchline.training.experience.rollout import Rollout
 
+CPU = torch.device("cpu")
 
-def make_learner(spec, config, seed=0, name="Tiny"):
-    setup = LearnerSetup(name, spec, config, seed, torch.device("cpu"))
+
+def make_learner(spec, config, seed=0, name="Tiny", device=CPU):
+    setup = LearnerSetup(name, spec, config, seed, device)
     return learner_class(config.trainer_type)(setup)
 
 

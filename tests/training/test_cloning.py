@@ -11,6 +11,7 @@ from touchline.cli import run
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.policies.distributions import ActionDistribution
+from touchline.policies.nets import bodies
 from touchline.protocol.demonstrations import DemoFile, encode_demo
 from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec, ObservationSpec
 from touchline.training.cloning import imitation_loss, kl_from
@@ -172,6 +173,31 @@ def test_a_memory_learns_what_only_the_past_tells(tmp_path):
         )
         chosen = policy.act(rows, memory, generator).actions.discrete[:, 0]
         np.testing.assert_array_equal(chosen, answer)
+
+
+def test_a_memory_is_cloned_where_the_network_is(tmp_path, monkeypatch):
+    """On a GPU an LSTM refuses memories that are on the CPU."""
+    spec = BehaviorSpec((VECTOR,), ActionSpec(2))
+    nothing = ActionTuple(np.zeros((6, 2), np.float32), np.zeros((6, 0), np.int32))
+    path = demo(tmp_path / "l.demo", spec, np.zeros((6, 2)), nothing, [6])
+    config = configured(
+        cloning={"demo_path": path}, memory={"memory_size": 4, "sequence_length": 3}
+    )
+    # PyTorch's device without memory stands in for a GPU. It has no numbers to take lengths from,
+    # so the step ends before the LSTM.
+    device = torch.device("meta")
+    learner = make_learner(spec, config, device=device)
+    places = []
+
+    def without_numbers(lstm, x, sequences, which):
+        places.extend([x.device, sequences.length.device, sequences.memory.device])
+        return x.new_zeros(len(x), lstm.hidden_size)
+
+    monkeypatch.setattr(bodies, "run_sequences", without_numbers)
+    cloning = learner._cloning
+    rows, sequences = next(cloning._examples.minibatches(learner.generator))
+    cloning._gradient_step(rows, sequences, 1e-3)
+    assert set(places) == {device}
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from touchline.policies.distributions import (
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.network import Distribution, Network, side_by_side
 from touchline.training.algorithms.adam import Adam, FlatParameters
+from touchline.training.algorithms.learned_state import part_of
 from touchline.training.algorithms.learner import (
     LearnerSetup,
     Metrics,
@@ -245,10 +246,10 @@ class Cloning:
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from what `state` gave; from a run that did not clone, with a fresh Adam."""
-        adam = _below("cloning.adam.", state)
+        adam = part_of("cloning.adam.", state)
         if adam:
             self._adam.load_state(adam)
-        clone = _below("cloning.clone.", state)
+        clone = part_of("cloning.clone.", state)
         if clone:
             self._clone = deepcopy(self._network)
             self._clone.load_state_dict(clone)
@@ -269,6 +270,7 @@ class Cloning:
         )
         allowed = examples.allowed
         allowed = None if allowed is None else allowed[rows].to(device)
+        sequences = None if sequences is None else sequences.to(device)
         distribution, _ = self._network(obs, allowed, sequences)
         loss = self._loss(
             distribution,
@@ -358,11 +360,3 @@ def _sequence_lengths(episodes: np.ndarray, longest: int) -> np.ndarray:
     lengths = np.full(pieces.sum(), longest)
     lengths[np.cumsum(pieces) - 1] = episodes - (pieces - 1) * longest
     return lengths
-
-
-def _below(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        name.removeprefix(prefix): value.clone()
-        for name, value in state.items()
-        if name.startswith(prefix)
-    }

@@ -37,6 +37,10 @@ class Sequences:
         first = self.first[chosen]
         return first[sequence] + position, picked
 
+    def to(self, device: torch.device) -> Sequences:
+        """The same on another device."""
+        return Sequences(self.length.to(device), self.memory.to(device))
+
     @staticmethod
     def joined(parts: Sequence[Sequences]) -> Sequences:
         """The sequences of several batches that are joined in this order."""

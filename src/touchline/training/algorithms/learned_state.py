@@ -56,14 +56,15 @@ def restore(
 ) -> None:
     """Go on from what `saved` gave."""
     for prefix, network in networks.items():
-        network.load_state_dict(_part(f"{prefix}.", state))
-    adam.load_state(_part("optimizer.", state))
+        network.load_state_dict(part_of(f"{prefix}.", state))
+    adam.load_state(part_of("optimizer.", state))
     for signal in signals:
-        signal.load_state(_part(f"signal.{signal.name}.", state))
+        signal.load_state(part_of(f"signal.{signal.name}.", state))
     generator.set_state(state["generator"])
 
 
-def _part(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def part_of(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin with the prefix, without it, as copies."""
     return {
         name.removeprefix(prefix): value.clone()
         for name, value in state.items()

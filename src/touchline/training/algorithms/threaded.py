@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from touchline.policies.policy import NetworkPolicy
+from touchline.training.algorithms.learned_state import part_of
 from touchline.training.algorithms.learner import (
     Delayed,
     Learner,
@@ -177,10 +178,10 @@ class Threaded:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Also takes the state of a learner without a thread."""
         learned = {k: v for k, v in state.items() if not k.startswith(OWN)}
-        own = _part(OWN, state)
+        own = part_of(OWN, state)
         newest = {k: v for k, v in own.items() if k.startswith(_NETWORK)}
         self._learner.load_state(learned | newest)
-        self._network.load_state_dict(_part(_NETWORK, learned))
+        self._network.load_state_dict(part_of(_NETWORK, learned))
         self.policy.forget_actor()
         self._wanted = self._learner.wanted
         if not own:
@@ -189,9 +190,5 @@ class Threaded:
         steps, self._wanted, has_learned = own["counters"].tolist()
         self._learner.steps = steps
         self._has_learned = bool(has_learned)
-        figures = _part(_METRIC, own)
+        figures = part_of(_METRIC, own)
         self._unreported = {name: float(value) for name, value in figures.items()}
-
-
-def _part(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}

@@ -27,6 +27,7 @@ from touchline.policies.policy import NetworkPolicy
 from touchline.training.algorithms.adam import Adam, FlatParameters
 from touchline.training.algorithms.figures import observation_figures
 from touchline.training.algorithms.learned_state import (
+    part_of,
     refuse_non_finite,
     restore,
     saved,
@@ -415,11 +416,7 @@ class SAC:
 
     def _sequences(self, sample: Sample) -> Sequences | None:
         """The sequences of a minibatch, with what was remembered before each."""
-        if sample.sequences is None:
-            return None
-        length = sample.sequences.length.to(self._device)
-        memory = sample.sequences.memory.to(self._device)
-        return Sequences(length, memory)
+        return None if sample.sequences is None else sample.sequences.to(self._device)
 
     def _empty(self, sequences: Sequences | None) -> Memories:
         """For each critic, the same sequences without anything remembered before them."""
@@ -492,19 +489,13 @@ class SAC:
         """Without a replay in it, one is filled before the next gradient step."""
         networks = self._networks()
         restore(state, networks, self._adam, self.signals, self.generator)
-        prefix = "temperature."
-        own = {k.removeprefix(prefix): v for k, v in state.items() if prefix in k}
+        own = part_of("temperature.", state)
         self.log_temperatures.copy_(own.pop("log"))
         self._temperature_adam.load_state(own)
         if self._cloning is not None:
             self._cloning.load_state(state)
         self.policy.forget_actor()
-        prefix, keeps = "replay.", self.hyper.save_replay_buffer
-        kept = {
-            k.removeprefix(prefix): v
-            for k, v in state.items()
-            if keeps and k.startswith(prefix)
-        }
+        kept = part_of("replay.", state) if self.hyper.save_replay_buffer else {}
         self._refills = not kept
         if kept:
             counters = kept.pop("counters").tolist()
