@@ -23,7 +23,7 @@ from touchline.training.config.environment_parameters import lessons_of
 from touchline.training.config.explain import explain
 from touchline.training.config.flags import setting_flags
 from touchline.training.config.settings import RunConfig
-from touchline.training.config.yaml_tree import Keys, YamlTree
+from touchline.training.config.yaml_tree import Keys, YamlTree, loaded
 
 PRESETS = {
     "scenes": "touchline.training.config:presets",
@@ -166,8 +166,8 @@ def _put_text(tree: YamlTree, change: str) -> None:
     if not equals or not key:
         raise UsageError(f"--set {change}: expected a.b.c=value")
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+        value = loaded(text)
+    except (yaml.YAMLError, ValueError):
         raise UsageError(f"--set {change}: {text!r} is not a YAML value") from None
     _put(tree, key, value, f"--set {change}")
 

@@ -5,13 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
 from touchline.errors import UsageError
 
 Keys = tuple[str, ...]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without dates: `run_id: 2026-11-22` is a text, and so is one that no calendar has."""
+
+    yaml_implicit_resolvers: ClassVar = {
+        first: [(tag, form) for tag, form in found if not tag.endswith(":timestamp")]
+        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def loaded(text: str) -> Any:
+    """The plain values of a YAML text.
+
+    Raises a YAMLError or a ValueError for anything else.
+    """
+    # A SafeLoader: it makes plain values only, and runs nothing.
+    return yaml.load(text, _Loader)
 
 
 class YamlTree:
@@ -38,13 +56,14 @@ class YamlTree:
             raise UsageError(f"{shown}: {error.strerror}") from None
         try:
             # Nodes know their places, values do not; both come from the same parser.
-            node = yaml.compose(text, Loader=yaml.SafeLoader)
-            values = yaml.safe_load(text)
+            node = yaml.compose(text, Loader=_Loader)
+            values = loaded(text)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark
             place = f"{shown}:{mark.line + 1}:{mark.column + 1}" if mark else shown
             raise UsageError(f"{place}: not YAML: {error.problem}") from None
-        except yaml.YAMLError as error:
+        # A ValueError of values with a tag that they do not fit, such as `!!int x`.
+        except (yaml.YAMLError, ValueError) as error:
             raise UsageError(f"{shown}: not YAML: {error}") from None
         if node is None:  # an empty file
             return tree
