@@ -100,6 +100,7 @@ SAME_ERRORS = [
     (lambda: touchline.train("3DBall", run_id="none", resume=True), ["train", "3DBall", "--run-id", "none", "--resume"]),
     (lambda: touchline.train("3DBall", env="Basic"), ["train", "3DBall", "--env", "Basic"]),
     (lambda: touchline.evaluate("3DBal", "random"), ["eval", "3DBal", "--policy", "random"]),
+    (lambda: touchline.evaluate("Basic", "random", seed=-5), ["eval", "Basic", "--policy", "random", "--seed", "-5"]),
     (lambda: touchline.evaluate("Basic", "no.onnx"), ["eval", "Basic", "--policy", "no.onnx"]),
     (lambda: touchline.evaluate("Basic", "random", versus="random"), ["eval", "Basic", "--policy", "random", "--versus", "random"]),
     (lambda: touchline.evaluate("Basic", "random", record_wire=Path("a.wire.gz")), ["eval", "Basic", "--policy", "random", "--record-wire", "a.wire.gz"]),

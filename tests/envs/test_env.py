@@ -54,6 +54,13 @@ def test_a_recipe_knows_its_kind_of_world():
         EnvRecipe("moon", "crater")
 
 
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_some_generator_does_not_take_is_refused(seed):
+    assert EnvRecipe.parse("3DBall", seed=2**63 - 1).seed == 2**63 - 1
+    with pytest.raises(UsageError, match=rf"seed must be 0 to \d+, got {seed}"):
+        EnvRecipe.parse("3DBall", seed=seed)
+
+
 @pytest.mark.skipif(
     "microrts" not in WORLDS, reason="the folder of MicroRTS is not there"
 )

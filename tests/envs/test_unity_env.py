@@ -307,6 +307,11 @@ def test_a_players_children_end_with_it(tmp_path):
     ]  # a killed process may take a moment to go
 
 
+def test_a_seed_that_no_message_has_room_for_is_refused_before_a_player_starts(basic):
+    with pytest.raises(UsageError, match=r"seed: a player takes -\d+ to \d+, got 3000"):
+        UnityEnvironment(basic, seed=3_000_000_000)
+
+
 def test_a_seed_that_differs_starts_the_player_anew(basic):
     with UnityEnvironment(basic, seed=1) as env:
         env.reset(seed=1)

@@ -57,6 +57,19 @@ def test_what_is_written_is_read_in_order(flag, number, listed, text):
     )
 
 
+def test_a_number_of_more_than_32_bits_is_refused():
+    out = OutgoingMessage()
+    expected = r"integers and floats of 32 bits, got .*[13]"
+    for write, value in (
+        (out.write_int32, 2**31),
+        (out.write_float32, 1e39),
+        (out.write_float32_list, [0.0, 1e39]),
+    ):
+        with pytest.raises(UsageError, match=expected):
+            write(value)
+    assert not out.buffer
+
+
 def test_the_frame_is_a_little_endian_identifier_a_length_and_the_payload():
     channel = RawBytesChannel(RAW)
     channel.send_raw_data(b"xyz")

@@ -35,6 +35,8 @@ from touchline.steps import DecisionSteps, TerminalSteps
 
 EDITOR = "editor"
 """The target that means the Unity Editor rather than a player's executable."""
+LARGEST_SEED = 2**63 - 1
+"""PyTorch takes twice that, and further worlds and networks get the next seeds."""
 
 
 @runtime_checkable
@@ -263,6 +265,8 @@ class EnvRecipe:
             )
         if self.num_areas is not None and self.num_areas < 1:
             raise UsageError(f"num_areas must be 1 or more, got {self.num_areas}")
+        if not 0 <= self.seed <= LARGEST_SEED:
+            raise UsageError(f"seed must be 0 to {LARGEST_SEED}, got {self.seed}")
 
     @property
     def kind(self) -> World:

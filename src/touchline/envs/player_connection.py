@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from touchline.envs.player_process import QUIT_S, PlayerProcess
 from touchline.envs.wire_server import HungUpError, WireServer
+from touchline.errors import UsageError
 from touchline.parameters import ParameterValue
 from touchline.protocol.decoding import warm_up
 from touchline.protocol.errors import (
@@ -75,6 +76,11 @@ class PlayerConnection:
         record_wire: Path | None,
         parameters: Mapping[str, ParameterValue],
     ) -> None:
+        # What a message has room for (`rl_initialization_input`).
+        if not -(2**31) <= seed < 2**31:
+            raise UsageError(
+                f"{launch.name}: seed: a player takes {-(2**31)} to {2**31 - 1}, got {seed}"
+            )
         self.launch = launch
         self.seed = seed
         self.timeout_s = timeout_s

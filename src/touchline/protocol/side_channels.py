@@ -22,6 +22,7 @@ from touchline.errors import UsageError
 from touchline.parameters import Gaussian, MultiRangeUniform, ParameterValue, Uniform
 from touchline.protocol.errors import UnitySideChannelException
 from touchline.protocol.schema import MESSAGES
+from touchline.specs import shortened
 from touchline.statistics import EnvironmentStats, StatsAggregationMethod
 
 logger = logging.getLogger(__name__)
@@ -41,15 +42,15 @@ class OutgoingMessage:
         self.buffer += struct.pack("<?", value)
 
     def write_int32(self, value: int) -> None:
-        self.buffer += struct.pack("<i", value)
+        self._write("i", value)
 
     def write_float32(self, value: float) -> None:
-        self.buffer += struct.pack("<f", value)
+        self._write("f", value)
 
     def write_float32_list(self, values: Iterable[float]) -> None:
         # The count comes first, and a generator has no length.
         listed = list(values)
-        self.buffer += struct.pack(f"<i{len(listed)}f", len(listed), *listed)
+        self._write(f"i{len(listed)}f", len(listed), *listed)
 
     def write_string(self, value: str) -> None:
         """Write a string; players read ASCII only."""
@@ -64,6 +65,15 @@ class OutgoingMessage:
                 "set_raw_bytes sets the whole payload; this one already has content"
             )
         self.buffer = bytearray(data)
+
+    def _write(self, layout: str, *values: float) -> None:
+        try:
+            self.buffer += struct.pack(f"<{layout}", *values)
+        except (struct.error, OverflowError) as error:
+            listed = shortened(", ".join(map(str, values)))
+            raise UsageError(
+                f"side channels carry integers and floats of 32 bits, got {listed}"
+            ) from error
 
 
 class IncomingMessage:

@@ -119,6 +119,7 @@ def test_schedules_follow_the_learning_rates(tmp_path):
         ("max_steps: 5e5", "max_step: 5e5", r"config.yaml:7:5: .*max_step: unknown key; did you mean 'max_steps'\?"),
         ("behaviors:", "behaviours:", r"config.yaml:1:1: behaviours: unknown key; did you mean 'behaviors'\?"),
         ("behaviors:", "behaviors: [", r"config.yaml:\d+:\d+: not YAML"),
+        ("mass: 2", "mass: !!int two", r"config.yaml: not YAML: invalid literal"),
         (YAML, "- a list", r"config.yaml:1:1: expected keys and values"),
         ("  mass: 2", "  mass: 2\n  mass: 3", r"config.yaml:10:3: environment_parameters.mass: written twice"),
     ],
@@ -134,6 +135,15 @@ def test_set_changes_one_key_and_keeps_the_rest():
     )
     assert config.behaviors["3DBall"].hyperparameters.learning_rate == 1e-3
     assert config.behaviors["3DBall"].hyperparameters.batch_size == 64
+
+
+def test_a_run_may_be_named_after_a_day_or_what_looks_like_one(tmp_path):
+    for name in ("2026-11-22", "2026-13-45"):
+        text = YAML + f"checkpoint_settings:\n  run_id: {name}\n"
+        assert _read(tmp_path, text).checkpoint_settings.run_id == name
+        config = read_config("3DBall", [f"checkpoint_settings.run_id={name}"])
+        assert config.checkpoint_settings.run_id == name
+        assert yaml.safe_load(config_text(config)) == config.model_dump(mode="json")
 
 
 def test_building_one_config_leaves_the_next_alone():
@@ -223,7 +233,7 @@ KEYS = [
     ("env_settings.num_envs", 1, 4, [0, -1, 1.5]),
     ("env_settings.num_areas", None, 12, [0]),
     ("env_settings.timeout_wait", 60, 5, [0, "long"]),
-    ("env_settings.seed", -1, 7, [-2, "s"]),
+    ("env_settings.seed", -1, 7, [-2, 2**63, "s"]),
     ("env_settings.max_lifetime_restarts", 10, -1, [-2]),
     ("env_settings.restarts_rate_limit_n", 1, -1, [-2]),
     ("env_settings.restarts_rate_limit_period_s", 60, 10, [0]),
@@ -563,6 +573,7 @@ LESSON = "{name: a, value: 1, completion_criteria: {behavior: A, "
         ("{sampler_type: uniform, sampler_parameters: {mean: 3}}", r"mean: unknown key; known keys: max_value, min_value, seed"),
         ("{sampler_type: gaussian, sampler_parameters: {st_dev: -1}}", r"st_dev: expected greater than or equal to 0, got -1"),
         ("{sampler_type: uniform, sampler_parameters: {seed: -2}}", r"seed: expected greater than or equal to -1, got -2"),
+        ("{sampler_type: uniform, sampler_parameters: {seed: 3000000000}}", r"seed: expected less than or equal to 2147483647, got 3000000000"),
         ("{sampler_type: multirangeuniform, sampler_parameters: {intervals: []}}", r"intervals: expected at least one"),
         ("{sampler_type: multirangeuniform, sampler_parameters: {intervals: [[2, 1]]}}", r"intervals: 2 is larger than 1"),
         ("{sampler_type: multirangeuniform, sampler_parameters: {intervals: [3]}}", r"intervals.0: .*got 3"),

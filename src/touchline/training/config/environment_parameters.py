@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 class _Seeded(Part):
-    seed: Annotated[Integer, Field(ge=-1)] = -1
+    # A message to a player has room for 32 bits.
+    seed: Annotated[Integer, Field(ge=-1, le=2**31 - 1)] = -1
     """Seed of a Unity world's draws; -1: the run's seed plus a running number."""
 
     @property

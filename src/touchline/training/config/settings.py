@@ -251,7 +251,7 @@ class EnvSettings(Part):
     player."""
     timeout_wait: Annotated[Positive, Flag("--timeout-wait")] = 60
     """Seconds to wait for a player's answer."""
-    seed: Annotated[OrNone, Flag("--seed")] = -1
+    seed: Annotated[OrNone, Field(le=2**63 - 1), Flag("--seed")] = -1
     """Seed of all random numbers; -1, the default: chosen at random and printed."""
     max_lifetime_restarts: Annotated[OrNone, Flag("--max-lifetime-restarts")] = 10
     """How often each player is restarted after a failure; -1: no limit."""
