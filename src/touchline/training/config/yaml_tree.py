@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
@@ -17,10 +17,11 @@ Keys = tuple[str, ...]
 class _Loader(yaml.SafeLoader):
     """YAML without dates: `run_id: 2026-11-22` is a text, and so is one that no calendar has."""
 
-    yaml_implicit_resolvers: ClassVar = {
-        first: [(tag, form) for tag, form in found if not tag.endswith(":timestamp")]
-        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in found if not tag.endswith(":timestamp")]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 def loaded(text: str) -> Any:
