@@ -138,6 +138,35 @@ def test_a_world_that_fails_is_replaced_and_only_its_lives_are_cut():
     )
 
 
+def test_a_world_that_fails_in_a_reset_shows_no_end_of_an_episode_twice():
+    class FailsInReset(Failing):
+        def reset(self, seed=None):
+            if self._left < 0:
+                raise self._error
+            self._left = -self._left
+            self._env.reset(seed)
+
+        def step(self):
+            self._env.step()
+
+    def open_world(recipe):
+        env = make(recipe)
+        error = PlayerExitedError("boom", 1)
+        return FailsInReset(env, 1, error) if recipe.seed == RECIPE.seed else env
+
+    rng = np.random.default_rng(0)
+    with SideBySide([RECIPE], RestartLimits(), open_world=open_world) as worlds:
+        row = worlds.reset(5)[NAME]
+        while not len(row.final_slot):
+            row = worlds.step(actions_for(worlds, {NAME: row}, rng))[NAME]
+        after = worlds.reset()[NAME]
+    assert row.terminated.any()
+    assert not after.terminated.any()
+    # The episodes that ran when the world was lost, each once.
+    assert sorted(after.final_slot.tolist()) == [0, 1]
+    assert after.reward.tolist() == [0, 0]
+
+
 @pytest.mark.parametrize(
     ("limits", "text"),
     [

@@ -106,10 +106,12 @@ class Slots:
 
         Open actions get no result, and running episodes are forgotten.
         """
+        # First: if the world fails in the reset and is replaced, the next rows must not show the
+        # results of the step before again.
+        self._start_step()
         self.env.reset(seed)
         for table in self._tables.values():
             table.clear()
-        self._start_step()
         # The first exchange may be empty: Unity's agents ask for decisions at their own times.
         if not self._receive():
             self._advance()
