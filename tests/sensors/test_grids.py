@@ -53,6 +53,27 @@ def cells(grid: NDArray[np.float32], tag: int) -> list[tuple[int, int]]:
     return [(int(h), int(w)) for h, w in np.argwhere(grid[tag])]
 
 
+def test_cells_are_drawn_around_what_they_detect() -> None:
+    """One small ball 3.5 m to the right and 10.5 m ahead of an agent that looks along -x."""
+    # Facing -x, ahead is -x and the right is +z.
+    x, z = 5.0 - 10.5, 2.0 + 3.5
+    view = GridView(
+        areas=np.array([0]),
+        eyes=np.array([[5.0, 1.0, 2.0, math.radians(-90.0), 1.0]]),
+        own_box=np.array([-1]),
+        fixed=np.zeros((0, 9)),
+        fixed_bounds=np.zeros((0, 6)),
+        boxes=np.zeros((1, 0, 9)),
+        rounds=np.array([[ball((x, 1.0, z), 0.2, FOOD)]]),
+    )
+    seen = SENSOR.cells(Threads(1), 0, view)
+    assert seen.tag.tolist() == [FOOD]
+    corners = seen.corners[0]
+    np.testing.assert_allclose(corners.mean(axis=0), [x, 1.0, z], atol=1e-9)
+    sides = np.roll(corners, -1, axis=0) - corners
+    np.testing.assert_allclose(np.linalg.norm(sides, axis=1), 1.0)
+
+
 def test_rows_run_from_right_to_left_and_columns_from_behind_to_ahead() -> None:
     # A small ball 3.5 m to the right and 10.5 m ahead: cell i = 19.5 + 3.5 = 23, j = 30; row 39 -
     # 23.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,24 @@ class GridView(NamedTuple):
     """[A, S, 6]"""
 
 
+class Cells(NamedTuple):
+    """The cells in which one agent detects something, in its area's frame, for drawing."""
+
+    corners: Floats
+    """[cells, 4, 3] one after the other around each cell, at its middle height"""
+    tag: NDArray[np.intp]
+    """[cells] the place of what is there among the sensor's tags"""
+
+
+@runtime_checkable
+class HasGrids(Protocol):
+    """A scene whose agents have grid sensors."""
+
+    def cells(self, area: int, agent: int) -> Cells | None:
+        """Where the grid of an area's agent shows something now; None: it has no grid."""
+        ...
+
+
 class GridSensor:
     """One grid sensor: X x Z cells and the tags that it distinguishes.
 
@@ -110,8 +128,27 @@ class GridSensor:
         threads.run(_read, len(agents), agents, view, self.half_m, self.channel, grid)
         return grid
 
+    def cells(self, threads: Threads, agent: int, view: GridView) -> Cells:
+        """What one agent, an index into the view's N, would detect now."""
+        (grid,) = self.read(threads, np.array([agent]), view)
+        tag, row, column = np.nonzero(grid)
+        eye = view.eyes[agent]
+        size = eye[4]
+        _, count_x, count_z = self.shape
+        right = ((count_x - 1) / 2 - row) * size
+        ahead = (column - (count_z - 1) / 2) * size
+        half_right, _, half_ahead = self.half_m
+        # [cells, 4]
+        right = right[:, None] + half_right * np.array([-1.0, 1.0, 1.0, -1.0])
+        ahead = ahead[:, None] + half_ahead * np.array([-1.0, -1.0, 1.0, 1.0])
+        cos = math.cos(eye[3])
+        sin = math.sin(eye[3])
+        x = eye[0] + right * cos + ahead * sin
+        z = eye[2] - right * sin + ahead * cos
+        return Cells(np.stack([x, np.full_like(x, eye[1]), z], axis=-1), tag)
 
-class _Cells(NamedTuple):
+
+class _Carpet(NamedTuple):
     """The cells of one agent while shapes are drawn into them."""
 
     eye: Floats
@@ -174,7 +211,7 @@ def _read_one(
     eye = view.eyes[agent]
     cos = math.cos(eye[3])
     sin = math.sin(eye[3])
-    cells = _Cells(eye, cos, sin, half, nearest, winner)
+    cells = _Carpet(eye, cos, sin, half, nearest, winner)
     nearest[:] = np.inf
     winner[:] = -1  # no collider
     # What stands still is drawn first, and so it keeps a cell when something else is just as near.
@@ -238,7 +275,7 @@ def _set_bounds(
 
 
 @compiled
-def _draw_box(shape: Floats, bounds: Floats, channel: int, cells: _Cells) -> None:
+def _draw_box(shape: Floats, bounds: Floats, channel: int, cells: _Carpet) -> None:
     """Draw one box: in each row of cells, those that no axis separates from it."""
     eye = cells.eye
     cos = cells.cos
@@ -293,7 +330,7 @@ def _draw_box(shape: Floats, bounds: Floats, channel: int, cells: _Cells) -> Non
 
 
 @compiled
-def _draw_round(shape: Floats, bounds: Floats, channel: int, cells: _Cells) -> None:
+def _draw_round(shape: Floats, bounds: Floats, channel: int, cells: _Carpet) -> None:
     """Draw one sphere or upright capsule: its widest circle within the cells' height."""
     eye = cells.eye
     cos = cells.cos
@@ -329,7 +366,7 @@ def _draw_round(shape: Floats, bounds: Floats, channel: int, cells: _Cells) -> N
 
 @compiled
 def _claim(
-    i: int, first: float, last: float, channel: int, bounds: Floats, cells: _Cells
+    i: int, first: float, last: float, channel: int, bounds: Floats, cells: _Carpet
 ) -> None:
     """Claim, where it is nearest, the cells (i, j) from `first` to `last` cells ahead."""
     eye = cells.eye

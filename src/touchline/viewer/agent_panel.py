@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from touchline.physics.frames import swap_axes
 from touchline.protocol.demonstrations import SUFFIX, DemoFile, encode_demo
-from touchline.sensors.rays import Traces
 from touchline.training.recording import write_demos
 from touchline.viewer.hands import action_of
 from touchline.viewer.insight import Insight, Seat
 from touchline.viewer.keys import keys_of, listener_html, no_listener_html
-from touchline.viewer.sheet import facts_html, observation_html, outlook_html
+from touchline.viewer.sheet import PALETTE, facts_html, observation_html, outlook_html
 from touchline.viewer.simulation import Frame, Simulation
 from touchline.viewer.stage import ROOT, Stage
 
@@ -58,7 +57,8 @@ class AgentPanel:
         self._pressed = ""
         """The keys that the player holds, as its page wrote them."""
         self._curve_s = -math.inf
-        self._rays: viser.LineSegmentsHandle | None = None
+        self._lines: viser.LineSegmentsHandle | None = None
+        """Its rays, or the cells of its grid."""
         self._add_controls()
 
     def offer(self, areas: Sequence[int]) -> None:
@@ -92,19 +92,21 @@ class AgentPanel:
             self._agent.value = chosen
 
     def draw(self, frame: Frame, offset: NDArray[np.float64] | None) -> None:
-        """Draw the selected agent's rays; `offset` is where its area is, None: not shown."""
-        if frame.rays is None or offset is None:
-            if self._rays is not None:
-                self._rays.visible = False
+        """Draw the selected agent's rays or grid; `offset`: where its area is, None: not shown."""
+        seen = _lines(frame)
+        if seen is None or offset is None:
+            if self._lines is not None:
+                self._lines.visible = False
             return
-        points, colors = _lines(frame.rays, offset)
-        if self._rays is None or len(self._rays.points) != len(points):
-            self._rays = self._server.scene.add_line_segments(
-                f"{ROOT}/rays", points, colors, thickness=2.0, thickness_units="screen"
+        points = swap_axes(seen[0] + offset).astype(np.float32)
+        colors = np.broadcast_to(seen[1][:, None], points.shape).copy()
+        if self._lines is None or len(self._lines.points) != len(points):
+            self._lines = self._server.scene.add_line_segments(
+                f"{ROOT}/seen", points, colors, thickness=2.0, thickness_units="screen"
             )
-        self._rays.points = points
-        self._rays.colors = colors
-        self._rays.visible = True
+        self._lines.points = points
+        self._lines.colors = colors
+        self._lines.visible = True
 
     def refresh(self) -> None:
         """Show the selected agent's figures as they are now."""
@@ -314,12 +316,18 @@ def _sensor_names(insight: Insight) -> tuple[str, ...]:
     )
 
 
-def _lines(
-    rays: Traces, offset: NDArray[np.float64]
-) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-    """Rays as segments [rays, 2, 3] in the page's frame, and their colors."""
-    ends = np.stack([rays.start, rays.end], axis=1) + offset
-    hit = (rays.tag >= 0)[:, None, None]
-    colors = np.where(hit, HIT_COLOR, MISS_COLOR).astype(np.uint8)
-    colors = np.broadcast_to(colors, ends.shape).copy()
-    return swap_axes(ends).astype(np.float32), colors
+def _lines(frame: Frame) -> tuple[NDArray[np.float64], NDArray[np.uint8]] | None:
+    """What the selected agent's sensor shows, as segments [K, 2, 3] with their colors [K, 3].
+
+    None where nothing is selected, or the agent has neither rays nor a grid.
+    """
+    if frame.rays is not None:
+        rays = frame.rays
+        colors = np.where((rays.tag >= 0)[:, None], HIT_COLOR, MISS_COLOR)
+        return np.stack([rays.start, rays.end], axis=1), colors.astype(np.uint8)
+    if frame.cells is None or not len(frame.cells.tag):
+        return None
+    corners = frame.cells.corners
+    edges = np.stack([corners, np.roll(corners, -1, axis=1)], axis=2)
+    colors = PALETTE[frame.cells.tag % len(PALETTE)]
+    return edges.reshape(-1, 2, 3), np.repeat(colors, 4, axis=0)

@@ -26,7 +26,7 @@ _STYLE = (
     "font:11px/1.35 ui-monospace,monospace;display:grid;gap:1px;"
     "grid-template-columns:repeat({columns},1fr);padding:0 .75em .5em"
 )
-_PALETTE = np.array(
+PALETTE = np.array(
     [
         (40, 116, 217),
         (217, 66, 56),
@@ -39,6 +39,7 @@ _PALETTE = np.array(
     ],
     np.uint8,
 )
+"""Of a sensor's tags; after the last color comes the first."""
 
 
 def numbers_html(values: NDArray[Any]) -> str:
@@ -70,7 +71,7 @@ def image_html(values: NDArray[Any]) -> str:
         shades = np.clip(255.0 * values, 0.0, 255.0).astype(np.uint8)
         pixels = np.repeat(shades, 3 // channels, axis=0).transpose(1, 2, 0)
     else:
-        colors = _PALETTE[values.argmax(axis=0) % len(_PALETTE)]
+        colors = PALETTE[values.argmax(axis=0) % len(PALETTE)]
         is_on = np.any(values != 0, axis=0, keepdims=True).transpose(1, 2, 0)
         pixels = np.where(is_on, colors, np.uint8(235))
     buffer = io.BytesIO()
@@ -151,7 +152,7 @@ def _meeting(ray: NDArray[Any]) -> tuple[str, str]:
 
 
 def _color(tag: int) -> str:
-    red, green, blue = _PALETTE[tag % len(_PALETTE)]
+    red, green, blue = PALETTE[tag % len(PALETTE)]
     return f"#{red:02x}{green:02x}{blue:02x}"
 
 

@@ -20,6 +20,7 @@ from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import SlotRows, Slots
 from touchline.policies.policy import SlotActor
 from touchline.protocol.demonstrations import DemoFile
+from touchline.sensors.grids import Cells, HasGrids
 from touchline.sensors.rays import Traces
 from touchline.specs import ActionTuple
 from touchline.viewer.beside import Beside, Score
@@ -49,6 +50,8 @@ class Frame:
     """By area, of the areas that are shown; ~area is that area of the world beside."""
     rays: Traces | None = None
     """Of the selected agent; None where there are none."""
+    cells: Cells | None = None
+    """Likewise."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class Simulation(Playing):
         self.is_watched = False
         """Whether frames are wanted."""
         self.selected: Seat | None = None
-        """The agent whose rays frames show."""
+        """The agent whose rays or grid frames show."""
         self._hands: dict[Seat, ActionTuple] = {}
         """Actions [1, ...] of agents that people play."""
         self.tape: Tape | None = None
@@ -212,7 +215,7 @@ class Simulation(Playing):
         self._publish(0)
 
     def select(self, seat: Seat | None) -> None:
-        """Show the rays of this agent."""
+        """Show the rays or the grid of this agent."""
         self.selected = seat
         self._publish(0)
 
@@ -358,10 +361,12 @@ class Simulation(Playing):
             rounds = self.env.scene.academy.clock + more_rounds
             beside = self.beside.look(rounds, self.shown_areas)
             tableaux |= {~area: tableau for area, tableau in beside.items()}
-        rays = None
+        rays = cells = None
         if self.selected is not None:
             rays = self.env.scene.rays(*self.selected)
-        return Frame(0, self.time_s(more_rounds), tableaux, rays)
+            if isinstance(self.env.scene, HasGrids):
+                cells = self.env.scene.cells(*self.selected)
+        return Frame(0, self.time_s(more_rounds), tableaux, rays, cells)
 
     def _keep(self, *, at_once: bool = True) -> None:
         """Keep this moment, if it is not the newest already and the last one is old enough."""

@@ -49,7 +49,7 @@ from touchline.scenes.cube_agents import (
     observe_rigid_bodies,
 )
 from touchline.scenes.scene import Scene
-from touchline.sensors.grids import GridSensor, GridView, bounds_of
+from touchline.sensors.grids import Cells, GridSensor, GridView, bounds_of
 from touchline.specs import ActionSpec, BehaviorSpec
 
 BEHAVIOR = "PushBlockCollab?team=0"
@@ -170,6 +170,10 @@ class CooperativePushBlock(Scene):
         velocity = world.velocity[area, member]
         bodies = observe_rigid_bodies(velocity, world.boxes[area, member])
         return [grids, bodies]
+
+    def cells(self, area: int, agent: int) -> Cells:
+        _look_ahead(self.world.boxes, self.world.yaw, self._eyes)
+        return SENSOR.cells(self._threads, area * AGENTS + agent, self._view)
 
     # play
 

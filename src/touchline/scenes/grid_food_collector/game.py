@@ -65,7 +65,7 @@ from touchline.scenes.grid_food_collector.court import (
 )
 from touchline.scenes.grid_food_collector.physics import play_rounds
 from touchline.scenes.scene import Scene
-from touchline.sensors.grids import GridSensor, GridView, bounds_of
+from touchline.sensors.grids import Cells, GridSensor, GridView, bounds_of
 from touchline.specs import ActionSpec, BehaviorSpec
 
 MAX_STEP = 5000
@@ -227,12 +227,19 @@ class GridFoodCollector(Scene):
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
+        return [SENSOR.read(self._threads, agents, self._grid_view())]
+
+    def cells(self, area: int, agent: int) -> Cells | None:
+        number = area * self.agents_per_area + agent
+        return SENSOR.cells(self._threads, number, self._grid_view())
+
+    def _grid_view(self) -> GridView:
         courts = self.courts
         eyes = np.empty((self._area_of.size, 5))  # x, y, z, yaw, scale
         eyes[:, :3] = courts.agent[..., :3].reshape(-1, 3)
         eyes[:, 3] = courts.yaw.reshape(-1)
         eyes[:, 4] = 2.0 * courts.agent[..., HALF_X].reshape(-1)
-        view = GridView(
+        return GridView(
             areas=self._area_of,
             eyes=eyes,
             own_box=self._number_of,
@@ -241,7 +248,6 @@ class GridFoodCollector(Scene):
             boxes=courts.agent,
             rounds=courts.food,
         )
-        return [SENSOR.read(self._threads, agents, view)]
 
     # play
 

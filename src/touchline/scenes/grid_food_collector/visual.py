@@ -139,6 +139,9 @@ class VisualFoodCollector(GridFoodCollector):
         frozen = self.courts.frozen.reshape(-1)[agents] > 0
         return [picture, frozen[:, None].astype(np.float32)]
 
+    def cells(self, area: int, agent: int) -> None:
+        return None
+
 
 class _View(NamedTuple):
     """One agent's picture while it is drawn."""
