@@ -237,7 +237,7 @@ def test_a_player_plays_on_a_page_pauses_and_steps(browser, tmp_path):
         simulation = page.simulation
         _open(browser, page)
         wait_for(lambda: "7 rays, 3 tags" in browser.page_source)
-        time.sleep(1.0)  # a notice fades
+        wait_for(lambda: simulation.decisions > 20)  # or its curve is empty
         keep_picture(browser, "player")
         press(browser, "Pause")
         wait_for(lambda: simulation.is_paused)
