@@ -59,6 +59,8 @@ def _step(simulation, count=1):
         before = simulation.time_s()
         _done(simulation, simulation.step_once)
         _wait(lambda before=before: simulation.time_s() > before)
+        # The clock moves within an exchange; orders are obeyed after it.
+        _done(simulation, lambda: None)
 
 
 def _looks(simulation):
