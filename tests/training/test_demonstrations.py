@@ -207,6 +207,7 @@ IMITATING = [name for name in preset_names() if "_imitation" in name]
 def test_scenes_of_official_imitation_files_have_presets():
     official = {name for name in IMITATING if name.endswith("_official")}
     assert official == {
+        "Crawler_imitation_official",
         "PushBlock_imitation_official",
         "Hallway_imitation_official",
         "Pyramids_imitation_official",
