@@ -144,6 +144,7 @@ class BehaviorTraining:
             "recent_groups": self.recent_groups,
             "group_returns": self._group_returns,
             "metrics": self._metrics,
+            "statistics": self._statistics,
             "spec": spec_to_json(self.learner.policy.network.spec),
         }
 
@@ -175,6 +176,12 @@ class BehaviorTraining:
         self.recent_groups = counters.get("recent_groups", [])
         self._group_returns = counters.get("group_returns", [])
         self._metrics = counters["metrics"]
+        # Resume points of earlier versions hold none.
+        reported = counters.get("statistics", {})
+        self._statistics = {
+            name: [(value, StatsAggregationMethod(method)) for value, method in values]
+            for name, values in reported.items()
+        }
         # A killed run may have written summaries after its resume point; they will be written
         # again.
         self.writer.drop_after(self.learner.steps)
