@@ -40,8 +40,6 @@ from touchline.log import Log, Progress, no_progress
 
 if TYPE_CHECKING:
     from touchline.envs.env import EnvRecipe
-    from touchline.envs.slots import Slots
-    from touchline.policies.policy import SlotActor
     from touchline.training.config.settings import RunConfig
     from touchline.training.run.progress import Watch
     from touchline.training.run.result import TrainingResult
@@ -268,17 +266,7 @@ def train(
     RunError
         The run failed; what was learned is saved.
     """
-    if config is None and env is None:
-        raise UsageError(
-            "train what? give a preset's name (3DBall), a YAML file, or a player: env"
-        )
-    # What was not given must leave the configuration's own value alone.
-    typed = {
-        "env_settings.env_path": env,
-        RUN_ID: run_id,
-        "checkpoint_settings.resume": resume,
-    }
-    overrides = {key: value for key, value in typed.items() if value}
+    overrides = _given("train", config, env, run_id, resume=resume)
     request = read_run(config, changes, overrides)
     return start_run(request, record_wire=record_wire, to_wandb=to_wandb, log=log)
 
@@ -320,18 +308,9 @@ def train_seeds(
     from touchline.training.studies.seeds import parse_seeds
 
     parsed, changes = parse_seeds(seeds), _listed(changes)
-    if config is None and env is None:
-        raise UsageError(
-            "train what? give a preset's name (3DBall), a YAML file, or a player: env"
-        )
+    overrides = _given("train", config, env, run_id, resume=resume)
     if _is_changed(SEED, changes):
         raise UsageError("a seed and several seeds are given: leave one of them out")
-    typed = {
-        "env_settings.env_path": env,
-        RUN_ID: run_id,
-        "checkpoint_settings.resume": resume,
-    }
-    overrides = {key: value for key, value in typed.items() if value}
     request = read_run(config, changes, overrides)
     return start_seeds(request, parsed, to_wandb=to_wandb, log=log)
 
@@ -389,16 +368,7 @@ def tune(
     RunError
         Several trials in a row failed.
     """
-    if config is None and env is None:
-        raise UsageError(
-            "tune what? give a preset's name (3DBall), a YAML file, or a player: env"
-        )
-    typed = {
-        "env_settings.env_path": env,
-        RUN_ID: run_id,
-        "checkpoint_settings.resume": resume,
-    }
-    overrides = {key: value for key, value in typed.items() if value}
+    overrides = _given("tune", config, env, run_id, resume=resume)
     return start_tuning(
         config, space, trials, changes=changes, overrides=overrides, log=log
     )
@@ -441,11 +411,7 @@ def plan(
 
     Nothing is written. Parameters and errors are those of `train`.
     """
-    if config is None and env is None:
-        raise UsageError(
-            "plan what? give a preset's name (3DBall), a YAML file, or a player: env"
-        )
-    overrides = {} if env is None else {"env_settings.env_path": env}
+    overrides = _given("plan", config, env)
     return start_plan(read_run(config, changes, overrides))
 
 
@@ -920,6 +886,7 @@ def record(
     """
     from touchline.envs.env import EnvRecipe, make
     from touchline.envs.slots import Slots
+    from touchline.policies.policy import load_policies
     from touchline.policies.trained_world import as_trained
     from touchline.training.recording import check_name, record_episodes, write_demos
 
@@ -930,7 +897,9 @@ def record(
     with make(recipe) as world:
         slots = Slots(world)
         slots.reset(seed)
-        actors = _actors(slots, list(slots.behaviors), sources, deterministic, seed)
+        actors = load_policies(
+            sources, slots.behaviors, deterministic=deterministic, seed=seed
+        )
         files = record_episodes(slots, actors, episodes, seed, progress)
     return write_demos(files, path)
 
@@ -1042,6 +1011,31 @@ def _followed(
     return replace(recipe, world=scene.world, target=scene.target), found, port
 
 
+def _given(
+    verb: str,
+    config: str | os.PathLike[str] | None,
+    env: str | None,
+    run_id: str | None = None,
+    *,
+    resume: bool = False,
+) -> dict[str, Any]:
+    """Dotted keys of the arguments that were given, and their values.
+
+    Raises a UsageError where there is nothing to train, tune or plan.
+    """
+    if config is None and env is None:
+        raise UsageError(
+            f"{verb} what? give a preset's name (3DBall), a YAML file, or a player: env"
+        )
+    keys = {
+        "env_settings.env_path": env,
+        RUN_ID: run_id,
+        "checkpoint_settings.resume": resume,
+    }
+    # What was not given must leave the configuration's own value alone.
+    return {key: value for key, value in keys.items() if value}
+
+
 def _listed(
     changes: Mapping[str, Any] | Iterable[str],
 ) -> Mapping[str, Any] | Sequence[str]:
@@ -1058,20 +1052,6 @@ def _sources(policy: PolicySource | Sequence[PolicySource]) -> list[str]:
     """Policies as texts; a single one as a list of one."""
     given = [policy] if isinstance(policy, str | os.PathLike) else policy
     return [os.fspath(source) for source in given]
-
-
-def _actors(
-    slots: Slots,
-    names: Sequence[str],
-    sources: Sequence[str],
-    deterministic: bool,
-    seed: int,
-) -> dict[str, SlotActor]:
-    """An actor for each of these behaviors."""
-    from touchline.policies.policy import load_policies
-
-    specs = {name: slots.behaviors[name] for name in names}
-    return load_policies(sources, specs, deterministic=deterministic, seed=seed)
 
 
 def _at_natural_pace(recipe: EnvRecipe, size: tuple[int, int]) -> EnvRecipe:
