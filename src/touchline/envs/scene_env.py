@@ -16,6 +16,7 @@ from touchline.drawing.tableau import Tableau
 from touchline.envs.actions import check_actions
 from touchline.envs.env import ClosesOnExit, EnvRecipe, TeamMerging
 from touchline.envs.ml_agents_names import MLAgentsNames
+from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.errors import NonFiniteError, UsageError
 from touchline.parameters import ParameterValue
 from touchline.physics.kernels import announce_as, compiled
@@ -157,7 +158,7 @@ class SceneEnv(ClosesOnExit, MLAgentsNames):
             )
         return exchange[behavior]
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state(self) -> Arrays:
         """Scene, Academy, random streams and the last exchange, under names with their part."""
         parts = {
             "scene": self.scene.state(),
@@ -165,20 +166,19 @@ class SceneEnv(ClosesOnExit, MLAgentsNames):
             "streams": self.scene.streams.state(),
             "exchange": _flattened(self._exchange or {}),
         }
-        state = {}
+        state: Arrays = {}
         for part, values in parts.items():
-            for name, value in values.items():
-                state[f"{part}/{name}"] = value
+            state |= prefixed(part, values)
         return state
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self.scene.streams.load_state(_part(state, "streams"))
-        self.scene.academy.load_state(_part(state, "academy"))
-        self.scene.load_state(_part(state, "scene"))
+        self.scene.streams.load_state(below("streams", state))
+        self.scene.academy.load_state(below("academy", state))
+        self.scene.load_state(below("scene", state))
         self._seed = None
         exchange = {}
         for name, spec in self.behaviors.items():
-            exchange[name] = _unflattened(_part(state, f"exchange/{name}"), spec)
+            exchange[name] = _unflattened(below(f"exchange/{name}", state), spec)
         self._receive(exchange)
 
     @property
@@ -272,16 +272,6 @@ class SceneEnv(ClosesOnExit, MLAgentsNames):
         }
 
 
-def _part(state: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    """The entries whose name starts with `prefix/`, without it."""
-    start = prefix + "/"
-    part = {}
-    for name, array in state.items():
-        if name.startswith(start):
-            part[name.removeprefix(start)] = array
-    return part
-
-
 def _refuse_non_finite(scene: str, exchange: Exchange, number: int) -> None:
     """Raise a NonFiniteError if any reward or observation is a NaN or an infinity."""
     for behavior, pair in exchange.items():
@@ -339,8 +329,8 @@ def _unflattened(
 ) -> tuple[DecisionSteps, TerminalSteps]:
     """One behavior's steps from what `_flattened` made of them, copied."""
     copies = {name: array.copy() for name, array in flat.items()}
-    decision = _part(copies, "decision")
-    terminal = _part(copies, "terminal")
+    decision = below("decision", copies)
+    terminal = below("terminal", copies)
     decision_obs = _take_list(decision, "obs")
     terminal_obs = _take_list(terminal, "obs")
     masks = _take_list(decision, "action_mask")
