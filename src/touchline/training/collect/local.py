@@ -20,8 +20,8 @@ from touchline.training.collect.collector import Collection, Episodes, Lineup
 from touchline.training.experience.rollout import Rollout
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.run.packing import pack, unpack
-from touchline.training.run.replay import Trace
 from touchline.training.run.stopwatch import Stopwatch
+from touchline.training.run.trace import Trace
 
 AnySlots = Slots | SideBySide
 
