@@ -14,7 +14,11 @@ from torch.nn import Module
 from touchline.policies.network import Network
 from touchline.policies.policy import NetworkPolicy
 from touchline.training.algorithms.adam import Adam, FlatParameters
-from touchline.training.algorithms.learned_state import restore, saved
+from touchline.training.algorithms.learned_state import (
+    refuse_non_finite,
+    restore,
+    saved,
+)
 from touchline.training.algorithms.learner import (
     LearnerSetup,
     Metrics,
@@ -24,6 +28,7 @@ from touchline.training.algorithms.ppo.loss import LossSettings
 from touchline.training.algorithms.schedules import scheduled
 from touchline.training.cloning import make_cloning
 from touchline.training.experience.trajectories import Trajectories
+from touchline.training.rewards.learned import models_of
 from touchline.training.rewards.signal import RewardSignal, make_signals
 
 
@@ -133,6 +138,34 @@ class OnPolicyLearner:
         if self._cloning is not None:
             self._cloning.clone_first()
             self.policy.forget_actor()
+
+    def _end_update(self, experience: list[Trajectories], num_actions: int) -> Metrics:
+        """What follows the passes over an update's experience; gives the figures of that."""
+        metrics: Metrics = {}
+        if self._cloning is not None:
+            metrics |= self._cloning.update(self.steps)
+            self.policy.forget_actor()
+        # Counted only now: this update's rates are those of the steps before it.
+        self.steps += num_actions
+        self._normalize_with(experience)
+        for signal in self.signals:
+            metrics |= signal.update(experience, self.generator)
+        learned = [*self._networks.values(), *models_of(self.signals)]
+        refuse_non_finite(self.behavior, self.steps, *learned)
+        return metrics
+
+    def _normalize_with(self, experience: list[Trajectories]) -> None:
+        """Include what agents acted on in the statistics of all normalizers.
+
+        Only after the update: its values and the policy that acted saw the same normalization.
+        """
+        normalizers = [network.normalizer for network in self._networks.values()]
+        for normalizer in normalizers:
+            if normalizer is None:
+                continue
+            for trajectories in experience:
+                obs = trajectories.obs[0][:-1][trajectories.valid]
+                normalizer.update(self._tensor(obs))
 
     @property
     def _progress(self) -> float:

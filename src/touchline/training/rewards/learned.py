@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from touchline.policies.network import Architecture
 from touchline.training.algorithms.adam import Adam, FlatParameters
+from touchline.training.algorithms.learned_state import part_of
 from touchline.training.algorithms.learner import SettingError
 from touchline.training.config.network_settings import NetworkSettings
 from touchline.training.experience.trajectories import Trajectories
@@ -184,16 +185,11 @@ class LearnedSignal:
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from what `state` gave."""
-
-        def part(prefix: str) -> dict[str, Tensor]:
-            named = (n for n in state if n.startswith(prefix))
-            return {name.removeprefix(prefix): state[name] for name in named}
-
-        self.model.load_state_dict(part("model."))
-        self._adam.load_state(part("optimizer."))
-        self._episodes.load_state(part("episodes."))
+        self.model.load_state_dict(part_of("model.", state))
+        self._adam.load_state(part_of("optimizer.", state))
+        self._episodes.load_state(part_of("episodes.", state))
         if self._scale is not None:
-            self._scale.load_state(part("scale."))
+            self._scale.load_state(part_of("scale.", state))
 
 
 def models_of(signals: Sequence[RewardSignal]) -> list[SignalModel]:

@@ -19,7 +19,6 @@ import torch
 from touchline.policies.nets.group_critic import GroupCritic
 from touchline.policies.network import make_network
 from touchline.training.algorithms.figures import observation_figures
-from touchline.training.algorithms.learned_state import refuse_non_finite
 from touchline.training.algorithms.learner import (
     LearnerSetup,
     Metrics,
@@ -39,7 +38,6 @@ from touchline.training.algorithms.poca.tables import GroupValuation
 from touchline.training.algorithms.poca.valuation import with_group_values
 from touchline.training.algorithms.ppo.loss import clipped_surrogate
 from touchline.training.experience.trajectories import Trajectories
-from touchline.training.rewards.learned import models_of
 
 
 class POCA(OnPolicyLearner):
@@ -70,17 +68,7 @@ class POCA(OnPolicyLearner):
         is_normalized = self.network.normalizer is not None
         obs = self.network.normalized(batch.own_obs)
         metrics |= observation_figures(obs, is_normalized=is_normalized)
-        if self._cloning is not None:
-            metrics |= self._cloning.update(self.steps)
-            self.policy.forget_actor()
-        # Counted only now: this update's rates are those of the steps before it.
-        self.steps += len(batch)
-        self._normalize_with(experience)
-        for signal in self.signals:
-            metrics |= signal.update(experience, self.generator)
-        networks = [self.network, self.critic, *models_of(self.signals)]
-        refuse_non_finite(self.behavior, self.steps, *networks)
-        return metrics
+        return metrics | self._end_update(experience, len(batch))
 
     def _epoch(self, batch: GroupBatch, rates: Rates) -> Metrics:
         """One pass over the batch in shuffled minibatches; the critic's mean losses in it."""
@@ -129,18 +117,6 @@ class POCA(OnPolicyLearner):
         batch = joined(batches)
         self._advantage_std = float(batch.credited.advantage.std(correction=0))
         return batch.with_normalized_advantage()
-
-    def _normalize_with(self, experience: list[Trajectories]) -> None:
-        """Include what agents acted on in the statistics of both networks' normalizers.
-
-        Only after the update: its values and the policy that acted saw the same normalization.
-        """
-        for normalizer in (self.network.normalizer, self.critic.normalizer):
-            if normalizer is None:
-                continue
-            for trajectories in experience:
-                obs = trajectories.obs[0][:-1][trajectories.valid]
-                normalizer.update(self._tensor(obs))
 
     @torch.inference_mode()
     def _measured(self, batch: GroupBatch, rates: Rates) -> Metrics:

@@ -13,7 +13,6 @@ import torch
 from touchline.policies.network import make_network
 from touchline.training.algorithms.batch import Batch, joined
 from touchline.training.algorithms.figures import observation_figures
-from touchline.training.algorithms.learned_state import refuse_non_finite
 from touchline.training.algorithms.learner import (
     LearnerSetup,
     Metrics,
@@ -33,7 +32,6 @@ from touchline.training.algorithms.ppo.loss import (
 from touchline.training.algorithms.ppo.settings import PPOSettings
 from touchline.training.algorithms.valuation import Valuation, with_values
 from touchline.training.experience.trajectories import Trajectories
-from touchline.training.rewards.learned import models_of
 
 
 class PPO(OnPolicyLearner):
@@ -71,22 +69,7 @@ class PPO(OnPolicyLearner):
         metrics["advantage_std"] = self._advantage_std
         is_normalized = self.network.normalizer is not None
         metrics |= observation_figures(batch.obs, is_normalized=is_normalized)
-        if self._cloning is not None:
-            metrics |= self._cloning.update(self.steps)
-            self.policy.forget_actor()
-        # Counted only now: this update's rates are those of the steps before it.
-        self.steps += len(batch)
-        if self.network.normalizer is not None:
-            # Only now: the values above and the policy that acted saw the same normalization.
-            for trajectories in experience:
-                obs = trajectories.obs[0][:-1][trajectories.valid]
-                self.network.normalizer.update(self._tensor(obs))
-        for signal in self.signals:
-            metrics |= signal.update(experience, self.generator)
-        refuse_non_finite(
-            self.behavior, self.steps, self.network, *models_of(self.signals)
-        )
-        return metrics
+        return metrics | self._end_update(experience, len(batch))
 
     def _epoch(self, batch: Batch, rates: Rates) -> None:
         """One pass over the batch in shuffled minibatches."""
