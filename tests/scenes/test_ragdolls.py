@@ -1,6 +1,7 @@
 """Walker, Crawler and Worm: their bodies are the prefabs', and their rules are those of Unity."""
 
 import logging
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -292,6 +293,23 @@ def normalizer_of(path):
     return mean, arrays[divide.input[1]]
 
 
+def walked(scene, path, areas, steps):
+    """Reward per physics step, falls per 1000, and the mean of each observation."""
+    with make(EnvRecipe("scene", scene, num_areas=areas)) as env:
+        slots = Slots(env)
+        name = behavior_of(env)
+        rows = slots.reset(1)
+        actor = load_policies([str(path)], slots.behaviors, seed=1)[name]
+        reward, falls, seen = 0.0, 0, []
+        for _ in range(steps // 5):
+            seen.append(rows[name].obs[0].mean(axis=0))
+            rows = slots.step({name: actor.act(rows[name])})
+            reward += float(rows[name].reward.sum())
+            falls += int(rows[name].terminated.sum())
+    agent_steps = areas * steps
+    return reward / agent_steps, 1000 * falls / agent_steps, np.mean(seen, axis=0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("scene", "areas", "steps", "least_reward", "most_falls", "most_apart"),
@@ -307,18 +325,18 @@ def test_unitys_own_policy_walks_as_in_physx(
     """Reward per physics step, falls per 1000, and means beside the policy's normalizer (rms)."""
     path = shared / "unity-policies" / f"{scene}.onnx"
     mean, deviation = normalizer_of(path)
-    with make(EnvRecipe("scene", scene, num_areas=areas)) as env:
-        slots = Slots(env)
-        name = behavior_of(env)
-        rows = slots.reset(1)
-        actor = load_policies([str(path)], slots.behaviors, seed=1)[name]
-        reward, falls, seen = 0.0, 0, []
-        for _ in range(steps // 5):
-            seen.append(rows[name].obs[0].mean(axis=0))
-            rows = slots.step({name: actor.act(rows[name])})
-            reward += float(rows[name].reward.sum())
-            falls += int(rows[name].terminated.sum())
-    apart = (np.mean(seen, axis=0) - mean) / deviation
-    assert reward / (areas * steps) >= least_reward
-    assert 1000 * falls / (areas * steps) <= most_falls
+    reward, falls, seen = walked(scene, path, areas, steps)
+    apart = (seen - mean) / deviation
+    assert reward >= least_reward
+    assert falls <= most_falls
     assert np.sqrt(np.mean(apart**2)) <= most_apart
+
+
+@pytest.mark.slow
+def test_our_own_policy_walks_well():
+    """The target is 0.35 per physics step. Unity's policy has 0.458, and 0.49 falls per 1000."""
+    path = Path(__file__).parents[2] / "models" / "Walker.onnx"
+    reward, falls, _ = walked("Walker", path, areas=100, steps=5000)
+    print(f"reward per physics step {reward:.3f}, falls per 1000 {falls:.2f}")
+    assert reward >= 0.35
+    assert falls <= 1.0
