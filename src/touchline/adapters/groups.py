@@ -51,7 +51,6 @@ class Groups:
         *,
         group_by: GroupBy = "behavior",
         spare_slots: int = 0,
-        seed: int | None = None,
     ) -> None:
         if group_by not in ("behavior", "base", "all"):
             raise UsageError(
@@ -61,7 +60,7 @@ class Groups:
             raise UsageError(f"spare_slots: expected 0 or more, got {spare_slots}")
         self._untouched = True
         """Whether nothing has happened since the worlds were last reset."""
-        worlds = _listed(env, seed)
+        worlds = _listed(env)
         self._num_worlds = len(worlds)
         self._worlds = SideBySide(
             worlds, open_world=make, grow=False, spare_slots=spare_slots
@@ -69,7 +68,7 @@ class Groups:
         try:
             if group_by != "behavior":
                 self._merge_teams()
-            self._arrange(self._worlds.reset_each(seed), group_by)
+            self._arrange(self._worlds.reset_each(), group_by)
         except BaseException:
             # Also on Ctrl-C: players that were started must not outlive the adapter.
             self.close()
@@ -197,7 +196,7 @@ class Groups:
         )
 
 
-def _listed(env: Worlds, seed: int | None) -> list[EnvRecipe | Env]:
+def _listed(env: Worlds) -> list[EnvRecipe | Env]:
     """Recipes and open worlds, of which two never play the same game."""
     # A string is a sequence, too, but names one world.
     if isinstance(env, Sequence) and not isinstance(env, str):
@@ -209,12 +208,10 @@ def _listed(env: Worlds, seed: int | None) -> list[EnvRecipe | Env]:
     for entry in entries:
         if isinstance(entry, str | EnvRecipe):
             recipe = EnvRecipe.parse(entry)
+            # The same recipe twice must not play the same game twice.
             num_before = recipes.count(recipe)
+            listed.append(replace(recipe, seed=recipe.seed + num_before))
             recipes.append(recipe)
-            if seed is None:
-                # The same recipe twice must not play the same game twice.
-                recipe = replace(recipe, seed=recipe.seed + num_before)
-            listed.append(recipe)
         elif isinstance(entry, Env):
             listed.append(entry)
         else:
