@@ -146,6 +146,17 @@ def test_a_run_may_be_named_after_a_day_or_what_looks_like_one(tmp_path):
         assert yaml.safe_load(config_text(config)) == config.model_dump(mode="json")
 
 
+@pytest.mark.parametrize("second", ["*first", "{<<: *first, max_steps: 7}"])
+def test_a_behavior_changes_alone_where_the_file_has_an_alias(tmp_path, second):
+    block = "{trainer_type: ppo, hyperparameters: {batch_size: 64}}"
+    text = f"behaviors:\n  A: &first {block}\n  B: {second}\n"
+    (tmp_path / "config.yaml").write_text(text)
+    changes = {"behaviors.B.hyperparameters.batch_size": 32}
+    behaviors = read_config(str(tmp_path / "config.yaml"), changes).behaviors
+    sizes = [behaviors[name].hyperparameters.batch_size for name in "AB"]
+    assert sizes == [64, 32]
+
+
 def test_building_one_config_leaves_the_next_alone():
     read_config("3DBall", ["behaviors.3DBall.max_steps=1"])
     assert read_config("3DBall").behaviors["3DBall"].max_steps == 500_000

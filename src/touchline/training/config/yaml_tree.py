@@ -75,7 +75,7 @@ class YamlTree:
         # Before the values are taken: it refuses a key that is written twice, of which they
         # show the last.
         tree._note_places(node, (), frozenset())
-        tree.values = values
+        tree.values = _unshared(values, frozenset())
         return tree
 
     def place(self, keys: Keys) -> str:
@@ -185,6 +185,21 @@ class YamlTree:
             below = level.get(key)
             level = below if isinstance(below, dict) else {}
         return tuple(keys)
+
+
+def _unshared(value: Any, around: frozenset[int]) -> Any:
+    """A copy in which what aliases name is there once for each, so that each can be changed alone.
+
+    `around` are the blocks that hold the value; one that holds itself stays as it is.
+    """
+    if id(value) in around:
+        return value
+    around |= {id(value)}
+    if isinstance(value, dict):
+        return {key: _unshared(below, around) for key, below in value.items()}
+    if isinstance(value, list):
+        return [_unshared(below, around) for below in value]
+    return value
 
 
 def _merged(under: Any, over: Any) -> Any:
