@@ -64,7 +64,11 @@ def test_wrong_seeds_are_one_line_and_nothing_is_written(
         (["--record-wire", "a.wire.gz"], "--record-wire records one run"),
         (["--resume"], "there is no run to resume"),
         (["--env", "editor"], "the Editor is one"),
-        (["--cluster", "local:2", "--ship"], "--ship sends a player to collectors"),
+        (
+            ["--ship"],
+            "ship: sends the player to the nodes of a cluster; give --cluster",
+        ),
+        (["--cluster", "local:2", "--ship"], "--ship sends the build of a player"),
     ],
 )
 def test_what_several_seeds_cannot_have_is_one_line(

@@ -15,7 +15,7 @@ from touchline.cli import run
 from touchline.errors import RunError, UsageError
 from touchline.policies.files.run_layout import RunLayout
 from touchline.training.config.reading import read_config
-from touchline.training.studies import tune
+from touchline.training.studies import places, tune
 from touchline.training.studies.tune import points_of
 
 optuna = pytest.importorskip("optuna", reason="needs touchline[tune]")
@@ -108,7 +108,7 @@ def test_a_search_ranks_its_trials_and_goes_on_later(space):
 def test_a_trial_below_the_median_of_others_is_stopped(space, monkeypatch):
     monkeypatch.setattr(tune, "NEVER_STOPPED", 1)
     monkeypatch.setattr(tune, "WARM_UP", 1)
-    monkeypatch.setattr(tune, "num_cores", lambda: 1)
+    monkeypatch.setattr(places, "num_cores", lambda: 1)
     # A good rate first, then one that learns nothing.
     space.write_text(f"{RATE}: {{choices: [3e-3, 1e-9]}}\n")
     asked = iter([3e-3, 1e-9, 1e-9, 1e-9])

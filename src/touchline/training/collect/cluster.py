@@ -37,6 +37,7 @@ from touchline.training.collect.worker import (
     Worker,
     WorkerSetup,
 )
+from touchline.training.run.metrics import load_drawing
 
 LOCAL = "local:"
 """`local:3` starts Ray in this machine, with 3 processors."""
@@ -242,6 +243,7 @@ class OnCluster:
         """Open the worlds of all."""
         for index in range(len(self.setups)):
             self.start(index, ("open", ()), back_to=None)
+        load_drawing()  # while they start
         while self._running:
             for answer in self.finished().values():
                 answer.check()

@@ -54,7 +54,7 @@ def open_collector(
     if cluster.takes_whole_runs:
         raise UsageError(
             f"--cluster {cluster.cluster} needs --collectors N, too: how many collect; or --seeds "
-            "0-4, whose runs go to its nodes"
+            "0-4 or tune, whose runs go to its nodes"
         )
     if cluster.collectors is None:
         with open_slots(recipe, config.env_settings, log) as slots:
@@ -66,8 +66,8 @@ def open_collector(
         from touchline.training.collect.cluster import on_cluster
 
         each = cluster.cpus_per_collector
-        setups = worker_setups(_for_nodes(recipe, config), config)
-        build = _build_of(recipe) if cluster.ship else None
+        setups = worker_setups(for_nodes(recipe, config), config)
+        build = build_of(recipe) if cluster.ship else None
         with on_cluster(cluster.cluster, setups, each, log, build) as workers:
             yield partial(kind, workers, log)
         return
@@ -100,8 +100,11 @@ def worker_setups(recipe: EnvRecipe, config: RunConfig) -> list[WorkerSetup]:
     ]
 
 
-def _build_of(recipe: EnvRecipe) -> Build:
-    """The player that goes to the nodes."""
+def build_of(recipe: EnvRecipe) -> Build:
+    """The player that goes to the nodes.
+
+    Raises a UsageError for worlds without one.
+    """
     if not recipe.kind.is_player:
         raise UsageError(
             f"--ship sends the build of a player, and {recipe.target} is none; leave it out"
@@ -113,8 +116,11 @@ def _build_of(recipe: EnvRecipe) -> Build:
     return pack_build(player)
 
 
-def _for_nodes(recipe: EnvRecipe, config: RunConfig) -> EnvRecipe:
-    """The world as other machines open it."""
+def for_nodes(recipe: EnvRecipe, config: RunConfig) -> EnvRecipe:
+    """The world as other machines open it.
+
+    Raises a UsageError for the Editor.
+    """
     options = dict(recipe.options)
     if recipe.is_editor:
         raise UsageError(

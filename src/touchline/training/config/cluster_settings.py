@@ -40,17 +40,17 @@ class ClusterSettings(Part):
         Annotated[Text, AfterValidator(_place)] | None, Flag("--cluster", "WHERE")
     ] = None
     """Run the collectors in parallel with Ray: local:N (N cores of this machine), auto (the cluster
-    that this machine belongs to) or HOST:PORT. Default: in this process. With --seeds and without
-    collectors, the cluster runs whole seeds."""
+    that this machine belongs to) or HOST:PORT. Default: in this process. With --seeds or tune and
+    without collectors, the cluster runs whole seeds or trials."""
     cpus_per_collector: Annotated[Positive, Flag("--cpus-per-collector", "C")] = 1
-    """Cores that each collector, or each run of --seeds, reserves on a cluster."""
+    """Cores that each collector, or each run of --seeds or tune, reserves on a cluster."""
     ship: Annotated[Switch, Flag("--ship")] = False
     """Send the player of env_path to the nodes of the cluster; each unpacks it once. Without it,
     the player must be at the same path on every node."""
 
     @property
     def takes_whole_runs(self) -> bool:
-        """Whether the cluster is for runs of several seeds, not for collectors of one."""
+        """Whether the cluster is for whole runs (seeds, trials), not for collectors of one."""
         return self.cluster is not None and self.collectors is None
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ import io
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,12 @@ class MetricsWriter:
         axes.grid(alpha=0.3)
         FigureCanvasAgg(figure).print_figure(self._curve_path, dpi=120)
         return self._curve_path
+
+
+def load_drawing() -> None:
+    """Load what draws curves: after Ctrl-C, this was two thirds of the work of saving."""
+    for module in ("figure", "backends.backend_agg"):
+        import_module(f"matplotlib.{module}")
 
 
 def _thinned(points: Iterable[Point], most: int) -> list[Point]:

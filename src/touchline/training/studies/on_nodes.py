@@ -6,9 +6,11 @@ elsewhere from the resume point that arrived last. A match takes its policies' f
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,12 +27,13 @@ from touchline.errors import RunError, TouchlineError
 from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.files.whole import PART, write_whole
 from touchline.training.collect.cluster import check_cluster, connected, nodes
+from touchline.training.collect.opening import build_of, for_nodes
+from touchline.training.collect.shipping import Build, unpacked
 from touchline.training.config.cluster_settings import place_of
 from touchline.training.studies.matches import Match, Score, play, sources_of
 from touchline.training.studies.processes import (
     ask_to_stop,
     hand_over,
-    kill,
     start_process,
 )
 
@@ -64,9 +67,12 @@ class News:
 class NodeRun:
     """A run on a node, in an actor: a process as on this machine, in a folder of its own."""
 
-    def __init__(self, job: bytes, files: Files) -> None:
-        self._place = tempfile.TemporaryDirectory(prefix="touchline-run-")
+    def __init__(self, job: bytes, files: Files, build: Build | None) -> None:
         config, recipe, to_wandb = pickle.loads(job)
+        if build is not None:
+            recipe = replace(recipe, target=str(unpacked(build, ray.get)))
+        self._place = tempfile.TemporaryDirectory(prefix="touchline-run-")
+        over = _removed_when_over(self._place.name)
         settings = config.checkpoint_settings
         self._folder = Path(self._place.name) / settings.run_id
         for name, content in files.items():
@@ -80,7 +86,8 @@ class NodeRun:
             "force": False,
         }
         own = settings.model_copy(update=here)
-        alone = config.cluster_settings.model_copy(update={"cluster": None})
+        no_cluster = {"cluster": None, "ship": False}
+        alone = config.cluster_settings.model_copy(update=no_cluster)
         changed = {"checkpoint_settings": own, "cluster_settings": alone}
         config = config.model_copy(update=changed)
         if "log_folder" in recipe.options:
@@ -90,7 +97,7 @@ class NodeRun:
         """Time and size of each file that was sent."""
         self._looked_at = time.monotonic()
         self._lines: list[str] = []
-        self._process = start_process(subprocess.PIPE)
+        self._process = start_process(subprocess.PIPE, keeps_open=over)
         hand_over(self._process, pickle.dumps((config, recipe, to_wandb)))
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -117,10 +124,6 @@ class NodeRun:
         """Let the process save and leave."""
         ask_to_stop(self._process)
 
-    def kill(self) -> None:
-        """End the process at once."""
-        kill(self._process)
-
     def _read(self) -> None:
         assert self._process.stdout is not None
         for raw in self._process.stdout:
@@ -144,16 +147,39 @@ class NodeRun:
         return changed, names
 
 
+def _removed_when_over(folder: str) -> tuple[int, ...]:
+    """Remove a folder when no process holds these descriptors any more, however it ended.
+
+    A process that is killed removes nothing, so a shell waits for the ends of all. It is no child
+    of this process, whose children Ray kills with it.
+    """
+    if sys.platform == "win32":
+        return ()
+    reading, writing = os.pipe()
+    waiting = 'exec 3<&0; (cat <&3; rm -rf -- "$1") >/dev/null 2>&1 &'
+    subprocess.run(
+        ["sh", "-c", waiting, "sh", folder],
+        stdin=reading,
+        start_new_session=True,
+        check=True,
+    )
+    os.close(reading)
+    return (writing,)
+
+
 class NodeJob:
     """A `Job` on whichever node has room; its files appear in `folder`."""
 
-    def __init__(self, job: bytes, folder: Path, cpus: float) -> None:
-        config, _, _ = pickle.loads(job)
+    def __init__(
+        self, job: bytes, folder: Path, cpus: float, build: Build | None
+    ) -> None:
+        config, recipe, to_wandb = pickle.loads(job)
         settings = config.checkpoint_settings
         if not settings.resume:  # `force` replaces it
             shutil.rmtree(folder, ignore_errors=True)
-        self._job = job
+        self._job = pickle.dumps((config, for_nodes(recipe, config), to_wandb))
         self._folder = folder
+        self._build = build
         self._actor_class = ray.remote(num_cpus=cpus)(NodeRun)
         self._restarts = 0
         self._code = 0
@@ -200,7 +226,7 @@ class NodeJob:
                 for path in self._folder.rglob("*")
                 if path.is_file()
             }
-        self._actor: Any = self._actor_class.remote(self._job, files)
+        self._actor: Any = self._actor_class.remote(self._job, files, self._build)
 
     def _replace(self, error: RayError) -> None:
         self._restarts += 1
@@ -222,17 +248,29 @@ class NodeJob:
                 path.unlink()  # a checkpoint that is no longer kept
 
 
-@contextmanager
-def room_on_cluster(settings: ClusterSettings, recipe: EnvRecipe) -> Iterator[int]:
-    """A connection to the cluster; gives how many runs it has room for.
+class Nodes:
+    """The nodes of a cluster as a `Place` for runs."""
 
-    Raises a UsageError for a cluster that cannot have one, or lacks the player.
-    """
+    def __init__(self, cpus: float, build: Build | None) -> None:
+        self.at_once = sum(int(node.cpus / cpus) for node in nodes())
+        self._cpus = cpus
+        self._build = build
+
+    def start(self, job: bytes, own: RunLayout) -> NodeJob:
+        return NodeJob(job, own.path, self._cpus, self._build)
+
+
+@contextmanager
+def nodes_for_runs(settings: ClusterSettings, recipe: EnvRecipe) -> Iterator[Nodes]:
+    """A connection to the cluster, whose nodes have been checked; see `place_for_runs`."""
     assert settings.cluster is not None
     cpus = settings.cpus_per_collector
+    build = build_of(recipe) if settings.ship else None
     with connected(settings.cluster):
-        check_cluster(recipe, 1, cpus)
-        yield sum(int(node.cpus / cpus) for node in nodes())
+        check_cluster(recipe if build is None else None, 1, cpus)
+        if build is not None:
+            build = replace(build, archive=ray.put(build.archive))
+        yield Nodes(cpus, build)
 
 
 # matches

@@ -11,10 +11,9 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import IO, TYPE_CHECKING, Protocol
@@ -82,8 +81,10 @@ def world_of(
     return recipe
 
 
-def start_process(output: int | IO[bytes]) -> subprocess.Popen[bytes]:
-    """A process that waits for its run; `output` gets its lines."""
+def start_process(
+    output: int | IO[bytes], keeps_open: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """A process that waits for its run; `output` gets its lines, `keeps_open` are descriptors."""
     # Apart from the terminal's group, whose Ctrl-C would reach the process a second time.
     flags = 0
     if sys.platform == "win32":
@@ -97,6 +98,7 @@ def start_process(output: int | IO[bytes]) -> subprocess.Popen[bytes]:
         env={**os.environ, **one_core, "PYTHONUNBUFFERED": "1"},
         start_new_session=sys.platform != "win32",
         creationflags=flags,
+        pass_fds=keeps_open,
     )
 
 
@@ -207,12 +209,10 @@ def _interrupt_at_end_of_input() -> None:
 
 
 def _train(config: RunConfig, recipe: EnvRecipe, to_wandb: bool) -> int:
+    from touchline.training.run.metrics import load_drawing
     from touchline.training.trainer import train
 
-    # Every run draws its curve at the end. After Ctrl-C, loading this was two thirds of the work
-    # of saving and leaving.
-    for module in ("figure", "backends.backend_agg"):
-        import_module(f"matplotlib.{module}")
+    load_drawing()
     try:
         result = train(config, recipe, _print, to_wandb=to_wandb)
     except TouchlineError as error:
@@ -222,5 +222,7 @@ def _train(config: RunConfig, recipe: EnvRecipe, to_wandb: bool) -> int:
 
 
 def _print(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    # Where the parent has died, the run is saved nevertheless.
+    with suppress(BrokenPipeError):
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()

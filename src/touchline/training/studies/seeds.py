@@ -12,9 +12,8 @@ import csv
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
@@ -28,10 +27,10 @@ from touchline.errors import RunError, UsageError
 from touchline.log import Log
 from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.files.whole import write_whole
+from touchline.training.studies.places import Place, place_for_runs
 from touchline.training.studies.processes import (
     STOPS_WITHIN_S,
     Job,
-    LocalJob,
     job_of,
     settings_of,
     why_failed,
@@ -146,8 +145,8 @@ def train_seeds(
     if skipped:
         log(f"done before: seed {', '.join(skipped)}")
     recipe = runs[seeds[0]][1]
-    with sigterm_as_ctrl_c(), _starting(config, study, recipe) as starting:
-        processes = _Processes(log, *starting)
+    with sigterm_as_ctrl_c(), place_for_runs(config, recipe) as place:
+        processes = _Processes(log, study, place)
         interrupted = processes.run(unfinished)
     failed = processes.failed
     if interrupted:
@@ -169,11 +168,6 @@ def _check(config: RunConfig, study: RunLayout, seeds: Sequence[int]) -> None:
     settings = config.checkpoint_settings
     if settings.inference:
         raise UsageError("--seeds trains, and --inference only acts: give one of them")
-    if config.cluster_settings.takes_whole_runs and config.cluster_settings.ship:
-        raise UsageError(
-            "--ship sends a player to collectors; for --seeds without them, it has to be at the "
-            "same path on every node"
-        )
     if settings.resume and settings.force:
         raise UsageError(
             "--resume continues a run and --force overwrites it: give one of them"
@@ -218,37 +212,14 @@ def _runs(
 # one process for each
 
 
-Start = Callable[[int, bytes], Job]
-"""Starts the run of a seed, as `job_of` packs it."""
-
-
-@contextmanager
-def _starting(
-    config: RunConfig, study: RunLayout, recipe: EnvRecipe
-) -> Iterator[tuple[Start, int]]:
-    """What starts the run of a seed, and how many may run at a time."""
-    settings = config.cluster_settings
-    if not settings.takes_whole_runs:
-        yield (lambda _, job: LocalJob(job)), num_cores()
-        return
-    from touchline.training.collect.opening import import_ray
-
-    import_ray("--cluster")
-    from touchline.training.studies.on_nodes import NodeJob, room_on_cluster
-
-    cpus = settings.cpus_per_collector
-    with room_on_cluster(settings, recipe) as room:
-        yield (lambda seed, job: NodeJob(job, study.seed(seed).path, cpus)), room
-
-
 class _Processes:
     """The processes of all seeds, so many at once."""
 
-    def __init__(self, log: Log, start: Start, at_once: int) -> None:
+    def __init__(self, log: Log, study: RunLayout, place: Place) -> None:
         self.failed: dict[int, str] = {}
         self._log = log
-        self._start = start
-        self._at_once = at_once
+        self._study = study
+        self._place = place
         self._lock = Lock()
         self._running: dict[int, Job] = {}
         self._is_stopping = False
@@ -257,7 +228,7 @@ class _Processes:
         """Run all to their ends; True if Ctrl-C ended them, with everything saved."""
         if not jobs:
             return False
-        at_once = min(self._at_once, len(jobs))
+        at_once = min(self._place.at_once, len(jobs))
         self._say(f"seeds to train: {len(jobs)}, {at_once} at a time")
         pool = ThreadPoolExecutor(at_once)
         futures: list[Future[None]] = []
@@ -298,7 +269,8 @@ class _Processes:
         with self._lock:
             if self._is_stopping:
                 return
-            job = self._running[seed] = self._start(seed, packed)
+            job = self._place.start(packed, self._study.seed(seed))
+            self._running[seed] = job
         began = time.monotonic()
         try:
             last = self._follow(seed, job)

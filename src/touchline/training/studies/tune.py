@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import csv
 import io
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,18 +25,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from touchline.cores import num_cores
 from touchline.errors import RunError, UsageError
 from touchline.log import Log, silent
 from touchline.policies.files.run_layout import RunLayout
+from touchline.training.studies.places import Place, place_for_runs
 from touchline.training.studies.processes import (
     STOPS_WITHIN_S,
-    ask_to_stop,
-    hand_over,
+    Job,
     job_of,
-    kill,
     settings_of,
-    start_process,
     why_failed,
     world_of,
 )
@@ -62,12 +60,14 @@ _POLL_S = 0.2
 
 @dataclass
 class Running:
-    """A trial whose process runs."""
+    """A trial whose run goes on."""
 
     trial: optuna.Trial
     config: RunConfig
     layout: RunLayout
-    process: subprocess.Popen[bytes]
+    job: Job
+    end: Future[int]
+    """Its exit code."""
     position: int
     """Among the runs that go on at the same time."""
     began: float
@@ -82,8 +82,9 @@ def tune(
 ) -> TuneResult:
     """Run trials until there are `num_trials`, or until Ctrl-C, as many at once as there are cores.
 
-    `read` gives the configuration with some keys changed. Raises a UsageError before anything is
-    written, and a RunError where trials fail one after another.
+    With a cluster and without collectors, they run on its nodes. `read` gives the configuration
+    with some keys changed. Raises a UsageError before anything is written, and a RunError where
+    trials fail one after another.
     """
     from touchline.training.run.process import sigterm_as_ctrl_c
 
@@ -94,6 +95,30 @@ def tune(
     dimensions = read_space(space, read)
     first = settings_of(config, layout.trial(0), _seed(config), 0)
     recipe = world_of(first, own_scene, "tune", log)
+    with sigterm_as_ctrl_c(), place_for_runs(config, recipe) as place, _claimed(layout):
+        if settings.force:
+            _remove(layout)
+        study = _open(layout, dimensions, _seed(config), resumes=settings.resume)
+        search = _Search(read, study, dimensions, layout, own_scene, place, log)
+        interrupted = search.run(num_trials)
+        result = result_of(study, layout, interrupted=interrupted)
+        if result.best is not None:
+            keys = dict(result.best.values)
+            if recipe.kind.is_scene:
+                # A YAML has no scene of its own, as a preset has.
+                keys["env_settings.env_path"] = recipe.target
+            if config.cluster_settings.takes_whole_runs:
+                keys |= {
+                    "cluster_settings.cluster": None,
+                    "cluster_settings.ship": False,
+                }
+            write_result(result, layout, read(keys), log)
+    return result
+
+
+@contextmanager
+def _claimed(layout: RunLayout) -> Iterator[None]:
+    """No other process searches in this folder meanwhile."""
     layout.path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(layout.path.with_name(f".{layout.path.name}.lock"))
     try:
@@ -102,20 +127,10 @@ def tune(
         raise UsageError(
             f"{layout.path}: another process searches here just now; choose another --run-id"
         ) from None
-    with lock, sigterm_as_ctrl_c():
-        if settings.force:
-            _remove(layout)
-        study = _open(layout, dimensions, _seed(config), resumes=settings.resume)
-        search = _Search(read, study, dimensions, layout, own_scene, log)
-        interrupted = search.run(num_trials)
-        result = result_of(study, layout, interrupted=interrupted)
-        if result.best is not None:
-            keys = dict(result.best.values)
-            if recipe.kind.is_scene:
-                # A YAML has no scene of its own, as a preset has.
-                keys["env_settings.env_path"] = recipe.target
-            write_result(result, layout, read(keys), log)
-    return result
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _seed(config: RunConfig) -> int:
@@ -212,6 +227,7 @@ class _Search:
         dimensions: Mapping[str, BaseDistribution],
         layout: RunLayout,
         own_scene: str | None,
+        place: Place,
         log: Log,
     ) -> None:
         self._read = read
@@ -219,7 +235,9 @@ class _Search:
         self._dimensions = dict(dimensions)
         self._layout = layout
         self._own_scene = own_scene
+        self._place = place
         self._log = log
+        self._pool = ThreadPoolExecutor(place.at_once)
         self._running: list[Running] = []
         self._failures = 0
         """Since a trial was finished or stopped."""
@@ -233,7 +251,7 @@ class _Search:
         # Optuna has no other way to go on with a trial that it has begun.
         waiting = [optuna.Trial(self._study, trial._trial_id) for trial in unfinished]
         missing = num_trials - len(self._study.trials)
-        at_once = min(num_cores(), max(len(waiting) + missing, 0))
+        at_once = min(self._place.at_once, max(len(waiting) + missing, 0))
         self._log(
             f"trials to run: {len(waiting) + max(missing, 0)}, {at_once} at a time"
         )
@@ -267,11 +285,12 @@ class _Search:
             # Values that the file allows one by one, but not together.
             self._fail(trial, str(refusal))
             return
-        with self._layout.printed(trial.number).open("ab") as output:
-            process = start_process(output)
-        running = Running(trial, config, own, process, position, time.monotonic())
-        self._running.append(running)
-        hand_over(process, job_of(config, recipe))
+        job = self._place.start(job_of(config, recipe), own)
+        printed = self._layout.printed(trial.number)
+        end = self._pool.submit(_follow_to_end, job, printed)
+        self._running.append(
+            Running(trial, config, own, job, end, position, time.monotonic())
+        )
         shown = ", ".join(f"{_last(k)} {v}" for k, v in trial.params.items())
         self._log(f"trial {trial.number}: {shown}")
 
@@ -292,15 +311,13 @@ class _Search:
     def _follow(self, running: Running) -> None:
         """Compare its curve, and take note of its end."""
         trial = running.trial
-        code = running.process.poll()
-        if code is None:
+        if not running.end.done():
             self._compare(running)
             late = running.stopped and time.monotonic() - running.stopped
             if late and late > STOPS_WITHIN_S:
-                kill(running.process)
+                running.job.kill()
             return
         self._running.remove(running)
-        ask_to_stop(running.process)
         took = time.monotonic() - running.began
         if running.stopped is not None:
             self._tell(trial, "PRUNED")
@@ -309,8 +326,8 @@ class _Search:
                 f"trial {trial.number}: stopped after {shares}, others did better"
             )
             return
-        if code != 0:
-            self._fail(trial, why_failed(code, _last_line(self._layout, trial.number)))
+        if failure := self._failure_of(running):
+            self._fail(trial, failure)
             return
         scores = list(scores_of(running.layout).values())
         if not scores:
@@ -321,6 +338,16 @@ class _Search:
         self._study.tell(trial, score)
         self._log(f"trial {trial.number}: score {score:.3f} after {took:.0f} s")
 
+    def _failure_of(self, running: Running) -> str:
+        """Why the run failed; empty where it did not."""
+        try:
+            code = running.end.result()
+        except RunError as error:
+            return str(error)
+        if code == 0:
+            return ""
+        return why_failed(code, _last_line(self._layout, running.trial.number))
+
     def _compare(self, running: Running) -> None:
         for point, value in points_of(running.layout, running.config):
             if point <= running.reported or running.stopped is not None:
@@ -330,7 +357,7 @@ class _Search:
             running.trial.report(value, point)
             if running.trial.should_prune():
                 running.stopped = time.monotonic()
-                ask_to_stop(running.process)
+                running.job.stop()
 
     def _tell(self, trial: optuna.Trial, state: str) -> None:
         import optuna
@@ -353,17 +380,24 @@ class _Search:
         """Let all save and leave; kill those that take too long. Their trials stay open."""
         try:
             for running in self._running:
-                ask_to_stop(running.process)
-            deadline = time.monotonic() + STOPS_WITHIN_S
+                running.job.stop()
+            wait([running.end for running in self._running], STOPS_WITHIN_S)
             for running in self._running:
-                left = max(deadline - time.monotonic(), 0.01)
-                try:
-                    running.process.wait(left)
-                except subprocess.TimeoutExpired:
+                if not running.end.done():
                     self._log(f"trial {running.trial.number} was slow to stop")
         finally:  # also at a second Ctrl-C
             for running in self._running:
-                kill(running.process)
+                if not running.end.done():
+                    running.job.kill()
+
+
+def _follow_to_end(job: Job, printed: Path) -> int:
+    """Write the lines of a run into a file; gives its exit code."""
+    with printed.open("a", encoding="utf-8") as file:
+        for line in job.lines():
+            file.write(line.rstrip("\n") + "\n")
+            file.flush()
+    return job.wait()
 
 
 def points_of(layout: RunLayout, config: RunConfig) -> Iterator[tuple[int, float]]:
