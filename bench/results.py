@@ -1,6 +1,7 @@
 """Trains the presets to their ends, measures them, and writes `docs/results.md` with their curves.
 
     python bench/results.py [NAME ...]      # all of them take many hours on two cores
+    CLUSTER=auto python bench/results.py    # seeds of a preset at the same time, on Ray's nodes
 
 Every run and every measurement is the command line's own. An interrupted run is resumed, and a run
 that is already measured is kept (`results/measured.json`), so the script can be stopped at any time
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -27,6 +29,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
 MEASURED = RESULTS / "measured.json"
 PAGE = ROOT / "docs" / "results.md"
+CLUSTER = os.environ.get("CLUSTER")
+"""Where to train, as `touchline train --cluster` takes it; None: here, one run after another."""
 
 
 @dataclass(frozen=True)
@@ -116,15 +120,33 @@ def touchline(*arguments: str) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def measure(trial: Trial, seed: int) -> dict[str, Any]:
-    """Train one seed, resuming an interrupted run, and play 100 episodes per behavior."""
+def folder_of(trial: Trial, seed: int) -> Path:
+    """Of a run, wherever it was trained."""
+    there = RESULTS / f"{trial.name}-seeds" / f"seed-{seed}"
+    return there if there.exists() else RESULTS / f"{trial.name}-{seed}"
+
+
+def train(trial: Trial, seed: int) -> None:
+    """Train one seed here, resuming an interrupted run."""
     run = f"{trial.name}-{seed}"
-    folder = RESULTS / run
-    is_interrupted = (folder / "resume.safetensors").exists()
+    is_interrupted = (RESULTS / run / "resume.safetensors").exists()
     start = ["--resume"] if is_interrupted else ["--seed", str(seed)]
     place = ["--run-id", run, "--results-dir", str(RESULTS)]
     touchline("train", trial.preset, *trial.train, *place, *start)
-    policy = folder
+
+
+def train_there(trial: Trial, seeds: list[int], cluster: str) -> None:
+    """Train several seeds on a cluster, resuming interrupted runs."""
+    run = f"{trial.name}-seeds"
+    start = ["--resume"] if (RESULTS / run).exists() else []
+    place = ["--run-id", run, "--results-dir", str(RESULTS), "--cluster", cluster]
+    which = ["--seeds", ",".join(map(str, seeds))]
+    touchline("train", trial.preset, *trial.train, *place, *which, *start)
+
+
+def measure(trial: Trial, seed: int) -> dict[str, Any]:
+    """Play 100 episodes per behavior with the policy of a trained seed."""
+    policy = folder = folder_of(trial, seed)
     if trial.checkpoint:
         policy = (
             folder / trial.preset / f"{trial.preset}-{trial.checkpoint}.safetensors"
@@ -154,7 +176,7 @@ def draw(trial: Trial, seeds: list[int]) -> str:
     figure, axes = pyplot.subplots(figsize=(5.2, 2.6), layout="constrained")
     for behavior, target in trial.targets.items():
         for seed in seeds:
-            rows = metrics_of(RESULTS / f"{trial.name}-{seed}" / behavior)
+            rows = metrics_of(folder_of(trial, seed) / behavior)
             points = [row for row in rows if row["mean_return"]]
             steps = [float(row["step"]) for row in points]
             returns = [float(row["mean_return"]) for row in points]
@@ -210,13 +232,16 @@ def main(names: list[str]) -> None:
     RESULTS.mkdir(exist_ok=True)
     trials = [trial for trial in TRIALS if not names or trial.name in names]
     for trial in trials:
-        for seed in trial.seeds:
-            run = f"{trial.name}-{seed}"
-            if run in read_measured():
-                continue
+        known = read_measured()
+        missing = [s for s in trial.seeds if f"{trial.name}-{s}" not in known]
+        if CLUSTER and missing:
+            train_there(trial, missing, CLUSTER)
+        for seed in missing:
+            if not CLUSTER:
+                train(trial, seed)
             figures = measure(trial, seed)
             # Read again: another script may have measured other runs meanwhile.
-            measured = read_measured() | {run: figures}
+            measured = read_measured() | {f"{trial.name}-{seed}": figures}
             MEASURED.write_text(json.dumps(measured, indent=2))
             write_page(measured)
     write_page(read_measured())

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import logging
 import platform
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 import ray
@@ -63,6 +65,8 @@ def connected(where: str) -> Iterator[None]:
         yield  # whoever connected also disconnects
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    # Ray takes this signal over, and would leave without saving.
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         if where.startswith(LOCAL):
             ray.init(
@@ -78,6 +82,8 @@ def connected(where: str) -> Iterator[None]:
     # Ray raises a RuntimeError for a cluster of another Ray or Python.
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UsageError(f"--cluster {where}: {_one_line(error)}") from error
+    if current_thread() is main_thread():
+        signal.signal(signal.SIGTERM, handler)
     try:
         yield
     finally:

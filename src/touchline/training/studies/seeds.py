@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.cores import num_cores
 from touchline.errors import RunError, UsageError
 from touchline.log import Log
 from touchline.policies.files.run_layout import RunLayout
