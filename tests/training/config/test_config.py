@@ -262,7 +262,7 @@ KEYS = [
     ("checkpoint_settings.force", False, True, ["again"]),
     ("checkpoint_settings.initialize_from", None, "first", [""]),
     ("checkpoint_settings.inference", False, True, ["again"]),
-    ("torch_settings.device", None, "cuda:1", ["gpu", 3]),
+    ("torch_settings.device", None, "cuda:1", ["gpu", "cuda:256", "cuda:07", 3]),
     ("debug", False, True, ["loud"]),
 ]
 

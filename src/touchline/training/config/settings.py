@@ -313,7 +313,8 @@ def _device(value: str) -> str:
         raise ValueError(
             "mps lacks the 64-bit numbers that the normalizer counts in; take cpu"
         )
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", value):
+    # PyTorch keeps a number in 8 bits: `cuda:256` would be the first GPU.
+    if not re.fullmatch(r"cpu|cuda(:(0|[1-9]\d?))?", value):
         raise ValueError("expected cpu, cuda or cuda:1 (the second GPU)")
     return value
 
