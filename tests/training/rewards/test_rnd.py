@@ -137,6 +137,19 @@ def _trajectories(valid, terminated=None):
     )
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("normalized", [True, False])
+def test_pictures_alone_are_judged(normalized):
+    """The joined vectors are then [B, 0], which nothing can be normalized by."""
+    spec = BehaviorSpec((ObservationSpec((1, 6, 6), name="picture"),), ActionSpec(1))
+    network = {**SMALL, "normalize": True}
+    signal = _signal(spec, normalized=normalized, network_settings=network)
+    part = _transitions([torch.zeros(4, 0), _normal(4, 1, 6, 6)])
+    signal.model.observe(part)
+    signal.gradient_step(part, torch.Generator())
+    assert signal.reward_of(part).shape == (4,)
+
+
 def test_rewards_are_divided_by_the_spread_of_running_returns():
     """The same whether experience comes in one piece or many, and for rewards of any size."""
     rng = np.random.default_rng(0)

@@ -60,7 +60,8 @@ class RND(nn.Module):
         for i, shape in enumerate(sensors.shapes):
             if settings.normalized or (vectors_only and i == 0):
                 size = shape[-1] if i in sensors.entities else torch.Size(shape).numel()
-                self.normalizers[str(i)] = RunningNormalizer(size)
+                if size:  # a behavior without vectors has [B, 0] in their place
+                    self.normalizers[str(i)] = RunningNormalizer(size)
         self._entities = sensors.entities
         # In this order: the seed gives the target its weights first.
         self.target = self._network(settings, spec)
