@@ -14,7 +14,7 @@ endif
 TORCH_FROM := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX) --retries 1 --timeout 15)
 DONE := $(VENV)/.done
 
-.PHONY: setup train test test-all mutations kills slopes interop check format bench results docs pictures schema lock clean
+.PHONY: setup train test test-all browser mutations kills slopes interop check format bench results docs pictures schema lock clean
 
 setup: $(DONE)
 
@@ -40,6 +40,9 @@ test: setup  ## the fast tests, on all cores
 
 test-all: setup  ## the slow ones too
 	$(BIN)/python -m pytest -m "slow or not slow"
+
+browser: setup  ## the pages of `touchline view` in a headless Chromium; minutes
+	$(BIN)/python -m pytest -m slow tests/viewer
 
 mutations: setup  ## a million mutated messages through codec, session and server; ten minutes
 	$(BIN)/python -m pytest -m slow -s tests/protocol/test_mutated_messages.py
