@@ -813,7 +813,7 @@ def view(
     record
         The .demo file for what people play on the page; without, the page offers it for download.
     log
-        Gets the page's address.
+        Gets the page's address, and why there is no picture where there is none.
 
     Raises
     ------
@@ -838,6 +838,8 @@ def view(
     options = ViewOptions(host, port, others, deterministic, path, run)
     with opened(recipe, sources, options) as page:
         log(f"open http://{host}:{page.port} in a browser; Ctrl-C ends")
+        if page.limits:
+            log(page.limits)
         if not is_loopback(host):
             log(
                 f"whoever reaches {host}:{page.port} can watch and control this simulation, "

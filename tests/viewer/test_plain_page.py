@@ -15,6 +15,7 @@ from tests.viewer.browser import (
     wait_for,
 )
 
+import touchline
 from touchline.cli import run
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.recorded_env import RecordedEnv
@@ -205,6 +206,20 @@ def test_a_scene_without_tableau_is_shown_by_figures_and_says_why():
         assert isinstance(page, PlainPage)
         assert "has no tableau" in page._about.content
         _wait(lambda: page.simulation.decisions > 1)
+
+
+def test_of_a_scene_without_tableau_the_terminal_says_why_there_is_no_picture():
+    lines = []
+
+    def log(line):
+        lines.append(line)
+        if len(lines) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        touchline.view(f"{__name__}:Blind", port=0, log=log)
+    assert lines[0].startswith("open http://127.0.0.1")
+    assert "has no tableau" in lines[1]
 
 
 def test_a_scene_without_tableau_cannot_be_drawn_and_one_line_says_so():

@@ -21,6 +21,9 @@ World = TypeVar("World", bound=Playing)
 class BasePage(ABC, Generic[World]):
     """A page of a world at play; a subclass adds what it shows, then calls `_start`."""
 
+    limits: str = ""
+    """What it does not show and why, for the terminal; nothing where it shows everything."""
+
     def __init__(self, simulation: World, server: viser.ViserServer) -> None:
         self.simulation = simulation
         self.server = server

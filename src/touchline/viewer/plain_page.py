@@ -64,7 +64,8 @@ class PlainPage(BasePage[PlainSimulation]):
         self._curve_s = -math.inf
         self._shown: object = None
         """The rows of the last look: nothing is drawn twice."""
-        self._add_controls(f"{title} is shown by figures alone: {why}.")
+        self.limits = f"{title} is shown by figures alone: {why}"
+        self._add_controls(f"{self.limits}.")
         self._add_figures()
         self._start()
 
