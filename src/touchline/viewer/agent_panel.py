@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from touchline.physics.frames import swap_axes
 from touchline.protocol.demonstrations import SUFFIX, DemoFile, encode_demo
 from touchline.training.recording import write_demos
+from touchline.viewer.curve import add_curve
 from touchline.viewer.hands import action_of
 from touchline.viewer.insight import Insight, Seat
 from touchline.viewer.keys import keys_of, listener_html, no_listener_html
@@ -173,14 +174,7 @@ class AgentPanel:
             self._held.on_update(self._press)
             self._record = gui.add_button("Record", visible=False)
             self._record.on_click(self._toggle_recording)
-            self._curve = gui.add_uplot(
-                (np.zeros(1), np.zeros(1)),
-                ({}, {"label": "rewards so far", "stroke": "#0d9488", "width": 2}),
-                scales={"x": {"time": False}},
-                height=140,
-                padding=(12, 12, 0, 0),
-                visible=False,
-            )
+            self._curve = add_curve(gui, "rewards so far", visible=False)
             self._outlook = gui.add_html("", visible=False)
             self._sensor = gui.add_dropdown("Sensor", ("-",), visible=False)
             self._numbers = gui.add_html("", visible=False)

@@ -14,6 +14,7 @@ import numpy as np
 
 from touchline.specs import ActionTuple, ObservationSpec
 from touchline.viewer.base_page import BasePage
+from touchline.viewer.curve import add_curve
 from touchline.viewer.fans import FanReader, is_ray_sensor
 from touchline.viewer.insight import Insight
 from touchline.viewer.plain_simulation import DECISIONS_PER_S, Place, PlainSimulation
@@ -100,13 +101,7 @@ class PlainPage(BasePage[PlainSimulation]):
         self._agent = gui.add_dropdown("Agent", ("-",), initial_value="-")
         self._agent.on_update(self._choose)
         self._facts = gui.add_html("")
-        self._curve = gui.add_uplot(
-            (np.zeros(1), np.zeros(1)),
-            ({}, {"label": "rewards so far", "stroke": "#0d9488", "width": 2}),
-            scales={"x": {"time": False}},
-            height=140,
-            padding=(12, 12, 0, 0),
-        )
+        self._curve = add_curve(gui, "rewards so far")
         self._outlook = gui.add_html("")
         # A panel of its own: on a wide page it is where scenes have their picture.
         panel = gui.add_panel()

@@ -24,6 +24,7 @@ from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
 from touchline.policies.policy import SlotActor
 from touchline.training.studies.run_figures import RunFigures, read_run_figures
 from touchline.viewer.beside import Beside
+from touchline.viewer.curve import add_curve
 from touchline.viewer.simulation import Simulation
 from touchline.viewer.waiting import StillStartingError
 
@@ -115,13 +116,7 @@ class RunPanel:
             )
             self._beside.on_update(self._choose)
             self._scores = gui.add_markdown("")
-            self._curve = gui.add_uplot(
-                (np.zeros(1), np.zeros(1)),
-                ({}, {"label": "return", "stroke": "#0d9488", "width": 2}),
-                scales={"x": {"time": False}},
-                height=140,
-                padding=(12, 12, 0, 0),
-            )
+            self._curve = add_curve(gui, "return")
             self._note = gui.add_markdown("")
 
     def refresh(self) -> None:
