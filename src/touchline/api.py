@@ -841,10 +841,8 @@ def view(
         if page.limits:
             log(page.limits)
         if not is_loopback(host):
-            log(
-                f"whoever reaches {host}:{page.port} can watch and control this simulation, "
-                "without a password"
-            )
+            risk = "can watch and control this simulation, without a password"
+            log(f"whoever reaches {host}:{page.port} {risk}")
         page.simulation.join()
 
 
