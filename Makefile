@@ -14,7 +14,7 @@ endif
 TORCH_FROM := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX) --retries 1 --timeout 15)
 DONE := $(VENV)/.done
 
-.PHONY: setup train test test-all browser mutations kills slopes interop check format bench results docs pictures schema lock clean
+.PHONY: setup train test test-all browser mutations kills cluster-faults slopes interop check format bench results docs pictures schema lock clean
 
 setup: $(DONE)
 
@@ -51,6 +51,9 @@ kills: setup  ## 250 killed runs resume bit for bit; 1,000 killed players cost n
 	$(BIN)/python -m tests.training.run.kills
 	$(BIN)/python -m tests.training.run.killed_players
 
+cluster-faults: setup  ## 200 kills of collectors, nodes and players cost a run on a cluster nothing
+	$(BIN)/python -m tests.training.collect.faults
+
 slopes: setup  ## memory, descriptors and threads of a training and of a session; two hours
 	$(BIN)/python -m tests.training.run.slopes
 
@@ -75,7 +78,7 @@ bench: setup  ## speed beside peers, in one run
 	$(BIN)/touchline bench wire
 	$(BIN)/touchline bench adapters
 
-results: setup  ## train the presets to their ends and write docs/results.md; many hours
+results: setup  ## train the presets to their ends and write docs/results.md; many hours (CLUSTER=auto)
 	$(BIN)/python bench/results.py
 
 docs: setup  ## the site, in build/site
