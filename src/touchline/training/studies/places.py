@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from touchline.cores import num_cores
 from touchline.policies.files.run_layout import RunLayout
-from touchline.training.collect.opening import import_ray
 from touchline.training.studies.processes import Job, LocalJob
 
 if TYPE_CHECKING:
@@ -47,6 +46,9 @@ def place_for_runs(config: RunConfig, recipe: EnvRecipe) -> Iterator[Place]:
     if not settings.takes_whole_runs:
         yield ThisMachine()
         return
+    # Its reports are read without the libraries of training.
+    from touchline.training.collect.opening import import_ray
+
     import_ray("--cluster")
     from touchline.training.studies.on_nodes import nodes_for_runs
 
