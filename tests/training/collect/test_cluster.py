@@ -478,33 +478,34 @@ def test_ctrl_c_ends_all_within_seconds_and_saves(what, tmp_path, monkeypatch):
 
 def test_a_run_whose_node_dies_leaves_no_folder_there(cluster, tmp_path, monkeypatch):
     monkeypatch.delenv("TMPDIR", raising=False)
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setenv("TEMP", str(temporary))  # as if it were another machine
     room = {"num_cpus": 2, "object_store_memory": STORE_BYTES}
-    seen, nodes, changes = (
-        [],
-        [cluster.add_node(**room)],
-        {
-            "behaviors.3DBall.max_steps": 2000,
-            "checkpoint_settings.results_dir": str(tmp_path),
-            "cluster_settings.cluster": cluster.address,
-            "cluster_settings.cpus_per_collector": 2,  # only the new node has room
-        },
-    )
+    changes = {
+        "behaviors.3DBall.max_steps": 2000,
+        "checkpoint_settings.results_dir": str(tmp_path),
+        "cluster_settings.cluster": cluster.address,
+        "cluster_settings.cpus_per_collector": 2,  # only the new nodes have room
+    }
+    nodes = {}
+    for name in ("one", "other"):
+        temporary = tmp_path / name
+        temporary.mkdir()
+        monkeypatch.setenv("TEMP", str(temporary))  # as if it were another machine
+        nodes[temporary] = cluster.add_node(**room)
+    monkeypatch.delenv("TEMP")
+    killed = []
 
-    def kill_and_make_room():
-        while not seen:
-            seen.extend(temporary.glob("touchline-run-*/*/run_logs"))
+    def kill_where_it_runs():
+        while not killed:
+            begun = "touchline-run-*/*/run_logs"
+            killed.extend(place for place in nodes if list(place.glob(begun)))
             time.sleep(0.1)
-        cluster.remove_node(nodes.pop(), allow_graceful=False)
-        monkeypatch.delenv("TEMP")
-        nodes.append(cluster.add_node(**room))
+        cluster.remove_node(nodes.pop(killed[0]), allow_graceful=False)
 
-    killer = threading.Thread(target=kill_and_make_room)
+    killer = threading.Thread(target=kill_where_it_runs)
     killer.start()
     result = touchline.train_seeds("3DBall", "0", run_id="x", changes=changes)
     killer.join()
-    cluster.remove_node(nodes.pop())
+    (left,) = nodes.values()
+    cluster.remove_node(left)
     assert set(result.behaviors["3DBall"].scores) == {0}
-    assert gone_within(lambda: list(temporary.glob("touchline-run-*")), 10.0)
+    assert gone_within(lambda: list(killed[0].glob("touchline-run-*")), 10.0)
