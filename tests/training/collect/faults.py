@@ -76,7 +76,7 @@ class Outcome:
     replaced: int = 0
     """Collectors."""
     restarted: int = 0
-    """Players whose collector lived."""
+    """Players whose collector was still running."""
     steps: int = 0
     updates: int = 0
     optimizer_steps: int = 0
