@@ -153,8 +153,6 @@ def closed_figures(given: argparse.Namespace) -> None:
 def memory_figures(given: argparse.Namespace) -> None:
     """Memory of this process with an open page."""
     with open_browser((400, 300)) as browser, _all_areas(given.policy) as page:
-        # All is sent; what a renderer in software would take belongs to no figure here.
-        page.server.scene.set_global_visibility(False)
         browser.get(f"http://127.0.0.1:{page.port}")
         _wait(lambda: page.simulation.is_watched)
         end = time.monotonic() + 60.0 * given.minutes
