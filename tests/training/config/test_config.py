@@ -157,6 +157,16 @@ def test_a_behavior_changes_alone_where_the_file_has_an_alias(tmp_path, second):
     assert sizes == [64, 32]
 
 
+@pytest.mark.parametrize("how", ["[{}]", "{{<<: [{}]}}"])
+def test_aliases_of_aliases_that_would_fill_the_memory_are_refused(tmp_path, how):
+    repeated = (how.format(", ".join([f"*a{n}"] * 9)) for n in range(12))
+    lines = (f"a{n}: &a{n} {value}\n" for n, value in enumerate(repeated, start=1))
+    path = tmp_path / "bomb.yaml"
+    path.write_text("a0: &a0 {key: 1}\n" + "".join(lines))
+    with pytest.raises(UsageError, match=r"bomb.yaml:\d+:\d+: more than 100,000 keys"):
+        read_config(str(path))
+
+
 def test_building_one_config_leaves_the_next_alone():
     read_config("3DBall", ["behaviors.3DBall.max_steps=1"])
     assert read_config("3DBall").behaviors["3DBall"].max_steps == 500_000

@@ -13,6 +13,9 @@ from touchline.errors import UsageError
 
 Keys = tuple[str, ...]
 
+MOST_KEYS = 100_000
+"""Of one file, with what its aliases repeat; a few lines of aliases of aliases make billions."""
+
 
 class _Loader(yaml.SafeLoader):
     """YAML without dates: `run_id: 2026-11-22` is a text, and so is one that no calendar has."""
@@ -58,7 +61,16 @@ class YamlTree:
         try:
             # Nodes know their places, values do not; both come from the same parser.
             node = yaml.compose(text, Loader=_Loader)
-            values = loaded(text)
+            if node is None:  # an empty file
+                return tree
+            if not isinstance(node, yaml.MappingNode):
+                raise UsageError(
+                    f"{shown}:1:1: expected keys and values, such as `behaviors:`"
+                )
+            # Before the values are taken: it refuses a key that is written twice, of which they
+            # show the last, and more keys than memory may hold.
+            tree._note_places(node, (), frozenset())
+            tree.values = _unshared(loaded(text), frozenset())
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark
             place = f"{shown}:{mark.line + 1}:{mark.column + 1}" if mark else shown
@@ -66,16 +78,6 @@ class YamlTree:
         # A ValueError of values with a tag that they do not fit, such as `!!int x`.
         except (yaml.YAMLError, ValueError) as error:
             raise UsageError(f"{shown}: not YAML: {error}") from None
-        if node is None:  # an empty file
-            return tree
-        if not isinstance(node, yaml.MappingNode):
-            raise UsageError(
-                f"{shown}:1:1: expected keys and values, such as `behaviors:`"
-            )
-        # Before the values are taken: it refuses a key that is written twice, of which they
-        # show the last.
-        tree._note_places(node, (), frozenset())
-        tree.values = _unshared(values, frozenset())
         return tree
 
     def place(self, keys: Keys) -> str:
@@ -166,6 +168,10 @@ class YamlTree:
             place = f"{self.shown}:{marked.start_mark.line + 1}:{marked.start_mark.column + 1}"
             if here in self._places:  # YAML parsers keep the last one, silently
                 raise UsageError(f"{place}: {'.'.join(here)}: written twice")
+            if len(self._places) == MOST_KEYS:
+                raise UsageError(
+                    f"{place}: more than {MOST_KEYS:,} keys, with those that aliases repeat"
+                )
             self._places[here] = place
             self._note_places(child, here, around)
 
