@@ -14,6 +14,19 @@ from touchline.policies.files.whole import part_of
 from touchline.training.config.settings import CheckpointSettings
 
 
+def locked(folder: Path, purpose: str) -> BaseFileLock:
+    """A folder's lock, held; a UsageError where another process holds it, for `purpose`."""
+    # Beside the folder, not in it: `force` moves the folder away while it is locked.
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise UsageError(
+            f"{folder}: another process {purpose} just now; choose another --run-id"
+        ) from None
+    return lock
+
+
 class Claim:
     """The right to write into one run's folder, held by a lock beside it.
 
@@ -29,7 +42,7 @@ class Claim:
         exists = self._holds_run()
         self._refuse_conflicts(settings, exists)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = self._locked()
+        self._lock = locked(self._path, "trains this run")
         self._aside = replaced if settings.force and exists else None
         if self._aside is not None:
             # What an earlier replacement left behind, whose successor did begin.
@@ -66,7 +79,7 @@ class Claim:
         """Bring back a run whose replacement was killed before it began."""
         if not replaced.exists() or self._holds_run():
             return
-        lock = self._locked()
+        lock = locked(self._path, "trains this run")
         try:
             shutil.rmtree(self._path, ignore_errors=True)
             with suppress(FileNotFoundError):
@@ -102,15 +115,3 @@ class Claim:
         configuration = self._layout.configuration
         start = (self._layout.logs, configuration, part_of(configuration))
         return self._path.exists() and any(p not in start for p in self._path.iterdir())
-
-    def _locked(self) -> BaseFileLock:
-        """The run's lock, held; a UsageError where another process holds it."""
-        # Beside the folder, not in it: `force` moves the folder away while it is locked.
-        lock = FileLock(self._path.with_name(f".{self._path.name}.lock"))
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            raise UsageError(
-                f"{self._path}: another process trains this run just now; choose another --run-id"
-            ) from None
-        return lock

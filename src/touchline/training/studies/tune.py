@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from touchline.errors import RunError, UsageError
 from touchline.log import Log, silent
 from touchline.policies.files.run_layout import RunLayout
+from touchline.training.run.claim import locked
 from touchline.training.studies.places import Place, place_for_runs
 from touchline.training.studies.processes import (
     STOPS_WITHIN_S,
@@ -120,13 +120,7 @@ def tune(
 def _claimed(layout: RunLayout) -> Iterator[None]:
     """No other process searches in this folder meanwhile."""
     layout.path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(layout.path.with_name(f".{layout.path.name}.lock"))
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        raise UsageError(
-            f"{layout.path}: another process searches here just now; choose another --run-id"
-        ) from None
+    lock = locked(layout.path, "searches here")
     try:
         yield
     finally:
