@@ -40,7 +40,7 @@ def test_each_side_plays_by_its_own_policy():
         slots = Slots(env)
         rows = slots.reset(0)
         actors = load_sides(
-            ["zero"], ["random"], slots.behaviors, "it", deterministic=False, seed=0
+            ["zero"], ["random"], slots, "it", deterministic=False, seed=0
         )
         chosen = {name: actors[name].act(row).discrete for name, row in rows.items()}
         assert not chosen["SoccerTwos?team=0"].any()

@@ -475,10 +475,10 @@ def evaluate(
     with make(_with_recorded_wire(recipe, record_wire)) as world:
         slots = Slots(world)
         slots.reset(seed)  # Unity announces its behaviors with the first exchange
-        own = list(slots.behaviors)
+        own = None
         if versus is not None:
-            own, _ = two_sides(own, recipe.target)
-        sides = sources, _sources(versus or ()), slots.behaviors, recipe.target
+            own, _ = two_sides(slots.behaviors, recipe.target)
+        sides = sources, _sources(versus or ()), slots, recipe.target
         actors = load_sides(*sides, deterministic=deterministic, seed=seed)
         figures = measure(slots, actors, episodes, seed, own, progress)
         if isinstance(world, GameReporting):
@@ -886,7 +886,7 @@ def record(
     """
     from touchline.envs.env import EnvRecipe, make
     from touchline.envs.slots import Slots
-    from touchline.policies.policy import load_policies
+    from touchline.policies.sides import load_sides
     from touchline.policies.trained_world import as_trained
     from touchline.training.recording import check_name, record_episodes, write_demos
 
@@ -897,8 +897,8 @@ def record(
     with make(recipe) as world:
         slots = Slots(world)
         slots.reset(seed)
-        actors = load_policies(
-            sources, slots.behaviors, deterministic=deterministic, seed=seed
+        actors = load_sides(
+            sources, (), slots, recipe.target, deterministic=deterministic, seed=seed
         )
         files = record_episodes(slots, actors, episodes, seed, progress)
     return write_demos(files, path)

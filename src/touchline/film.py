@@ -56,21 +56,13 @@ def watch(
     """
     slots = Slots(env)
     rows = slots.reset(seed)
+    actors = load_sides(
+        sources, versus, slots, "this player", deterministic=deterministic, seed=seed
+    )
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        actors = load_sides(
-            sources,
-            versus,
-            slots.behaviors,
-            "this player",
-            deterministic=deterministic,
-            seed=seed,
-        )
-        num_behaviors = len(slots.behaviors)
-        # A player may show another behavior at any time; policies are then loaded again.
-        while time.monotonic() < end and len(slots.behaviors) == num_behaviors:
-            actions = {name: actors[name].act(row) for name, row in rows.items()}
-            rows = slots.step(actions)
+        actions = {name: actors[name].act(row) for name, row in rows.items()}
+        rows = slots.step(actions)
 
 
 def film(
@@ -98,7 +90,7 @@ def film(
     actors = load_sides(
         sources,
         options.versus,
-        slots.behaviors,
+        slots,
         "this world",
         deterministic=options.deterministic,
         seed=options.seed,

@@ -13,11 +13,14 @@ from touchline.envs.env import EnvRecipe
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import read_checkpoint
+from touchline.policies.sides import load_sides
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, TerminalSteps
 from touchline.training import trainer
 from touchline.training.collect import opening
 from touchline.training.config.settings import RunConfig
+from touchline.training.evaluation import evaluate
+from touchline.training.recording import record_episodes
 
 # They repeat calls whose shapes shorter tests check.
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
@@ -245,3 +248,49 @@ def test_a_run_goes_on_with_its_own_seed_and_only_in_its_own_world(tmp_path):
         f'"seed": {seed[0]}'
         in (tmp_path / "run" / "run_logs" / "training_status.json").read_text()
     )
+
+
+def _late_world():
+    """Three agents of A; B's two agents come with exchange 5. Episodes last ten exchanges."""
+    ids = {"A?team=0": [1, 2, 3], "B?team=1": [4, 5]}
+
+    def ends(name, time):
+        return ids[name] if time % 10 == 0 and time > 5 else []
+
+    return Plan(list(ids), lambda name, _: ids[name], late={"B?team=1": 5}, ends=ends)
+
+
+def _actors(slots, versus=()):
+    slots.reset(0)
+    return load_sides(
+        ["random"], versus, slots, "the world", deterministic=False, seed=0
+    )
+
+
+def test_a_behavior_that_comes_later_is_played_and_evaluated_too():
+    slots = Slots(_late_world())
+    figures = evaluate(slots, _actors(slots), episodes=6, seed=0)
+    played = {name: of["episodes"] for name, of in figures["behaviors"].items()}
+    assert played == {"A": 6, "B": 6}
+
+
+def test_a_behavior_that_comes_later_is_recorded_from_then_on():
+    slots = Slots(_late_world())
+    files = record_episodes(slots, _actors(slots), episodes=4, seed=0)
+    assert {name: len(file) for name, file in files.items()} == {
+        "A?team=0": 44,
+        "B?team=1": 34,  # two of five exchanges, two of ten, and their beginnings
+    }
+
+
+def test_who_comes_later_leaves_the_noise_of_those_before_alone():
+    slots = Slots(_late_world())
+    actors = _actors(slots)
+    first = actors["A?team=0"]
+    with pytest.raises(KeyError):
+        actors["B?team=1"]
+    rows = slots.reset(0)
+    while "B?team=1" not in rows:
+        rows = slots.step({name: actors[name].act(row) for name, row in rows.items()})
+    assert actors["B?team=1"].spec == SPEC
+    assert actors["A?team=0"] is first

@@ -9,7 +9,7 @@ Random and zero policies need no torch: it is imported when a network is used.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -329,6 +329,27 @@ class SlotActor:
             self.generator.bit_generator.state = state.generator
         elif self.generator is not None:
             self.generator.set_state(state.generator)
+
+
+class Actors(Mapping[str, SlotActor]):
+    """The actors of all behaviors of a world, which may show another one at any time."""
+
+    def __init__(self, load: Callable[[], Mapping[str, SlotActor]]) -> None:
+        """`load` gives one for every behavior of the world, again when another appears."""
+        self._load = load
+        self._actors = dict(load())
+
+    def __getitem__(self, behavior: str) -> SlotActor:
+        if behavior not in self._actors:
+            # Those who play already go on with their memories and random numbers.
+            self._actors = {**self._load(), **self._actors}
+        return self._actors[behavior]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._actors)
+
+    def __len__(self) -> int:
+        return len(self._actors)
 
 
 def load_policies(

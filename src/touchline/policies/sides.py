@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from touchline.envs.slots import Slots
 from touchline.errors import UsageError
-from touchline.policies.policy import SlotActor, load_policies
+from touchline.policies.policy import Actors, SlotActor, load_policies
 from touchline.specs import BehaviorSpec, team_of
 
 _OTHER_SEED = 1000
@@ -25,16 +26,31 @@ def two_sides(names: Iterable[str], world: str) -> tuple[list[str], list[str]]:
 def load_sides(
     sources: Sequence[str],
     versus: Sequence[str],
-    specs: Mapping[str, BehaviorSpec],
+    slots: Slots,
     world: str,
     *,
     deterministic: bool,
     seed: int,
-) -> dict[str, SlotActor]:
+) -> Actors:
     """An actor for each behavior: `sources` for all, or with `versus` for the lowest team alone.
 
     Raises a UsageError where a policy does not fit, or the world has only one team for two sides.
     """
+
+    def load() -> Mapping[str, SlotActor]:
+        return _load_sides(sources, versus, slots.behaviors, world, deterministic, seed)
+
+    return Actors(load)
+
+
+def _load_sides(
+    sources: Sequence[str],
+    versus: Sequence[str],
+    specs: Mapping[str, BehaviorSpec],
+    world: str,
+    deterministic: bool,
+    seed: int,
+) -> dict[str, SlotActor]:
     if not versus:
         return load_policies(sources, specs, deterministic=deterministic, seed=seed)
     own, others = two_sides(specs, world)

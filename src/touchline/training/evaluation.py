@@ -112,23 +112,26 @@ def evaluate(
     """Play until every quota is filled.
 
     Gives the figures of `touchline eval --json`, except `scene` and `policy`. `evaluated` are the
-    full behavior names whose figures count, by default all; where groups of two teams play by one
-    policy, the figures are those of the lower team. Raises a RunError when an episode never ends.
+    full behavior names whose figures count, by default all, also those that appear later; where
+    groups of two teams play by one policy, the figures are those of the lower team. Raises a
+    RunError when an episode never ends.
     """
     started = time.perf_counter()
     rows = slots.reset(seed)
-    names = _one_side(list(evaluated or rows), rows)
-    tallies = {name: _Tally(rows[name], episodes) for name in names}
-    total = sum(tally.quotas.left for tally in tallies.values())
+    tallies = _new_tallies(rows, episodes, evaluated)
     agent_steps = 0
     check_end = EndCheck()
     while left := sum(tally.quotas.left for tally in tallies.values()):
+        num_behaviors = len(rows)
         actions = {name: actors[name].act(row) for name, row in rows.items()}
         rows = slots.step(actions)
         for name, tally in tallies.items():
             tally.add(rows[name])
+        if len(rows) > num_behaviors:  # a world may show another at any time
+            tallies = _new_tallies(rows, episodes, evaluated) | tallies
         check_end(left, rows)
         agent_steps += sum(int(row.closed.sum()) for row in rows.values())
+        total = episodes * len(tallies)
         progress(total - left, total)
     speed = agent_steps / (time.perf_counter() - started)
     behaviors: dict[str, Outcomes] = {}
@@ -171,6 +174,13 @@ class EndCheck:
             raise RunError(
                 f"{self._nothing} ended within {MOST_DECISIONS:,} decisions: {self._advice}"
             )
+
+
+def _new_tallies(
+    rows: Mapping[str, SlotRows], episodes: int, evaluated: Sequence[str] | None
+) -> dict[str, _Tally]:
+    names = _one_side(list(evaluated or rows), rows)
+    return {name: _Tally(rows[name], episodes) for name in names}
 
 
 def _one_side(names: Sequence[str], rows: Mapping[str, SlotRows]) -> list[str]:

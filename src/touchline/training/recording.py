@@ -37,11 +37,8 @@ def record_episodes(
     before, as current Unity packages write them. Raises a RunError when no episode ever ends.
     """
     rows = slots.reset(seed)
-    recorders = {
-        name: EpisodeRecorder(name, slots.behaviors[name], row, episodes)
-        for name, row in rows.items()
-    }
-    total = episodes * len(recorders)
+    recorders: dict[str, EpisodeRecorder] = {}
+    _add_recorders(recorders, slots, rows, episodes)
     check_end = EndCheck()
     while left := sum(recorder.left for recorder in recorders.values()):
         actions = {name: actors[name].act(row) for name, row in rows.items()}
@@ -50,9 +47,24 @@ def record_episodes(
         rows = slots.step(actions)
         for name, recorder in recorders.items():
             recorder.end(rows[name])
+        _add_recorders(recorders, slots, rows, episodes)
         check_end(left, rows)
+        total = episodes * len(recorders)
         progress(total - left, total)
     return {name: recorder.file() for name, recorder in recorders.items()}
+
+
+def _add_recorders(
+    recorders: dict[str, EpisodeRecorder],
+    slots: Slots,
+    rows: Mapping[str, SlotRows],
+    episodes: int,
+) -> None:
+    """One for each behavior that has none; a world may show another at any time."""
+    for name, row in rows.items():
+        if name not in recorders:
+            spec = slots.behaviors[name]
+            recorders[name] = EpisodeRecorder(name, spec, row, episodes)
 
 
 def write_demos(files: Mapping[str, DemoFile], path: Path) -> list[Path]:

@@ -60,7 +60,7 @@ def opened(
         return load_sides(
             chosen,
             options.versus,
-            slots.behaviors,
+            slots,
             recipe.target,
             deterministic=options.deterministic,
             seed=recipe.seed,

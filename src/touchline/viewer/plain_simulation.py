@@ -48,12 +48,11 @@ class PlainSimulation(Playing):
         *,
         seed: int = 0,
     ) -> None:
-        """`actors` gives one for every behavior of the slots, again when another appears."""
+        """`actors` gives one for every behavior of the slots, also for those that appear later."""
         super().__init__(Slots(env))
-        self._load = actors
         self._replay = env if isinstance(env, RecordedEnv) else None
         self.rows: Mapping[str, SlotRows] = self.slots.reset(seed)
-        self.actors = dict(actors(self.slots))
+        self.actors = actors(self.slots)
         self.returns: Returns = no_returns(self.rows)
         self.taken: Mapping[str, ActionTuple] = {}
         """[N, ...] what led to these rows, or in a recording what was sent."""
@@ -153,9 +152,6 @@ class PlainSimulation(Playing):
             # Shown and not sent: those who were recorded may have sent what checks refuse.
             taken = {name: self._recorded(replay, name) for name in self.rows}
         rows = self.slots.step(actions)
-        if len(rows) > len(self.actors):
-            # Those who play already go on with their memories and random numbers.
-            self.actors = {**self._load(self.slots), **self.actors}
         self.taken = taken
         self.decisions += 1
         self.returns = new_returns(self.returns, rows)

@@ -12,7 +12,7 @@ from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.log import Progress, no_progress
-from touchline.policies.policy import SlotActor, load_policies
+from touchline.policies.policy import Actors, SlotActor, load_policies
 from touchline.specs import base_name, team_of
 from touchline.training.collect.opening import import_ray
 from touchline.training.evaluation import EndCheck
@@ -62,7 +62,7 @@ def play(match: Match) -> Score:
     with make(match.recipe) as env:
         slots = Slots(env)
         rows = slots.reset(match.recipe.seed)
-        actors = _actors(match, slots)
+        actors = Actors(lambda: _actors(match, slots))
         low, high = sorted({team_of(name) for name in slots.behaviors})
         games = Games()
         games.follow(rows, {})

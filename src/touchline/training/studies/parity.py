@@ -19,7 +19,7 @@ from touchline.envs.env import Env, EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.log import Progress, no_progress
-from touchline.policies.policy import SlotActor, load_policies
+from touchline.policies.sides import load_sides
 from touchline.specs import BehaviorSpec
 from touchline.training.studies.comparison import (
     EPISODE_FIGURES,
@@ -108,8 +108,13 @@ class _Side:
         self._slots = Slots(world)
         self._slots.reset(recipe.seed)
         self.specs: dict[str, BehaviorSpec] = dict(self._slots.behaviors)
-        self.actors: dict[str, SlotActor] = load_policies(
-            sources, self.specs, deterministic=greedy, seed=recipe.seed
+        self.actors = load_sides(
+            sources,
+            (),
+            self._slots,
+            recipe.target,
+            deterministic=greedy,
+            seed=recipe.seed,
         )
 
     def play(self, episodes: int, progress: Progress) -> dict[str, Units]:
