@@ -342,6 +342,42 @@ def test_seeds_on_nodes_are_the_runs_of_this_machine(cluster, tmp_path):
         assert there.read_bytes() == (alone / name).read_bytes()
 
 
+def test_a_run_that_finds_no_room_says_that_it_waits(cluster, tmp_path, monkeypatch):
+    import ray
+
+    from touchline.training.collect.cluster import connected
+    from touchline.training.studies import on_nodes, seeds
+
+    class Holder:  # in here, so that Ray sends it along
+        def is_there(self):
+            return True
+
+    monkeypatch.setattr(on_nodes, "SAY_AFTER_S", 2.0)
+    monkeypatch.setattr(seeds, "BETWEEN_LINES_S", 0.0)
+    lines = []
+    with connected(cluster.address):
+        holder = ray.remote(num_cpus=1)(Holder)
+        holders = [holder.remote() for _ in range(3)]
+        ray.get([one.is_there.remote() for one in holders])
+
+        def log(line):
+            lines.append(line)
+            if "waits for" in line:
+                for one in holders:
+                    ray.kill(one)
+
+        changes = {
+            "behaviors.Basic.max_steps": 300,
+            "checkpoint_settings.results_dir": str(tmp_path),
+            "cluster_settings.cluster": cluster.address,
+        }
+        result = touchline.train_seeds(
+            "Basic", "0", run_id="waits", changes=changes, log=log
+        )
+    assert any("waits for a node with room for it (CPUs: 1)" in line for line in lines)
+    assert set(result.behaviors["Basic"].scores) == {0}
+
+
 def test_trials_on_nodes_are_those_of_this_machine(cluster, tmp_path, monkeypatch):
     pytest.importorskip("optuna", reason="needs touchline[tune]")
     monkeypatch.chdir(tmp_path)

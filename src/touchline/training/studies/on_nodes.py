@@ -45,6 +45,8 @@ FILES_EVERY_S = 10.0
 """Between two looks at a run's files: what the death of a node may cost, beside the 20 s between
 resume points."""
 POLL_S = 0.5
+SAY_AFTER_S = 30.0
+"""Without an answer, which a run gives at once when it has a place."""
 MOST_RESTARTS = 10
 """Of one run, as players and collectors have by default."""
 
@@ -180,6 +182,7 @@ class NodeJob:
         self._job = pickle.dumps((config, for_nodes(recipe, config), to_wandb))
         self._folder = folder
         self._build = build
+        self._cpus = cpus
         self._actor_class = ray.remote(num_cpus=cpus)(NodeRun)
         self._restarts = 0
         self._code = 0
@@ -189,8 +192,11 @@ class NodeJob:
     def lines(self) -> Iterator[str]:
         """What the run prints, until it ends."""
         while True:
+            answer = self._actor.news.remote()
+            while not ray.wait([answer], timeout=SAY_AFTER_S)[0]:
+                yield f"waits for a node with room for it (CPUs: {self._cpus:g})"
             try:
-                news: News = ray.get(self._actor.news.remote())
+                news: News = ray.get(answer)
             except RayTaskError as error:
                 raise RunError(" ".join(str(error.cause).split())) from error
             except RayError as error:
