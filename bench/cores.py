@@ -1,16 +1,19 @@
-"""What a second core is worth: several seeds at once, and learning beside the world.
+"""What a second core is worth: several seeds at once, learning beside the world, Ray.
 
-    python bench/cores.py [seeds] [threaded] [--turns 3]
+    python bench/cores.py [seeds] [threaded] [3DBallHard] [GridWorld] [player] [--turns 3]
 
 `seeds`: `touchline train 3DBall --seeds 0-4` beside the five runs one after the other. `threaded`:
-a player whose simulation takes as long as learning, with `threaded: true` and without. Turns
-alternate, and a ratio is the median over turns. Wall time is what counts here, so the machine must
-be quiet: the load before each turn is printed with it.
+a player whose simulation takes as long as learning, with `threaded: true` and without. The other
+three: steps/s of two collectors on a Ray cluster of three nodes on this machine beside the same two
+worlds without Ray (`--num-envs 2`), medians over updates. Turns alternate, and a ratio is the
+median over turns. Wall time is what counts here, so the machine must be quiet: the load before each
+turn is printed with it.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import statistics
@@ -18,7 +21,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+from touchline.player import build
+from touchline.training.config.reading import read_config
 
 SEEDS = range(5)
 DECISIONS, AGENTS = 3000, 12
@@ -43,9 +51,11 @@ class BusyBall(Ball3D):
 '''
 
 
-def train(folder: Path, *arguments: str, **variables: str) -> float:
+def train(
+    folder: Path, *arguments: str, preset: str = "3DBall", **variables: str
+) -> float:
     """Seconds that a `touchline train` command takes."""
-    command = [sys.executable, "-m", "touchline", "train", "3DBall", *arguments]
+    command = [sys.executable, "-m", "touchline", "train", preset, *arguments]
     began = time.perf_counter()
     subprocess.run(
         command,
@@ -104,7 +114,63 @@ def timed(
     return seconds
 
 
-MEASUREMENTS = {"seeds": seeds, "threaded": threaded}
+NODES = 3
+UPDATES = {"3DBallHard": 12, "GridWorld": 60, "player": 12}
+STARTING = 2
+"""Updates that are left out: the first compile and fill caches."""
+
+
+def on_ray(folder: Path, turn: int, what: str) -> float:
+    """Steps/s of two collectors on a cluster / of the same two worlds side by side."""
+    from touchline.training.collect.opening import RAY
+
+    os.environ.update(RAY)  # some of it is read when Ray is imported
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 1, "object_store_memory": 200 * 2**20}
+    head = {**node, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        for _ in range(NODES - 1):
+            cluster.add_node(**node)
+        place = ["--collectors=2", f"--cluster={cluster.address}"]
+        there = steps_per_s(folder, f"ray-{what}-{turn}", what, *place)
+    finally:
+        cluster.shutdown()
+    here = steps_per_s(folder, f"here-{what}-{turn}", what, "--num-envs=2")
+    print(f"  {there:,.0f} / {here:,.0f} steps/s")
+    return there / here
+
+
+def steps_per_s(folder: Path, run_id: str, what: str, *arguments: str) -> float:
+    """The median over a run's updates."""
+    preset = "3DBall" if what == "player" else what
+    if what == "player":
+        path = folder / f"{preset}.x86_64"
+        if not path.exists():
+            build(preset, folder)
+        arguments = (f"--env={path}", *arguments)
+    settings = read_config(preset).behaviors[preset]
+    steps = settings.hyperparameters.buffer_size * UPDATES[what]
+    train(
+        folder,
+        f"--run-id={run_id}",
+        "--seed=1",
+        f"--max-steps={steps}",
+        "--set=behaviors.*.summary_freq=1",  # a row for each update
+        *arguments,
+        preset=preset,
+    )
+    with (folder / "results" / run_id / preset / "metrics.csv").open() as file:
+        speeds = [float(row["steps_per_s"]) for row in csv.DictReader(file)]
+    return statistics.median(speeds[STARTING:])
+
+
+MEASUREMENTS: dict[str, Callable[[Path, int], float]] = {
+    "seeds": seeds,
+    "threaded": threaded,
+    **{what: partial(on_ray, what=what) for what in UPDATES},
+}
 
 
 def main() -> None:

@@ -123,15 +123,6 @@ class DrawnShapes:
     def __len__(self) -> int:
         return len(self.kind)
 
-    def with_surface(self, surface: Surface) -> Self:
-        """The same shapes with another surface."""
-        return replace(
-            self,
-            pattern=np.full(len(self), surface.pattern, np.int8),
-            specular=np.full(len(self), surface.specular, np.float32),
-            shininess=np.full(len(self), surface.shininess, np.float32),
-        )
-
     def attached_to(self, position: Floats, rotation: Floats) -> Self:
         """These shapes, given in the frame of a body, where that body is now."""
         return replace(
@@ -252,9 +243,7 @@ def box_shapes(
     return replace(boxes, shown=rows[:, -1] != ABSENT)
 
 
-def round_shapes(
-    rows: Floats, color: Color | Sequence[Color] | Floats, surface: Surface = PLAIN
-) -> DrawnShapes:
+def round_shapes(rows: Floats, color: Color | Sequence[Color] | Floats) -> DrawnShapes:
     """Spheres and capsules from rows [S, 6] of `physics.shapes`."""
     radius = rows[:, RADIUS]
     half_height = rows[:, HALF_HEIGHT]
@@ -262,7 +251,7 @@ def round_shapes(
     height = np.where(is_sphere, radius, half_height)
     size = np.stack([radius, height, radius], axis=1)
     center = rows[:, X : Z + 1]
-    rounds = make_shapes(Kind.SPHERE, size, center, color, surface=surface)
+    rounds = make_shapes(Kind.SPHERE, size, center, color)
     kind = np.where(is_sphere, Kind.SPHERE, Kind.CAPSULE).astype(np.int8)
     return replace(rounds, kind=kind, shown=rows[:, -1] != ABSENT)
 

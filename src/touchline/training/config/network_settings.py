@@ -40,6 +40,6 @@ class NetworkSettings(Part):
     memory: MemorySettings | None = None
     """An LSTM; None: no memory."""
     orthogonal_init: Switch = False
-    """First weights are orthogonal (not in ML-Agents)."""
+    """First weights are orthogonal, but for a group's critic (not in ML-Agents)."""
     deterministic: Annotated[Switch, Flag("--deterministic")] = False
     """Act with the most likely action instead of sampling."""
