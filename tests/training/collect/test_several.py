@@ -5,6 +5,7 @@ import pickle
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from touchline.envs.env import WORLDS, EnvRecipe, World
 from touchline.envs.restarts import RestartLimits
 from touchline.envs.side_by_side import copies_of
 from touchline.errors import MissingError, UsageError
+from touchline.player import build
 from touchline.policies.files.checkpoints import read_arrays
 from touchline.specs import base_name
 from touchline.training.collect.collector import Seat, of_collector
@@ -414,3 +416,27 @@ class GridLineup:
         (spec,) = answer.shown.behaviors.values()
         learner = make_learner(spec, self.config.behaviors[behavior], name=behavior)
         return learner.policy
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="players are built for Linux alone")
+def test_a_player_killed_while_its_replaced_collector_starts_is_started_again(tmp_path):
+    game = build("Basic", tmp_path, num_areas=2)
+    first, other = tmp_path / "first", tmp_path / "dies_at_first.x86_64"
+    other.write_text(
+        f'#!/bin/sh\nif [ ! -e {first} ]; then touch {first}; kill -9 $$; fi\nexec {game} "$@"\n'
+    )
+    other.chmod(0o755)
+    recipe = EnvRecipe.parse(str(other), seed=3)
+    setup = WorkerSetup(0, (recipe,), RestartLimits(), 3, 0, 1)
+    answer = Worker(setup).run([("open", ())])
+    assert answer.failure is not None, "at a run's beginning it is a bad player"
+    assert "SIGKILL before it connected" in answer.failure[1]
+    first.unlink()
+    worker = Worker(replace(setup, replacements=1))
+    answer = worker.run([("open", ()), ("reset", (3,))])
+    worker.run([("close", ())])
+    assert answer.failure is None
+    assert answer.shown is not None
+    assert list(answer.shown.behaviors) == ["Basic?team=0"]
+    (line,) = answer.lines
+    assert "its player failed and is restarted before it began (restart 1)" in line

@@ -18,10 +18,13 @@ import torch
 from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe
-from touchline.envs.restarts import RestartLimits
+from touchline.envs.restarts import RestartLimits, Restarts
 from touchline.envs.saved_state import Arrays, below, prefixed
+from touchline.envs.side_by_side import SideBySide
+from touchline.envs.slots import Slots
 from touchline.errors import NonFiniteError, RunError, TouchlineError, UsageError
 from touchline.parameters import ParameterValue
+from touchline.protocol.errors import UnityException
 from touchline.specs import BehaviorSpec, base_name
 from touchline.statistics import EnvironmentStats
 from touchline.training.collect.collector import Collection
@@ -173,17 +176,34 @@ class Worker:
         # As in the process that learns (`process.one_torch_thread`), which an actor is not.
         torch.set_num_threads(1)
         setup = self._setup
-        log = self._lines.append
         recipes = setup.recipes
         if setup.build is not None:
             player = str(unpacked(setup.build, self.fetched))
             recipes = tuple(replace(recipe, target=player) for recipe in recipes)
         if self._logs is not None:
             recipes = tuple(self._logs.kept_here(recipe) for recipe in recipes)
-        worlds = open_worlds(recipes, setup.limits, log, setup.num_worlds)
-        slots = self._closing.enter_context(worlds)
+        slots = self._open_worlds(recipes)
         self._opened = LocalCollector(slots, self._lineup, self._stopwatch)
         return Answer()
+
+    def _open_worlds(self, recipes: Sequence[EnvRecipe]) -> Slots | SideBySide:
+        setup = self._setup
+        log = self._lines.append
+        restarts = Restarts("its player")
+        while True:
+            worlds = open_worlds(recipes, setup.limits, log, setup.num_worlds)
+            try:
+                return self._closing.enter_context(worlds)
+            except UnityException as error:
+                # At the beginning of a run it is a player that does not work. That of a worker
+                # that was replaced did work.
+                if not setup.replacements:
+                    raise
+                restarts.count(setup.limits, error)
+                log(
+                    "its player failed and is restarted before it began (restart "
+                    f"{restarts.number}): {error}"
+                )
 
     def close(self) -> Answer:
         """Close the worlds. Idempotent."""
