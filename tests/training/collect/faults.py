@@ -191,8 +191,11 @@ class Killer(threading.Thread):
             victims = [p for c in collectors_on(node) for p in players_of(c)]
         if not victims:
             return False
+        victim = self._chance.choice(victims)
         with suppress(psutil.NoSuchProcess):
-            self._chance.choice(victims).send_signal(signal.SIGKILL)
+            victim.send_signal(signal.SIGKILL)
+            if kind == "node":
+                victim.wait()  # for a zombie, its workers take the node to be alive
         self.outcome.kills[kind, moment] += 1
         print(f"{self.kills}: killed a {kind}, {moment}", flush=True)
         return True

@@ -196,10 +196,11 @@ def _probe_of_a_node() -> Callable[[str | None], tuple[str, str | None, str]]:
 class Actor(Worker):
     """A worker in an actor of Ray."""
 
-    def node(self) -> str:
-        """The id of the node that it is on."""
-        found: str = ray.get_runtime_context().get_node_id()
-        return found
+    def run(self, calls: Sequence[Call], policies: Any = None) -> Answer:
+        """As in process, with the node."""
+        answer = super().run(calls, policies)
+        answer.node = ray.get_runtime_context().get_node_id()
+        return answer
 
     def fetched(self, sent: Any) -> Any:
         """From the object store."""
@@ -253,8 +254,6 @@ class OnCluster:
         while self._running:
             for answer in self.finished().values():
                 answer.check()
-        found = ray.get([actor.node.remote() for actor in self._actors])
-        self._node = dict(enumerate(found))
 
     def shared(self, policies: Policies) -> Any:
         """In the object store, from which each node gets them once."""
@@ -297,6 +296,8 @@ class OnCluster:
             index = self._running.pop(reference)
             try:
                 answers[index] = self._received(reference)
+                # Ray may place a worker elsewhere than on a node that has just died.
+                self._node[index] = answers[index].node
             except RayTaskError as error:  # in our code: another worker would fail, too
                 raise RunError(
                     f"collector {index}: {_one_line(error.cause)}"

@@ -117,6 +117,8 @@ class Answer:
     """Base name -> the opponents that play now, with self-play."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """By part of the work, in this round."""
+    node: str = ""
+    """The id of the worker's node in a cluster."""
 
     def check(self) -> None:
         """Raise what failed, if anything."""
