@@ -80,6 +80,15 @@ def test_it_pays_nothing_before_its_first_step_and_at_most_1_after():
     assert paid.max() == 1.0
 
 
+def test_normalized_rewards_have_no_cap():
+    signal = _signal(strength=0.5, normalized=True)
+    generator = torch.Generator().manual_seed(0)
+    signal.gradient_step(_transitions(64, generator), generator)
+    surprising = _transitions(64, generator)
+    surprising.next_obs[0].mul_(50)
+    assert signal.strength * signal.reward_of(surprising).max() > 1.0
+
+
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_what_was_learned_pays_less_than_what_is_new():
     signal, generator = _signal(learning_rate=3e-3), torch.Generator().manual_seed(0)
@@ -92,9 +101,11 @@ def test_what_was_learned_pays_less_than_what_is_new():
     assert figures["curiosity_inverse_loss"] < 0.6, "the action shows in what follows"
 
 
-def test_prediction_is_not_made_easy_by_features_that_are_all_alike():
-    """The features that are predicted are constants for the forward loss."""
-    signal, generator = _signal(), torch.Generator().manual_seed(0)
+@pytest.mark.parametrize("normalized", [True, False])
+def test_features_shrink_until_prediction_is_easy_as_in_ml_agents_alone(normalized):
+    """If normalized, the features that are predicted are constants for the forward loss."""
+    signal = _signal(normalized=normalized)
+    generator = torch.Generator().manual_seed(0)
     model, part = signal.model, _transitions(8, generator)
     # Nothing is predicted from φ(o) here, so that the loss depends on φ by its target alone.
     with torch.no_grad():
@@ -102,7 +113,7 @@ def test_prediction_is_not_made_easy_by_features_that_are_all_alike():
     _, figures = model.loss(part, generator)
     weights = list(model.body.parameters())
     for gradient in torch.autograd.grad(figures["curiosity_forward_loss"], weights):
-        assert not gradient.any()
+        assert bool(gradient.any()) == (not normalized)
 
 
 def test_its_normalizer_learns_from_what_agents_observe():

@@ -11,6 +11,7 @@ arXiv:1705.05363, section 2; sizes and weights of ML-Agents 1.1.0
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -32,6 +33,7 @@ from touchline.training.rewards.learned import (
 )
 from touchline.training.rewards.settings import CuriositySettings
 from touchline.training.rewards.signal import SignalSetup
+from touchline.training.rewards.tallies import ReturnScale
 
 HIDDEN_UNITS = 256
 """Of the layer within the inverse and the forward model."""
@@ -47,9 +49,10 @@ def make(name: str, settings: CuriositySettings, setup: SignalSetup) -> LearnedS
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(setup.seed)
         model = Curiosity(settings, setup.spec).to(setup.device)
+    scale = ReturnScale(settings.gamma) if settings.normalized else None
     # An agent that knew of the end could avoid it to stay curious, or seek it: as in ML-Agents,
     # curiosity's value goes on past it.
-    return LearnedSignal(name, settings, setup, model, ignores_ends=True)
+    return LearnedSignal(name, settings, setup, model, ignores_ends=True, scale=scale)
 
 
 class Curiosity(nn.Module):
@@ -62,7 +65,8 @@ class Curiosity(nn.Module):
         actions = spec.action_spec
         self._branches = actions.discrete_branches
         self._sections = [actions.continuous_size, *self._branches]
-        self._most = 1.0 / settings.strength
+        self._normalized = settings.normalized
+        self._most = math.inf if settings.normalized else 1.0 / settings.strength
         sensors = Sensors.from_spec(spec)
         network = settings.network_settings
         self.normalizer = None
@@ -87,7 +91,7 @@ class Curiosity(nn.Module):
             self.normalizer.update(transitions.obs[0])
 
     def reward(self, transitions: Transitions) -> Float[Tensor, " B"]:
-        """The forward model's error, so capped that `strength` times it is 1 at most.
+        """The forward model's error; if not normalized, `strength` times it is 1 at most.
 
         0 before the first gradient step: a network that has seen nothing is surprised by all.
         """
@@ -106,9 +110,11 @@ class Curiosity(nn.Module):
         inferred = self.inverse(torch.cat([before, after], dim=1))
         numbers, *choices = torch.split(inferred, self._sections, dim=1)
         log_probs = [torch.log_softmax(logits, dim=1) for logits in choices]
-        # Without `detach`, features that are all alike would make prediction easy.
         predicted = self._predicted(transitions, before)
-        forward = squared_distance(after.detach(), predicted).mean()
+        # Features that are all alike would make prediction easy. ML-Agents lets them shrink, and
+        # its strengths are meant for rewards of that size.
+        target = after.detach() if self._normalized else after
+        forward = squared_distance(target, predicted).mean()
         inverse = inverse_loss(
             numbers, transitions.continuous, log_probs, transitions.discrete
         )

@@ -68,6 +68,11 @@ class CuriositySettings(LearnedSettings):
 
     signal: ClassVar[str] = "touchline.training.rewards.curiosity:make"
 
+    normalized: Switch = False
+    """The predicted features are a constant for the forward loss, so that they do not shrink, and
+    rewards are divided by the spread of their discounted sums. False: as in ML-Agents, whose
+    strengths count on features that shrink (not in ML-Agents)."""
+
 
 class RNDSettings(LearnedSettings):
     """Pays for observations that are unlike those seen so far."""
