@@ -167,7 +167,8 @@ def _shortened(command):
 def _short(arguments):
     verb = arguments[0]
     for flag, value in SHORT_RUN.get(verb, {}).items():
-        if flag == "--seconds" and "--record" not in arguments:
+        is_scene = arguments[1][0].isupper()  # a player has a window of its own
+        if flag == "--seconds" and is_scene and "--record" not in arguments:
             arguments = [*arguments, "--record", "film.mp4"]
         if flag in arguments:
             arguments[arguments.index(flag) + 1] = value
