@@ -1,13 +1,15 @@
 """What a second core is worth: several seeds at once, learning beside the world, Ray.
 
-    python bench/cores.py [seeds] [threaded] [3DBallHard] [GridWorld] [player] [--turns 3]
+    python bench/cores.py [seeds] [threaded] [3DBallHard] [GridWorld] [player] \
+        [Crawler] [Walker] [Worm] [--turns 3]
 
 `seeds`: `touchline train 3DBall --seeds 0-4` beside the five runs one after the other. `threaded`:
 a player whose simulation takes as long as learning, with `threaded: true` and without. The other
 three: steps/s of two collectors on a Ray cluster of three nodes on this machine beside the same two
-worlds without Ray (`--num-envs 2`), medians over updates. Turns alternate, and a ratio is the
-median over turns. Wall time is what counts here, so the machine must be quiet: the load before each
-turn is printed with it.
+worlds without Ray (`--num-envs 2`), medians over updates. The ragdolls: 256 areas stepped by two
+threads beside one, under the policy in `models/`, whose own time is left out. Turns alternate, and
+a ratio is the median over turns. Wall time is what counts here, so the machine must be quiet: the
+load before each turn is printed with it.
 """
 
 from __future__ import annotations
@@ -166,10 +168,58 @@ def steps_per_s(folder: Path, run_id: str, what: str, *arguments: str) -> float:
     return statistics.median(speeds[STARTING:])
 
 
+RAGDOLLS = ("Crawler", "Walker", "Worm")
+MODELS = Path(__file__).resolve().parents[1] / "models"
+STEPPED_S = 4.0
+STEPPING = """
+import sys, time
+from touchline.envs.env import EnvRecipe, make
+from touchline.envs.slots import Slots
+from touchline.policies.policy import load_policies
+
+scene, threads, model, least = sys.argv[1:]
+options = {"num_threads": int(threads)}
+with make(EnvRecipe("scene", scene, num_areas=256, options=options)) as env:
+    slots = Slots(env)
+    rows = slots.reset(0)
+    actors = load_policies([model], slots.behaviors)
+    decisions = seconds = 0.0
+    begin = time.perf_counter()
+    while seconds < float(least):
+        actions = {name: actors[name].act(row) for name, row in rows.items()}
+        before = time.perf_counter()
+        rows = slots.step(actions)
+        after = time.perf_counter()
+        if after - begin > 1.0:  # it compiles, and caches fill
+            seconds += after - before
+            decisions += sum(int(row.closed.sum()) for row in rows.values())
+print(decisions / seconds)
+"""
+"""Prints decisions per second of a scene; in a process of its own, as caches and threads stay."""
+
+
+def two_threads(_: Path, __: int, scene: str) -> float:
+    """Decisions/s with two threads / with one."""
+    model = str(MODELS / f"{scene}.onnx")
+    speeds = []
+    for threads in ("2", "1"):
+        done = subprocess.run(
+            [sys.executable, "-c", STEPPING, scene, threads, model, str(STEPPED_S)],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        speeds.append(float(done.stdout))
+    print(f"  {speeds[0]:,.0f} / {speeds[1]:,.0f} decisions/s")
+    return speeds[0] / speeds[1]
+
+
 MEASUREMENTS: dict[str, Callable[[Path, int], float]] = {
     "seeds": seeds,
     "threaded": threaded,
     **{what: partial(on_ray, what=what) for what in UPDATES},
+    **{scene: partial(two_threads, scene=scene) for scene in RAGDOLLS},
 }
 
 
