@@ -16,10 +16,12 @@ import pytest
 
 import touchline
 from touchline.envs.env import EnvRecipe
+from touchline.envs.restarts import RestartLimits
 from touchline.errors import RunError, UsageError
 from touchline.player import build
 from touchline.policies.files.checkpoints import read_arrays
 from touchline.training.collect.opening import RAY
+from touchline.training.collect.worker import WorkerSetup
 from touchline.training.config.reading import read_config
 from touchline.training.trainer import train
 from touchline.training.world import recipe_of
@@ -376,6 +378,22 @@ def test_a_run_that_finds_no_room_says_that_it_waits(cluster, tmp_path, monkeypa
         )
     assert any("waits for a node with room for it (CPUs: 1)" in line for line in lines)
     assert set(result.behaviors["Basic"].scores) == {0}
+
+
+def test_an_answer_says_which_node_it_comes_from(cluster):
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from touchline.training.collect.cluster import Actor, connected
+
+    setup = WorkerSetup(0, (RECIPE,), RestartLimits(), 3, 0, 1)
+    with connected(cluster.address):
+        for node in ray.nodes():
+            place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            options = {"num_cpus": 0, "scheduling_strategy": place}
+            actor = ray.remote(Actor).options(**options).remote(setup)
+            assert ray.get(actor.run.remote([("open", ())])).node == node["NodeID"]
+            ray.kill(actor)
 
 
 def test_trials_on_nodes_are_those_of_this_machine(cluster, tmp_path, monkeypatch):

@@ -89,6 +89,12 @@ def test_normalized_rewards_have_no_cap():
     assert signal.strength * signal.reward_of(surprising).max() > 1.0
 
 
+@pytest.mark.parametrize("normalized", [True, False])
+def test_normalized_rewards_are_tallied_for_their_spread(normalized):
+    state = _signal(normalized=normalized).state()
+    assert any(name.startswith("scale") for name in state) == normalized
+
+
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_what_was_learned_pays_less_than_what_is_new():
     signal, generator = _signal(learning_rate=3e-3), torch.Generator().manual_seed(0)
