@@ -205,7 +205,7 @@ def test_a_run_teaches_lesson_after_lesson_and_reports_them(
     )
     monkeypatch.setattr(SceneEnv, "reset", lambda env, seed=None, parameters=None: (commands.update(n=1), reset(env, seed, parameters))[1])  # fmt: skip
     # Which opens and resets a world of its own.
-    monkeypatch.setattr(Evaluator, "evaluate", lambda *_: {})
+    monkeypatch.setattr(Evaluator, "start", lambda *_: None)
     uniform = {
         "sampler_type": "uniform",
         "sampler_parameters": {"min_value": 2, "max_value": 3},

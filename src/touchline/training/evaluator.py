@@ -1,100 +1,216 @@
-"""How good learners are now: whole episodes in a world of their own, apart from training."""
+"""How good learners are now: whole episodes in a world of their own, apart from training.
+
+The world is one of this process or, where a cluster collects, one of its nodes: then training goes
+on meanwhile.
+"""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import Any, Protocol
 
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import RunError
 from touchline.log import Log, now_and_then, silent
-from touchline.parameters import ParameterValue
-from touchline.policies.policy import Policy, SlotActor
-from touchline.specs import base_name
+from touchline.policies.policy import Actors, NetworkPolicy, Policy, SlotActor
+from touchline.specs import BehaviorSpec, base_name
 from touchline.training.behavior_training import BehaviorTraining
+from touchline.training.collect.opening import for_nodes
 from touchline.training.curriculum import Curriculum
 from touchline.training.evaluation import evaluate, what_was_played
+from touchline.training.run.folder import RunFolder
+from touchline.training.run.stopwatch import Stopwatch
 
 EPISODES = 50
 """Per behavior, sampled actions: two seconds for 3DBall."""
+WAIT_S = 0.5
+"""For episodes, at a time: Ctrl-C is noticed in between."""
 _KEPT = ("episodes", "mean_return", "mean_group_return", "ci95", "games")
 
 
+@dataclass(frozen=True)
+class Played:
+    """What episodes with the policies of a run gave."""
+
+    figures: Mapping[str, Any]
+    """Base name -> figures as `touchline eval --json` has them; empty without episodes."""
+    failure: str = ""
+    """Why there are none, where one cannot know beforehand."""
+
+
+class Playing(Protocol):
+    """Episodes that are being played."""
+
+    def played(self, patience_s: float) -> Played | None:
+        """What they gave; None where they go on after that many seconds."""
+
+
+StartPlaying = Callable[[EnvRecipe, int, Mapping[str, NetworkPolicy], Log], Playing]
+"""Begins so many episodes of each behavior in such a world, with these policies by base name."""
+
+
 class Evaluator:
-    """Evaluates the policies of one run.
+    """Evaluates the policies of one run, as they are at one moment, one evaluation at a time.
 
     A Unity player is not started a second time: then there is no evaluation.
     """
 
-    def __init__(self, recipe: EnvRecipe, log: Log = silent) -> None:
+    def __init__(
+        self,
+        recipe: EnvRecipe,
+        folder: RunFolder,
+        stopwatch: Stopwatch,
+        log: Log,
+        start_playing: StartPlaying,
+    ) -> None:
         self._recipe = recipe
+        self._folder = folder
+        self._stopwatch = stopwatch
         self._log = log
+        self._start_playing = start_playing
+        self._underway: _Underway | None = None
 
-    def evaluate(
-        self, trainings: Sequence[BehaviorTraining], curriculum: Curriculum
-    ) -> dict[str, dict[str, Any]]:
-        """Base name -> `steps`, `lessons`, `score` and, where episodes were played, their figures.
+    def start(
+        self,
+        evaluated: Sequence[BehaviorTraining],
+        trainings: Sequence[BehaviorTraining],
+        curriculum: Curriculum,
+    ) -> None:
+        """Begin to measure the latest checkpoints of the `evaluated` among all `trainings`."""
+        assert self._underway is None, "finish the last evaluation first"
+        abouts = {t.name: _about(t, curriculum) for t in evaluated}
+        kind = self._recipe.kind
+        playing = None
+        # With self-play in every behavior there is nothing to play: the score is the rating.
+        if not (kind.is_player or kind.is_replay) and any(
+            training.pool is None for training in trainings
+        ):
+            values = dict(self._recipe.parameters) | dict(curriculum.values)
+            recipe = replace(self._recipe, parameters=values)
+            policies = {t.name: t.learner.policy for t in trainings}
+            with self._stopwatch("evaluation"):
+                playing = self._start_playing(recipe, EPISODES, policies, self._log)
+        self._underway = _Underway(abouts, playing)
+        self.record()
 
+    def record(self, patience_s: float = 0.0) -> None:
+        """Keep the figures of the evaluation that is under way, if they are there by then.
+
+        They are `steps`, `lessons`, `score` and, where episodes were played, what these gave.
         Without a second world, the score is the mean return of the latest episodes in training;
         with self-play, it is the rating.
         """
-        played = {}
-        # With self-play in every behavior there is nothing to play: the score is the rating.
-        if any(training.pool is None for training in trainings):
-            policies = {t.name: t.learner.policy for t in trainings}
-            played = self._play(policies, curriculum.values)
-        measured = {}
-        for training in trainings:
-            about = {"steps": training.learner.steps, "lessons": curriculum.numbers}
-            figures = played.get(training.name)
-            if training.pool is not None:
-                # Against itself a policy wins as much as it loses; ratings say how good it is.
-                rating, error = training.pool.rating()
-                measured[training.name] = {**about, "score": rating, "error": error}
-            elif figures is not None:
-                score = figures["mean_return"] + figures["mean_group_return"]
-                kept = {key: figures[key] for key in _KEPT}
-                measured[training.name] = {**about, **kept, "score": score}
-                self._log(
-                    f"{training.name}  evaluated at step {training.learner.steps:,}: "
-                    f"{score:.3f}, {what_was_played(figures)}"
-                )
-            elif training.recent:
-                measured[training.name] = {**about, "score": training.recent_mean}
-        return measured
+        if self._underway is None:
+            return
+        figures: Mapping[str, Any] = {}
+        if self._underway.playing is not None:
+            with self._stopwatch("evaluation"):
+                played = self._underway.playing.played(patience_s)
+            if played is None:
+                return
+            if played.failure:
+                self._log(f"no evaluation: {played.failure}")
+            figures = played.figures
+        for name, about in self._underway.abouts.items():
+            found = self._with_figures(name, about, figures.get(name))
+            if "score" in found:
+                self._folder.add_evaluation(name, found)
+        self._underway = None
 
-    def _play(
-        self, policies: Mapping[str, Policy], parameters: Mapping[str, ParameterValue]
+    def finish(self, stop: Event) -> None:
+        """Wait for the evaluation that is under way; once `stop` is set, give it up."""
+        while self._underway is not None and not stop.is_set():
+            self.record(WAIT_S)
+        self._underway = None
+
+    def _with_figures(
+        self, name: str, about: dict[str, Any], figures: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """Base name -> figures as `touchline eval --json` has them.
+        # Against itself a policy wins as much as it loses; ratings say how good it is.
+        if "error" in about or figures is None:
+            return about
+        score = figures["mean_return"] + figures["mean_group_return"]
+        self._log(
+            f"{name}  evaluated at step {about['steps']:,}: "
+            f"{score:.3f}, {what_was_played(figures)}"
+        )
+        return {**about, **{key: figures[key] for key in _KEPT}, "score": score}
 
-        Empty where no second world can be opened, or where no episode ever ends.
-        """
-        kind = self._recipe.kind
-        if kind.is_player or kind.is_replay:
-            return {}
-        values = dict(self._recipe.parameters) | dict(parameters)
-        recipe = replace(self._recipe, parameters=values)
-        with make(recipe) as env:
-            slots = Slots(env)
-            slots.reset(recipe.seed)
-            actors = {
-                name: SlotActor(policies[base_name(name)], spec, recipe.seed)
+
+@dataclass(frozen=True)
+class _Underway:
+    """An evaluation that was started."""
+
+    abouts: Mapping[str, dict[str, Any]]
+    """Base name -> what is known without playing."""
+    playing: Playing | None
+
+
+def _about(training: BehaviorTraining, curriculum: Curriculum) -> dict[str, Any]:
+    """What is known of a behavior without playing: `score` only where training has one."""
+    about = {"steps": training.learner.steps, "lessons": curriculum.numbers}
+    if training.pool is not None:
+        rating, error = training.pool.rating()
+        return {**about, "score": rating, "error": error}
+    return {**about, "score": training.recent_mean} if training.recent else about
+
+
+def evaluator_of(
+    recipe: EnvRecipe, folder: RunFolder, stopwatch: Stopwatch, log: Log
+) -> Evaluator:
+    """Its policies play on the nodes of a cluster that collects, else in this process."""
+    config = folder.config
+    if config.cluster_settings.cluster is None:
+        return Evaluator(recipe, folder, stopwatch, log, PlayedHere)
+    from touchline.training.evaluator_on_nodes import PlayedOnNode
+
+    there = for_nodes(recipe, config)
+    return Evaluator(there, folder, stopwatch, log, PlayedOnNode)
+
+
+class PlayedHere:
+    """`Playing` of this process, which waits for it."""
+
+    def __init__(
+        self,
+        recipe: EnvRecipe,
+        episodes: int,
+        policies: Mapping[str, NetworkPolicy],
+        log: Log,
+    ) -> None:
+        self._played = play(recipe, episodes, lambda name, _: policies[name], log)
+
+    def played(self, patience_s: float) -> Played | None:  # noqa: ARG002 - it is over
+        return self._played
+
+
+def play(
+    recipe: EnvRecipe,
+    episodes: int,
+    policy_for: Callable[[str, BehaviorSpec], Policy],
+    log: Log = silent,
+) -> Played:
+    """Play so many episodes of each behavior; `policy_for` gives the policy of a base name."""
+    with make(recipe) as env:
+        slots = Slots(env)
+        slots.reset(recipe.seed)
+        actors = Actors(
+            lambda: {
+                name: SlotActor(policy_for(base_name(name), spec), spec, recipe.seed)
                 for name, spec in slots.behaviors.items()
             }
-            try:
-                progress = now_and_then(self._log, "evaluation", "episodes")
-                figures = evaluate(
-                    slots, actors, EPISODES, recipe.seed, progress=progress
-                )
-            # A policy in training may never end an episode. That is no reason to stop the run.
-            except RunError as error:
-                self._log(f"no evaluation: {error}")
-                return {}
-            finally:
-                # Closed worlds refer to themselves and would pile up until Python collects them.
-                gc.collect()
-        return dict(figures["behaviors"])
+        )
+        try:
+            progress = now_and_then(log, "evaluation", "episodes")
+            found = evaluate(slots, actors, episodes, recipe.seed, progress=progress)
+        # A policy in training may never end an episode. That is no reason to stop the run.
+        except RunError as error:
+            return Played({}, str(error))
+        finally:
+            # Closed worlds refer to themselves and would pile up until Python collects them.
+            gc.collect()
+    return Played(dict(found["behaviors"]))

@@ -19,7 +19,7 @@ from touchline.training.collect.collector import Collection
 from touchline.training.collect.opening import MakeCollector, open_collector
 from touchline.training.config.settings import RunConfig
 from touchline.training.curriculum import Curriculum
-from touchline.training.evaluator import Evaluator
+from touchline.training.evaluator import evaluator_of
 from touchline.training.file_check import check_files
 from touchline.training.run import process
 from touchline.training.run.dashboard import weights_and_biases
@@ -91,7 +91,7 @@ class Trainer:
         self._stopwatch = Stopwatch()
         self._collector = make_collector(enrollment, self._stopwatch)
         self._curriculum = Curriculum(config)
-        self._evaluator = Evaluator(recipe, log)
+        self._evaluator = evaluator_of(recipe, folder, self._stopwatch, log)
         self._resume_points = ResumePoints(
             folder, self._collector, self._curriculum, enrollment, self._stopwatch
         )
@@ -108,14 +108,13 @@ class Trainer:
                     if training.summary_is_due():
                         self._log(training.summarize(self._curriculum.numbers))
                     if training.checkpoint_is_due():
-                        self._save([training])
-                        self._evaluate([training])
+                        self._checkpoint([training], stop)
+                self._evaluator.record()
                 self._advance_curriculum()
                 self._resume_points.save(every_s=RESUME_EVERY_S)
             self._resume_points.save()
-            self._save(self._trainings)
-            if not stop.is_set():  # after Ctrl-C, minutes of evaluation are not wanted
-                self._evaluate(self._trainings)
+            self._checkpoint(self._trainings, stop)
+            self._evaluator.finish(stop)
         except NonFiniteError as error:
             # Weights that turned to NaN are not saved over good ones.
             path = self._folder.layout.replay
@@ -171,19 +170,19 @@ class Trainer:
                 training.update()
         return updated
 
+    def _checkpoint(self, trainings: Sequence[BehaviorTraining], stop: Event) -> None:
+        """Save these behaviors, and begin to measure how good they are."""
+        # What is evaluated is the latest checkpoint until its figures are there.
+        self._evaluator.finish(stop)
+        self._save(trainings)
+        if not stop.is_set():  # after Ctrl-C, minutes of evaluation are not wanted
+            self._evaluator.start(trainings, self._trainings, self._curriculum)
+
     def _save(self, trainings: Iterable[BehaviorTraining]) -> None:
         """A checkpoint, a model and a learning curve of each."""
         for training in trainings:
             self._folder.save(training.name, training.learner, training.recent_mean)
             training.writer.draw_curve()
-
-    def _evaluate(self, trainings: Sequence[BehaviorTraining]) -> None:
-        """Measure the latest checkpoints of these behaviors, and keep the figures with the run."""
-        with self._stopwatch("evaluation"):
-            measured = self._evaluator.evaluate(self._trainings, self._curriculum)
-        for training in trainings:
-            if training.name in measured:
-                self._folder.add_evaluation(training.name, measured[training.name])
 
     def _advance_curriculum(self) -> None:
         """Begin the lessons that are due; a reset drops experience not yet learned."""

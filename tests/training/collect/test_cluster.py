@@ -1,5 +1,6 @@
 """Collectors on a Ray cluster of three nodes: the same run as in process, whatever dies."""
 
+import json
 import os
 import random
 import signal
@@ -142,6 +143,31 @@ def test_self_play_on_a_cluster_is_that_of_collectors_in_process(cluster, tmp_pa
         assert np.array_equal(array, there[name]), name
     assert about_here["self_play"] == about_there["self_play"]
     assert about_here["self_play"]["pools"]["SoccerTwos"]["opponent_steps"] > BUFFER
+
+
+def test_checkpoints_are_evaluated_on_the_nodes_as_in_process(cluster, tmp_path):
+    """Even if one that plays is killed: Ray plays again."""
+    found = {}
+    killed = []
+    killer = threading.Thread(target=kill_one, args=("ray::_play_with", killed))
+    killer.start()
+    for run_id, where in (("here", None), ("there", cluster)):
+        config = config_of(
+            tmp_path,
+            run_id,
+            where,
+            updates=6,
+            behaviors__3DBall__checkpoint_interval=2 * BUFFER,
+        )
+        folder = train(config, RECIPE, print).folder
+        status = json.loads((folder / "run_logs/training_status.json").read_text())
+        best = (folder / "3DBall" / "best.safetensors").read_bytes()
+        found[run_id] = status["3DBall"]["evaluations"], best
+    killer.join()
+    assert killed
+    assert found["here"] == found["there"]
+    assert [e["steps"] for e in found["here"][0]] == [480, 960, 1440]
+    assert {e["episodes"] for e in found["here"][0]} == {5}
 
 
 class Killer(threading.Thread):
@@ -302,6 +328,35 @@ def test_a_shipped_player_is_unpacked_once_on_every_node(
     assert [path.name for path in unpacked] == ["Basic.x86_64"] * 2
     assert len({path.parent.name for path in unpacked}) == 1
     assert gone_within(players, 5.0)
+
+
+def test_a_killed_collector_leaves_no_temporary_files(cluster, tmp_path, monkeypatch):
+    monkeypatch.delenv("TMPDIR", raising=False)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TEMP", str(temporary))  # as if it were another machine
+    node = cluster.add_node(num_cpus=2, object_store_memory=STORE_BYTES)
+    player = build("Basic", tmp_path / "build", num_areas=2)
+    config = config_of(
+        tmp_path,
+        "run",
+        cluster,
+        preset="Basic",
+        env_settings__env_path=str(player),
+        cluster_settings__collectors=1,
+        cluster_settings__cpus_per_collector=2,  # only the new node has room
+        cluster_settings__ship=True,
+    )
+    killer = Killer(kills=1)
+    killer.start()
+    try:
+        train(config, recipe_of(config), killer.log)
+    finally:
+        killer.stop()
+    assert killer.killed == killer.replaced == 1, killer.lines
+    assert gone_within(lambda: list(temporary.glob("touchline-[!b]*")), 10.0)
+    assert list(temporary.glob("touchline-builds-*/*/Basic.x86_64"))
+    cluster.remove_node(node)
 
 
 def kill_one(title, killed):

@@ -32,6 +32,7 @@ from touchline.errors import RunError, UsageError
 from touchline.log import Log
 from touchline.training.collect.player_logs import add_to_logs
 from touchline.training.collect.shipping import Build
+from touchline.training.collect.temporary import keep_temporary_files_apart
 from touchline.training.collect.weights import Policies, SentGuest
 from touchline.training.collect.worker import (
     Answer,
@@ -195,6 +196,11 @@ def _probe_of_a_node() -> Callable[[str | None], tuple[str, str | None, str]]:
 
 class Actor(Worker):
     """A worker in an actor of Ray."""
+
+    def __init__(self, setup: WorkerSetup) -> None:
+        # Ray ends actors by killing them, and a player's folder would stay.
+        self.shared_folder = keep_temporary_files_apart()
+        super().__init__(setup)
 
     def run(self, calls: Sequence[Call], policies: Any = None) -> Answer:
         """As in process, with the node."""

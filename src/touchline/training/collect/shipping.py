@@ -80,13 +80,16 @@ def _without_circumstances(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-def unpacked(build: Build, fetch: Callable[[Any], bytes]) -> Path:
+def unpacked(
+    build: Build, fetch: Callable[[Any], bytes], shared: Path | None = None
+) -> Path:
     """The executable on this machine; `fetch` gives the bytes of the archive, if they are needed.
 
-    Raises a RunError where it cannot be written.
+    `shared` is the folder for temporary files of all processes, by default that of this one. Raises
+    a RunError where it cannot be written.
     """
     try:
-        builds = _folder_of_builds()
+        builds = _folder_of_builds(shared or Path(tempfile.gettempdir()))
         folder = builds / build.digest[:16]
         # Several collectors of one node start at the same time.
         with FileLock(folder.with_suffix(".lock")):
@@ -97,8 +100,8 @@ def unpacked(build: Build, fetch: Callable[[Any], bytes]) -> Path:
     return folder / build.player
 
 
-def _folder_of_builds() -> Path:
-    folder = Path(tempfile.gettempdir()) / f"touchline-builds-{getpass.getuser()}"
+def _folder_of_builds(shared: Path) -> Path:
+    folder = shared / f"touchline-builds-{getpass.getuser()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     # What lies there is executed, and anyone can write into a folder for temporary files.
     if sys.platform != "win32" and folder.stat().st_uid != os.getuid():

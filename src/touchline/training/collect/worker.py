@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,9 @@ class Answer:
 class Worker:
     """Worlds, a lineup and a local collector; `run` calls its other methods by their names."""
 
+    shared_folder: Path | None = None
+    """For temporary files of all processes of its machine, where it has one of its own."""
+
     def __init__(self, setup: WorkerSetup) -> None:
         self._setup = setup
         self._lines: list[str] = []
@@ -180,7 +184,7 @@ class Worker:
         setup = self._setup
         recipes = setup.recipes
         if setup.build is not None:
-            player = str(unpacked(setup.build, self.fetched))
+            player = str(unpacked(setup.build, self.fetched, self.shared_folder))
             recipes = tuple(replace(recipe, target=player) for recipe in recipes)
         if self._logs is not None:
             recipes = tuple(self._logs.kept_here(recipe) for recipe in recipes)

@@ -6,11 +6,9 @@ elsewhere from the resume point that arrived last. A match takes its policies' f
 
 from __future__ import annotations
 
-import os
 import pickle
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +27,7 @@ from touchline.policies.files.whole import PART, write_whole
 from touchline.training.collect.cluster import check_cluster, connected, nodes
 from touchline.training.collect.opening import build_of, for_nodes
 from touchline.training.collect.shipping import Build, unpacked
+from touchline.training.collect.temporary import removed_when_over
 from touchline.training.config.cluster_settings import place_of
 from touchline.training.studies.matches import Match, Score, play, sources_of
 from touchline.training.studies.processes import (
@@ -74,7 +73,7 @@ class NodeRun:
         if build is not None:
             recipe = replace(recipe, target=str(unpacked(build, ray.get)))
         self._place = tempfile.TemporaryDirectory(prefix="touchline-run-")
-        over = _removed_when_over(self._place.name)
+        over = removed_when_over(self._place.name)
         settings = config.checkpoint_settings
         self._folder = Path(self._place.name) / settings.run_id
         for name, content in files.items():
@@ -147,26 +146,6 @@ class NodeRun:
                     changed[name] = path.read_bytes()
                     self._seen[name] = version
         return changed, names
-
-
-def _removed_when_over(folder: str) -> tuple[int, ...]:
-    """Remove a folder when no process holds these descriptors any more, however it ended.
-
-    A process that is killed removes nothing, so a shell waits for the ends of all. It is no child
-    of this process, whose children Ray kills with it.
-    """
-    if sys.platform == "win32":
-        return ()
-    reading, writing = os.pipe()
-    waiting = 'exec 3<&0; (cat <&3; rm -rf -- "$1") >/dev/null 2>&1 &'
-    subprocess.run(
-        ["sh", "-c", waiting, "sh", folder],
-        stdin=reading,
-        start_new_session=True,
-        check=True,
-    )
-    os.close(reading)
-    return (writing,)
 
 
 class NodeJob:
