@@ -256,3 +256,19 @@ def test_gravity_reaches_the_physics_at_once():
     env, scene = opened(2)
     env.set_parameters({"gravity": 3.0})
     np.testing.assert_array_equal(scene.world.gravity, 3.0)
+
+
+def test_block_progress_pays_the_way_towards_the_goal_times_the_blocks_value():
+    env, scene = empty()
+    env.set_parameters({"block_progress": 0.1})
+    small, large = block_of(SMALL), block_of(LARGE)
+    put(scene, small, 0.0, 0.0)
+    put(scene, large, 6.0, 0.0)
+    scene.world.velocity[0, small, 2] = -5.0
+    scene.world.velocity[0, large, 2] = 2.0  # away from it
+    decisions, _ = act(env)
+    z = scene.world.boxes[0, :, Z]
+    assert z[small] < -0.1
+    assert z[large] > 0.01
+    earned = 0.1 * (-z[small] - 2.0 * z[large])
+    np.testing.assert_allclose(decisions.group_reward, earned - 0.0005, atol=1e-6)

@@ -106,6 +106,13 @@ class CooperativePushBlock(Scene):
     agents_per_area: ClassVar[int] = AGENTS
     parameters: ClassVar[Mapping[str, Parameter]] = {
         "gravity": Parameter(GRAVITY_MPS2, 0.0, 1000.0, "downward acceleration, m/s²"),
+        "block_progress": Parameter(
+            0.0,
+            -1000.0,
+            1000.0,
+            "paid to the group for each meter that a block moves towards the goal, times the "
+            "block's value; not in Unity",
+        ),
     }
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
@@ -113,6 +120,8 @@ class CooperativePushBlock(Scene):
         self.world = new_world(num_areas, self._threads)
         self.timer = np.zeros(num_areas, np.int64)
         """[A] steps of the running episode."""
+        self.progress_reward = np.zeros(num_areas)
+        """[A] for each meter of a block towards the goal, times its value."""
         self._yards = Yards(
             discrete=self.academy.discrete,
             group_reward=self.academy.group_reward,
@@ -132,10 +141,11 @@ class CooperativePushBlock(Scene):
         self.restart()
 
     def arrays(self) -> Arrays:
-        return {"timer": self.timer} | self.world.arrays()
+        own = {"timer": self.timer, "progress_reward": self.progress_reward}
+        return own | self.world.arrays()
 
     def parameter_arrays(self) -> dict[str, Floats]:
-        return {"gravity": self.world.gravity}
+        return {"gravity": self.world.gravity, "block_progress": self.progress_reward}
 
     # reset
 
@@ -155,7 +165,9 @@ class CooperativePushBlock(Scene):
     def _reset(self, areas: NDArray[np.intp]) -> None:
         """Give agents and blocks new places and all blocks back."""
         self.streams.next_episode(areas)
-        self.world.gravity[areas] = self.parameter_values.read("gravity", areas)
+        read = self.parameter_values.read
+        self.world.gravity[areas] = read("gravity", areas)
+        self.progress_reward[areas] = read("block_progress", areas)
         place(areas, self.streams.arrays(), self.world.kernel_arrays)
         self.timer[areas] = 0
 
@@ -180,7 +192,10 @@ class CooperativePushBlock(Scene):
     def play(self, most: int) -> int:
         # No area may run out of time before the last round of a call.
         most = min(most, MAX_AREA_STEPS - int(self.timer.max()))
+        before = self.world.boxes[:, AGENTS:, Z].copy()
         played = self._play_kernel(_play_rounds, max(most, 1), self._yards)
+        if np.count_nonzero(self.progress_reward):
+            self._pay_progress(before)
         self.academy.advance_clock(played - 1)
         self.timer += played - 1
         if np.count_nonzero(self._yards.in_goal):
@@ -189,6 +204,14 @@ class CooperativePushBlock(Scene):
         return played
 
     # reward and end
+
+    def _pay_progress(self, before: Floats) -> None:
+        """Pay for the way of all blocks that were there [A, BLOCKS]; the goal is at low z."""
+        blocks = self.world.boxes[:, AGENTS:]
+        is_there = blocks[:, :, BOX_TAG] != ABSENT
+        moved_m = np.where(is_there, before - blocks[:, :, Z], 0.0)
+        reward = self.progress_reward * (moved_m @ BLOCK_VALUE)
+        self.academy.group_reward += reward[:, None].astype(np.float32)
 
     def _score(self) -> None:
         """Pay for the blocks in the goal and remove them; an area without any is done."""
