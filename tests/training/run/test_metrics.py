@@ -111,6 +111,18 @@ def test_a_curve_is_drawn_where_an_episode_has_ended(tmp_path):
     writer.close()
 
 
+def test_the_curve_of_groups_shows_what_groups_earned(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        MetricsWriter, "_draw", lambda _, points, label: drawn.append((points, label))
+    )
+    writer = MetricsWriter(RunLayout(tmp_path.parent), tmp_path.name)
+    writer.write(Summary(10, [0.0, 1.0], [1, 2], group_returns=[1.0, 0.5]))
+    writer.draw_curve()
+    writer.close()
+    assert drawn == [([(10.0, 0.75)], "group return of finished episodes (mean)")]
+
+
 def test_summaries_and_curves_of_a_long_run_take_no_more_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(metrics, "CURVE_POINTS", 20)
     writer = MetricsWriter(RunLayout(tmp_path.parent), tmp_path.name)

@@ -251,6 +251,10 @@ class MetricsWriter:
         rated = self._points("step", "elo", "elo_error")
         if rated:
             return self._draw(rated, "rating (± standard error)")
+        # The episode of a member that leaves early has nothing of what its group earns later.
+        of_groups = self._points("step", "mean_group_return")
+        if of_groups:
+            return self._draw(of_groups, "group return of finished episodes (mean)")
         points = self._points("step", "mean_return", "std_return")
         if points:
             label = "return of finished episodes (mean ± standard deviation)"
@@ -270,18 +274,19 @@ class MetricsWriter:
             return _thinned(points, CURVE_POINTS)
 
     def _draw(self, points: Sequence[Point], label: str) -> Path:
-        """A line with a band around it; `points` hold step, middle and spread."""
+        """A line, with a band around it where `points` hold step, middle and spread."""
         # Loading takes a second; only runs need it. A figure of its own leaves the program's
         # pyplot, and its choice of a backend, alone.
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-        step, middle, spread = np.array(points).T
+        step, middle, *spreads = np.array(points).T
         figure = Figure(figsize=(8, 4.5), layout="constrained")
         axes = figure.subplots()
-        axes.fill_between(
-            step, middle - spread, middle + spread, alpha=0.2, linewidth=0
-        )
+        for spread in spreads:
+            axes.fill_between(
+                step, middle - spread, middle + spread, alpha=0.2, linewidth=0
+            )
         axes.plot(step, middle)
         axes.set(title=self._behavior, xlabel="agent steps", ylabel=label)
         axes.grid(alpha=0.3)
