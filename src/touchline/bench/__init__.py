@@ -15,7 +15,7 @@ from touchline.errors import UsageError
 from touchline.extras import explain_missing
 from touchline.log import Log
 
-BENCHES = ("scenes", "learn", "sac", "wire", "adapters")
+BENCHES = ("scenes", "learn", "teams", "sac", "wire", "adapters")
 """What `touchline bench WHAT` measures; each is a module here with a function `bench_WHAT`."""
 
 

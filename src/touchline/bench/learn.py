@@ -14,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +99,17 @@ def train_with_sb3(scene: str, steps: int, seed: int) -> Figures:
 
 
 def train_with_touchline(
-    scene: str, steps: int, seed: int, player: Path | None = None
+    scene: str,
+    steps: int,
+    seed: int,
+    player: Path | None = None,
+    preset: str | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> Figures:
     """Ours, as `touchline train` runs it; over the wire where a `player` is given.
 
-    Starting up is not counted.
+    The settings are those of the scene's preset or of another one, with these `changes` to those of
+    the behavior. Starting up is not counted.
     """
     with tempfile.TemporaryDirectory() as folder:
         overrides = {
@@ -111,7 +117,9 @@ def train_with_touchline(
             "env_settings.seed": seed,
             f"behaviors.{scene}.max_steps": steps,
         }
-        config = read_config(scene, (), overrides)
+        for key, value in (changes or {}).items():
+            overrides[f"behaviors.{scene}.{key}"] = value
+        config = read_config(preset or scene, (), overrides)
         if player is None:
             recipe = EnvRecipe("scene", scene, options={"num_threads": 1})
         else:
@@ -131,12 +139,22 @@ def train_with_touchline(
 
 
 def train_with_mlagents_learn(
-    python: str, scene: str, steps: int, seed: int, player: Path
+    python: str,
+    scene: str,
+    steps: int,
+    seed: int,
+    player: Path,
+    preset: str | None = None,
+    hyperparameters: Mapping[str, Any] | None = None,
 ) -> Figures:
-    """The official trainer, from the preset's YAML. Starting up is not counted."""
+    """The official trainer, from the YAML of a preset. Starting up is not counted."""
     with tempfile.TemporaryDirectory() as folder:
-        official = yaml.safe_load(preset_file(scene).read_text(encoding="utf-8"))
-        official["behaviors"][scene]["max_steps"] = steps
+        source = preset_file(preset or scene).read_text(encoding="utf-8")
+        official = yaml.safe_load(source)
+        official.pop("env_settings", None)  # the player is given here
+        behavior = official["behaviors"][scene]
+        behavior["max_steps"] = steps
+        behavior["hyperparameters"].update(hyperparameters or {})
         config = Path(folder) / "config.yaml"
         config.write_text(yaml.safe_dump(official), encoding="utf-8")
         script = Path(__file__).with_name("official_learn.py")
@@ -153,7 +171,7 @@ def train_with_mlagents_learn(
             [python, script, config, *arguments, "--no-graphics"],
             capture_output=True,
             text=True,
-            timeout=1800,
+            timeout=3600,
             check=False,
             env=os.environ | OFFICIAL_ENVIRONMENT,
         )

@@ -12,7 +12,10 @@ from touchline.cli.output import log, show_json
 
 def bench(
     what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="scenes, learn, sac, wire or adapters")
+        str,
+        typer.Argument(
+            metavar="WHAT", help="scenes, learn, teams, sac, wire or adapters"
+        ),
     ] = "scenes",
     scene: Annotated[
         list[str] | None, typer.Option("--scene", help="Only these scenes.")
