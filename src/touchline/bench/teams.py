@@ -58,7 +58,7 @@ def bench_teams(scenes: Sequence[str] | None, log: Log) -> Figures:  # noqa: ARG
                     official, SCENE, STEPS, turn, player, PRESET, HYPERPARAMETERS
                 )
                 note("mlagents_learn", found["steps_per_s"])
-            note("tournament", _tournament_speed(turn))
+            note("tournament", round(_tournament_speed(turn)))
 
     def ratio(ours: str, theirs: str) -> float | None:
         pairs = zip(turns[ours], turns.get(theirs, []), strict=False)
