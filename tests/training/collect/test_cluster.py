@@ -443,11 +443,12 @@ def test_an_answer_says_which_node_it_comes_from(cluster):
 
     setup = WorkerSetup(0, (RECIPE,), RestartLimits(), 3, 0, 1)
     with connected(cluster.address):
-        for node in ray.nodes():
-            place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        # Ray still lists nodes that earlier tests removed.
+        for node in cluster.list_all_nodes():
+            place = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
             options = {"num_cpus": 0, "scheduling_strategy": place}
             actor = ray.remote(Actor).options(**options).remote(setup)
-            assert ray.get(actor.run.remote([("open", ())])).node == node["NodeID"]
+            assert ray.get(actor.run.remote([("open", ())])).node == node.node_id
             ray.kill(actor)
 
 

@@ -21,7 +21,12 @@ from threading import current_thread, main_thread
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
+from ray.exceptions import (
+    ActorUnavailableError,
+    ActorUnschedulableError,
+    RayError,
+    RayTaskError,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import touchline
@@ -328,9 +333,8 @@ class OnCluster:
         why = RunError(_first_sentence(error))
         restarts.count(self._limits, why)
         # Of a node that has just died, Ray knows only that its actors do not answer.
-        node = self._node_for(
-            index, may_stay=not isinstance(error, ActorUnavailableError)
-        )
+        is_lost = isinstance(error, (ActorUnavailableError, ActorUnschedulableError))
+        node = self._node_for(index, may_stay=not is_lost)
         self._log(
             f"collector {index} died and is replaced on node {node.address} (restart "
             f"{restarts.number}); its part of the round is collected again, the others go on: "
@@ -339,7 +343,8 @@ class OnCluster:
         setup = replace(self.setups[index], replacements=restarts.number)
         # Without a claim to processors, for which it might have to wait: the dead one's may not
         # be free yet, or be gone with its node.
-        place = NodeAffinitySchedulingStrategy(node.id, soft=True)
+        # There or nowhere: Ray may prefer the dead node, of which it learns after ten seconds.
+        place = NodeAffinitySchedulingStrategy(node.id, soft=False)
         without = self._actor.options(num_cpus=0, scheduling_strategy=place)
         dead = self._actors[index]
         self._actors[index] = without.remote(setup)
