@@ -399,6 +399,25 @@ def test_seeds_on_nodes_are_the_runs_of_this_machine(cluster, tmp_path):
         assert there.read_bytes() == (alone / name).read_bytes()
 
 
+def test_seeds_of_a_shipped_player_run_on_the_nodes(cluster, tmp_path):
+    player = build("Basic", tmp_path / "build", num_areas=2)
+    changes = {
+        "behaviors.Basic.max_steps": 300,
+        "checkpoint_settings.results_dir": str(tmp_path),
+        "cluster_settings.cluster": cluster.address,
+        "cluster_settings.ship": True,
+        "env_settings.env_path": str(player),
+    }
+    result = touchline.train_seeds("Basic", "0-1", run_id="x", changes=changes)
+    assert set(result.behaviors["Basic"].scores) == {0, 1}
+    for seed in (0, 1):
+        about = tmp_path / "x" / f"seed-{seed}" / "run_logs" / "training_status.json"
+        world = json.loads(about.read_text())["target"]
+        assert "touchline-builds-" in world
+        assert (about.parent / "Player-0.log").exists()
+    assert gone_within(players, 5.0)
+
+
 def test_a_run_that_finds_no_room_says_that_it_waits(cluster, tmp_path, monkeypatch):
     import ray
 
