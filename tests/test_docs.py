@@ -137,6 +137,8 @@ def _prepare(page):
             shutil.copy(f"results/StrikersVsGoalie/{side}.onnx", f"{side.lower()}.onnx")
     if "mine.demo" in needed:
         shutil.copy(ROOT / "models/demos/PushBlock.demo", "mine.demo")
+    if "models/" in needed:
+        shutil.copytree(ROOT / "models", "models")
     if "results/ppo" in needed:
         _train("config.yaml", "--env", "builds/game.x86_64")
 
