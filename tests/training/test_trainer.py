@@ -22,7 +22,7 @@ from touchline.policies.files.checkpoints import (
     write_arrays,
 )
 from touchline.policies.policy import NetworkPolicy, load_policies
-from touchline.training import inference, trainer
+from touchline.training import evaluator, inference, trainer
 from touchline.training.config.reading import read_config
 from touchline.training.evaluation import evaluate
 from touchline.training.run.folder import RunFolder
@@ -162,6 +162,31 @@ def test_an_evaluation_changes_nothing_in_training(tmp_path):
         ).folder
         ends.append(read_checkpoint(folder / "Basic" / "checkpoint.safetensors")[0])
     assert all(torch.equal(tensor, ends[1][key]) for key, tensor in ends[0].items())
+
+
+def test_an_evaluation_that_goes_on_beside_training_is_of_its_own_checkpoint(
+    tmp_path, monkeypatch
+):
+    class Late(evaluator.PlayedHere):
+        """Its figures are there only for who waits, as on a busy cluster."""
+
+        def played(self, patience_s):
+            return super().played(patience_s) if patience_s else None
+
+    found = []
+    for name in ("here", "beside"):
+        changes = {
+            "behaviors__Basic__max_steps": 1500,
+            "behaviors__Basic__checkpoint_interval": 300,
+        }
+        config = _config(tmp_path / name, "Basic", **changes)
+        folder = train(config, EnvRecipe("scene", "Basic")).folder
+        status = json.loads((folder / "run_logs/training_status.json").read_text())
+        best = (folder / "Basic" / "best.safetensors").read_bytes()
+        found.append((status["Basic"]["evaluations"], best))
+        monkeypatch.setattr(evaluator, "PlayedHere", Late)
+    assert len(found[0][0]) > 2
+    assert found[0] == found[1]
 
 
 def test_weights_and_biases_gets_what_tensorboard_gets(tmp_path, monkeypatch):
