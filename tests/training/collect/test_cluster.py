@@ -300,6 +300,21 @@ def test_players_run_on_the_nodes_and_their_logs_arrive(cluster, tmp_path):
     assert gone_within(players, 5.0)
 
 
+def shipping_config(folder, cluster, collectors):
+    """Of collectors that find room on new nodes of two processors only."""
+    player = build("Basic", folder / "build", num_areas=2)
+    return config_of(
+        folder,
+        "run",
+        cluster,
+        preset="Basic",
+        env_settings__env_path=str(player),
+        cluster_settings__collectors=collectors,
+        cluster_settings__cpus_per_collector=2,
+        cluster_settings__ship=True,
+    )
+
+
 def test_a_shipped_player_is_unpacked_once_on_every_node(
     cluster, tmp_path, monkeypatch
 ):
@@ -309,17 +324,7 @@ def test_a_shipped_player_is_unpacked_once_on_every_node(
         folder.mkdir()
         monkeypatch.setenv("TEMP", str(folder))  # as if it were another machine
         nodes.append(cluster.add_node(num_cpus=2, object_store_memory=STORE_BYTES))
-    player = build("Basic", tmp_path / "build", num_areas=2)
-    config = config_of(
-        tmp_path,
-        "run",
-        cluster,
-        preset="Basic",
-        env_settings__env_path=str(player),
-        cluster_settings__collectors=2,
-        cluster_settings__cpus_per_collector=2,  # only the new nodes have room
-        cluster_settings__ship=True,
-    )
+    config = shipping_config(tmp_path, cluster, collectors=2)
     result = train(config, recipe_of(config), print)
     for node in nodes:
         cluster.remove_node(node)
@@ -336,17 +341,7 @@ def test_a_killed_collector_leaves_no_temporary_files(cluster, tmp_path, monkeyp
     temporary.mkdir()
     monkeypatch.setenv("TEMP", str(temporary))  # as if it were another machine
     node = cluster.add_node(num_cpus=2, object_store_memory=STORE_BYTES)
-    player = build("Basic", tmp_path / "build", num_areas=2)
-    config = config_of(
-        tmp_path,
-        "run",
-        cluster,
-        preset="Basic",
-        env_settings__env_path=str(player),
-        cluster_settings__collectors=1,
-        cluster_settings__cpus_per_collector=2,  # only the new node has room
-        cluster_settings__ship=True,
-    )
+    config = shipping_config(tmp_path, cluster, collectors=1)
     killer = Killer(kills=1)
     killer.start()
     try:
