@@ -65,7 +65,7 @@ def train(
     recipe = replace(recipe, seed=seed, parameters=parameters)
     dashboard = weights_and_biases(config, folder.path, enabled=to_wandb)
     world = open_collector(recipe, config, log)
-    with process.tuned_process(), folder, dashboard, world as collector:
+    with process.tuned_process(config), folder, dashboard, world as collector:
         enrollment = Enrollment(config, folder, seed, device, log)
         trainer = Trainer(config, recipe, folder, collector, enrollment, log)
         with process.stop_on_signals() as stop:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import silu
 
-from touchline.policies.nets.twin_mlp import ACTOR, CRITIC, TwinMLP
+from touchline.policies.nets.twin_mlp import ACTOR, CRITIC, PIECE, TwinMLP
 
 
 def plain(mlp, x, which):
@@ -53,3 +53,13 @@ def test_the_one_value_head_of_0_1_0_loads():
     assert torch.equal(other.value_weight, mlp.value_weight)
     with pytest.raises(RuntimeError, match="value_weight"):
         TwinMLP(5, 7, 2, torch.ones(3), num_signals=2).load_state_dict(old)
+
+
+def test_many_rows_pass_in_pieces_with_the_same_result():
+    mlp = TwinMLP(5, 7, 2, torch.ones(3), num_signals=2)
+    x = torch.randn(2 * PIECE + 3, 5, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        in_pieces = mlp(x)
+    at_once = mlp(x)
+    for pieces, whole in zip(in_pieces, at_once, strict=True):
+        assert torch.equal(pieces, whole)

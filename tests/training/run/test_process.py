@@ -32,6 +32,7 @@ def _process():
         "threads": {t.name for t in threading.enumerate()},
         "gradients": torch.is_grad_enabled(),
         "turns of threads": sys.getswitchinterval(),
+        "matrices": torch.get_float32_matmul_precision(),
     }
 
 
@@ -57,7 +58,7 @@ def test_training_twice_in_one_process_works_and_changes_nothing_around_it(tmp_p
 def test_threads_are_put_back_after_a_failure_too():
     torch.set_num_threads(2)
     try:
-        with tuned_process():
+        with tuned_process(read_config("PushBlock")):
             assert torch.get_num_threads() == 1
             raise RuntimeError("a run that fails")
     except RuntimeError:

@@ -22,6 +22,8 @@ from touchline.policies.nets.heads import (
     values,
 )
 
+PIECE = 1024
+"""Rows that pass at a time where no gradient is wanted: what layers leave stays in the cache."""
 ACTOR, CRITIC = 0, 1
 """The two networks: their position in the weights and biases of a `TwinMLP`."""
 
@@ -67,6 +69,15 @@ class TwinMLP(nn.Module):
         self, x: Float[Tensor, "B I"]
     ) -> tuple[Float[Tensor, "B P"], Float[Tensor, "B S"]]:
         """The actor's outputs and the critic's values."""
+        if len(x) <= PIECE or torch.is_grad_enabled():
+            return self._evaluated(x)
+        pieces = map(self._evaluated, torch.split(x, PIECE))
+        outputs, value = map(torch.cat, zip(*pieces, strict=True))
+        return outputs, value
+
+    def _evaluated(
+        self, x: Float[Tensor, "B I"]
+    ) -> tuple[Float[Tensor, "B P"], Float[Tensor, "B S"]]:
         x = x.expand(2, *x.shape)  # [2, B, I]
         for weight, bias in self.layers:
             x = silu(torch.baddbmm(bias, x, weight))  # [2, B, H]

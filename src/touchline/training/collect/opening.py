@@ -21,6 +21,7 @@ from touchline.training.collect.shipping import Build, pack_build
 from touchline.training.collect.unordered import UnorderedCollectors
 from touchline.training.collect.worker import WorkerSetup
 from touchline.training.config.settings import RunConfig
+from touchline.training.run.matrices import is_onednn_worthwhile
 from touchline.training.run.stopwatch import Stopwatch
 from touchline.training.world import open_slots, restart_limits
 
@@ -93,6 +94,7 @@ def worker_setups(recipe: EnvRecipe, config: RunConfig) -> list[WorkerSetup]:
             first_world=index * each,
             num_worlds=count * each,
             self_play=config.has_self_play,
+            onednn=is_onednn_worthwhile(config),
             sends_logs=bool(recipe.options.get("log_folder"))
             and config.cluster_settings.cluster is not None,
         )

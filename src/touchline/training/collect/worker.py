@@ -35,6 +35,7 @@ from touchline.training.collect.player_logs import PlayerLogs
 from touchline.training.collect.shipping import Build, unpacked
 from touchline.training.collect.weights import Policies
 from touchline.training.experience.trajectories import Trajectories
+from touchline.training.run.matrices import prefer_onednn
 from touchline.training.run.packing import pack
 from touchline.training.run.stopwatch import Stopwatch
 from touchline.training.self_play.seating import GameReport
@@ -69,6 +70,8 @@ class WorkerSetup:
 
     self_play: bool = False
     """Whether a behavior of the run has it."""
+    onednn: bool = False
+    """Whether its policies are large enough for oneDNN (`is_onednn_worthwhile`)."""
     build: Build | None = None
     """Its worlds' player, where that comes from another machine."""
     sends_logs: bool = False
@@ -181,6 +184,8 @@ class Worker:
         """Open the worlds."""
         # As in the process that learns (`process.one_torch_thread`), which an actor is not.
         torch.set_num_threads(1)
+        if self._setup.onednn:
+            prefer_onednn()
         setup = self._setup
         recipes = setup.recipes
         if setup.build is not None:

@@ -15,6 +15,9 @@ from types import FrameType
 
 import torch
 
+from touchline.training.config.settings import RunConfig
+from touchline.training.run.matrices import matrices_for
+
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's `mallopt`, from its malloc.h."""
 _GLIBC_DEFAULT = 128 * 1024
@@ -63,9 +66,9 @@ def stop_on_signals() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def tuned_process() -> Iterator[None]:
-    """One torch thread, freed memory is kept, and threads take turns often."""
-    with one_torch_thread(), kept_memory(), short_turns():
+def tuned_process(config: RunConfig) -> Iterator[None]:
+    """One torch thread, fast matrices, freed memory is kept, and threads take turns often."""
+    with one_torch_thread(), matrices_for(config), kept_memory(), short_turns():
         yield
 
 

@@ -65,7 +65,7 @@ def measure(config: RunConfig, recipe: EnvRecipe, seconds: float) -> Costs:
         about = {"seed": recipe.seed, "world": recipe.world, "target": recipe.target}
         folder = RunFolder(config, about)
         world = open_slots(recipe, config.env_settings, silent)
-        with process.tuned_process(), folder, world as slots:
+        with process.tuned_process(config), folder, world as slots:
             device = device_of(config)
             enrollment = Enrollment(config, folder, recipe.seed, device, silent)
             try:
