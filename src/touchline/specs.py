@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -52,6 +52,8 @@ class ObservationSpec:
     dimension_property: tuple[DimensionProperty, ...] = ()
     observation_type: ObservationType = ObservationType.DEFAULT
     name: str = ""
+    critic_only: bool = False
+    """Only a value function learns from it; agents do not observe it. Not on Unity's wire."""
 
     def __post_init__(self) -> None:
         # Lists and NumPy integers become a tuple of ints, so that specs compare equal and hash.
@@ -192,6 +194,19 @@ class BehaviorSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "observation_specs", tuple(self.observation_specs))
+
+    @property
+    def observed(self) -> BehaviorSpec:
+        """The same with nothing but what agents observe: without the sensors for a critic."""
+        sensors = tuple(o for o in self.observation_specs if not o.critic_only)
+        if len(sensors) == len(self.observation_specs):
+            return self
+        return replace(self, observation_specs=sensors)
+
+    @property
+    def state_size(self) -> int:
+        """How many numbers only a critic sees. They come after all other sensors."""
+        return self.observation_size - self.observed.observation_size
 
     @property
     def observation_size(self) -> int:

@@ -255,3 +255,75 @@ def test_bad_actions_and_parameters_are_refused_with_names_and_ranges():
         UsageError, match=r"SoccerTwos: parameter 'gravity' .* takes 0 to 1000, got -1"
     ):
         env.set_parameters({"gravity": -1.0})
+
+
+def shown(scene, num_areas=3):
+    world = scene(num_areas, 1)
+    world.show_state()
+    env = SceneEnv(world, 0)
+    env.reset()
+    for _ in range(20):  # balls and players move
+        for name in env.behaviors:
+            count = len(env.steps(name)[0])
+            do(env, name, np.arange(3 * count).reshape(count, 3) % 3)
+        env.step()
+    return env, world
+
+
+@pytest.mark.parametrize("scene", [SoccerTwos, StrikersVsGoalie])
+def test_the_state_is_a_last_sensor_for_critics_and_changes_nothing_else(scene):
+    env, world = shown(scene)
+    plain, _ = opened(scene, 3)
+    for name, spec in env.behaviors.items():
+        assert spec.observed == plain.behaviors[name]
+        last = spec.observation_specs[-1]
+        assert (last.name, last.critic_only) == ("State", True)
+        assert last.shape == env.steps(name)[0].obs[-1].shape[1:]
+        assert (
+            spec.state_size
+            == last.shape[0]
+            == 9 * (len(world.players) + 1) - 2 * (len(world.players))
+        )
+
+
+def test_the_state_of_a_player_holds_what_moves_from_its_side():
+    env, scene = shown(SoccerTwos)
+    blue, purple = env.steps(BLUE)[0], env.steps(PURPLE)[0]
+    for steps, side, ids in ((purple, -1.0, [0, 2, 1, 3]), (blue, 1.0, [1, 3, 0, 2])):
+        row = steps.obs[-1][0]  # the first field's first player of the team
+        players = row[:28].reshape(4, 7)
+        ball = scene.rounds[0, 4, [0, 2]]
+        for i, seen in zip(ids, players, strict=True):
+            place = scene.rounds[0, i, [0, 2]]
+            np.testing.assert_allclose(seen[:2] * [8, 4], side * place, atol=1e-5)
+            speed = scene.velocity[0, i, [0, 2]]
+            np.testing.assert_allclose(seen[2:4] * 8, side * speed, atol=1e-5)
+            yaw = scene.yaw[0, i]
+            faces = side * np.array([np.sin(yaw), np.cos(yaw)])
+            np.testing.assert_allclose(seen[4:6], faces, atol=1e-6)
+            away = np.linalg.norm(ball - place)
+            np.testing.assert_allclose((seen[6] + 0.5) * 8, away, atol=1e-5)
+        to_ball = side * (ball - scene.rounds[0, ids[0], [0, 2]])
+        np.testing.assert_allclose(row[28:30] * 5, to_ball, atol=1e-5)
+        np.testing.assert_allclose(row[30:32] * [8, 4], side * ball, atol=1e-5)
+        rolls = side * scene.velocity[0, 4, [0, 2]]
+        np.testing.assert_allclose(row[32:34] * 8, rolls, atol=1e-5)
+        kicked = side * scene.kick[0]
+        np.testing.assert_allclose(row[34:36] * 10, kicked, atol=1e-5)
+        np.testing.assert_allclose(row[36] * 1000, scene.timer[0], rtol=1e-6)
+
+
+def test_a_field_turned_by_half_looks_the_same_to_the_other_team():
+    _, scene = shown(SoccerTwos, num_areas=1)
+    scene.velocity[:] = 0.0
+    blue = np.array([[-3.0, 1.0], [-5.0, 2.0]])
+    scene.rounds[0, [1, 3], 0], scene.rounds[0, [1, 3], 2] = blue.T
+    scene.rounds[0, [0, 2], 0], scene.rounds[0, [0, 2], 2] = -blue.T
+    scene.rounds[0, 4, [0, 2]] = 0.0
+    scene.yaw[0] = [0.5 + np.pi, 0.5, 0.7 + np.pi, 0.7]
+    scene.kick[:] = 0.0
+    states = [
+        scene.observe(name, np.array(ids))[-1]
+        for name, ids in ((BLUE, [1, 3]), (PURPLE, [0, 2]))
+    ]
+    np.testing.assert_allclose(*states, atol=1e-6)

@@ -217,6 +217,14 @@ class TeamMerging(Protocol):
 
 
 @runtime_checkable
+class StateShowing(Protocol):
+    """A world that can show critics what its agents do not observe."""
+
+    def show_state(self) -> None:
+        """Add the state as each behavior's last sensor. No effect after the first reset."""
+
+
+@runtime_checkable
 class Waiting(Protocol):
     """A world that runs in another process."""
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from touchline.drawing.tableau import Tableau
 from touchline.envs.actions import check_actions
-from touchline.envs.env import ClosesOnExit, EnvRecipe, TeamMerging
+from touchline.envs.env import ClosesOnExit, EnvRecipe, StateShowing, TeamMerging
 from touchline.envs.ml_agents_names import MLAgentsNames
 from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.errors import NonFiniteError, UsageError
@@ -36,12 +36,14 @@ _SLOW_FPS, _FASTEST_FPS = 5, 50
 def open_scene(recipe: EnvRecipe) -> SceneEnv:
     """The world "scene".
 
-    Options: `num_threads`, simulation threads (0: all processors, the default).
+    Options: `num_threads`, simulation threads (0: all processors, the default); `state`, whether to
+    show critics the state of the scene, which not every scene can.
     """
-    unknown = set(recipe.options) - {"num_threads"}
+    unknown = set(recipe.options) - {"num_threads", "state"}
     if unknown:
         raise UsageError(
-            f"scene {recipe.target}: unknown option {sorted(unknown)[0]!r}; it knows: num_threads"
+            f"scene {recipe.target}: unknown option {sorted(unknown)[0]!r}; it knows: num_threads, "
+            "state"
         )
     cls = scene_class(recipe.target)
     # Before the scene is built, because building it starts the compiler.
@@ -49,6 +51,13 @@ def open_scene(recipe: EnvRecipe) -> SceneEnv:
     scene = cls(
         recipe.num_areas or cls.unity_areas, int(recipe.options.get("num_threads", 0))
     )
+    if recipe.options.get("state"):
+        if not isinstance(scene, StateShowing):
+            raise UsageError(
+                f"scene {recipe.target}: it has no state to show to critics "
+                "(critic_sees_state); SoccerTwos and StrikersVsGoalie have"
+            )
+        scene.show_state()
     return SceneEnv(scene, recipe.seed, recipe.parameters)
 
 

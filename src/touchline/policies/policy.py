@@ -244,7 +244,11 @@ class NetworkPolicy:
             allowed = (
                 None if rows.action_mask is None else self._tensor(rows.action_mask)
             )
-            if memory is None:
+            value: torch.Tensor | None = None
+            if len(rows.obs) < len(self.network.spec.observation_specs):
+                # Its critic has seen more in training than this world shows.
+                distribution = self.network.distribution(obs, allowed)
+            elif memory is None:
                 distribution, value = self.network(obs, allowed)
             else:
                 before = self._tensor(memory.recall(rows))
@@ -258,7 +262,7 @@ class NetworkPolicy:
         return Outlook(
             [branch.exp().numpy(force=True) for branch in branches],
             limited.numpy(),
-            value.numpy(force=True),
+            None if value is None else value.numpy(force=True),
         )
 
     def _distribution(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from threading import Event
 
 from touchline.envs.env import EnvRecipe
@@ -16,7 +15,7 @@ from touchline.log import Log, silent
 from touchline.specs import base_name
 from touchline.training.behavior_training import BehaviorTraining
 from touchline.training.collect.collector import Collection
-from touchline.training.collect.opening import MakeCollector, open_collector
+from touchline.training.collect.opening import MakeCollector, open_collector, world_of
 from touchline.training.config.settings import RunConfig
 from touchline.training.curriculum import Curriculum
 from touchline.training.evaluator import evaluator_of
@@ -61,8 +60,7 @@ def train(
     seed = folder.about["seed"]  # a resumed run keeps its own
     for note in notes:
         log(note)
-    parameters = dict(recipe.parameters) | Curriculum(config).values
-    recipe = replace(recipe, seed=seed, parameters=parameters)
+    recipe = world_of(recipe, config, seed)
     dashboard = weights_and_biases(config, folder.path, enabled=to_wandb)
     world = open_collector(recipe, config, log)
     with process.tuned_process(config), folder, dashboard, world as collector:

@@ -23,23 +23,27 @@ def test_the_forward_pass_is_the_networks_to_the_last_bit(num_signals):
     assert torch.equal(passed.value, value)
 
 
+@pytest.mark.parametrize("state_size", [0, 2])
 @pytest.mark.parametrize("num_signals", [1, 2])
 @pytest.mark.parametrize("layers", [1, 2, 3])
-def test_the_gradient_of_twin_networks(layers, num_signals):
+def test_the_gradient_of_twin_networks(layers, num_signals, state_size):
     torch.manual_seed(layers)
-    mlp = TwinMLP(5, 7, layers, torch.ones(3), num_signals).double()
+    mlp = TwinMLP(5, 7, layers, torch.ones(3), num_signals, state_size).double()
     x = torch.randn(4, 5).double()
+    state = torch.randn(4, state_size).double() if state_size else None
     grad_outputs, grad_value = (
         torch.randn(4, 3).double(),
         torch.randn(4, num_signals).double(),
     )
     parameters = list(mlp.parameters())
-    expected = torch.autograd.grad(mlp(x), parameters, (grad_outputs, grad_value))
+    expected = torch.autograd.grad(
+        mlp(x, state), parameters, (grad_outputs, grad_value)
+    )
     written = [
         torch.full_like(p, 7.0) for p in parameters
     ]  # what was there is overwritten
     with torch.inference_mode():
-        passed = fused_mlp.forward(mlp, x)
+        passed = fused_mlp.forward(mlp, x, state)
         fused_mlp.backward(mlp, passed, grad_outputs, grad_value, written)
     for a, b in zip(written, expected, strict=True):
         torch.testing.assert_close(a, b)

@@ -62,4 +62,20 @@ def test_many_rows_pass_in_pieces_with_the_same_result():
         in_pieces = mlp(x)
     at_once = mlp(x)
     for pieces, whole in zip(in_pieces, at_once, strict=True):
-        assert torch.equal(pieces, whole)
+        torch.testing.assert_close(pieces, whole)
+
+
+def test_only_the_critic_sees_the_state():
+    mlp = TwinMLP(5, 7, 2, torch.ones(3), state_size=4)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2 * PIECE + 3, 5, generator=generator)
+    state = torch.randn(len(x), 4, generator=generator)
+    outputs, value = mlp(x, state)
+    other_outputs, other_value = mlp(x, state + 1.0)
+    assert torch.equal(outputs, other_outputs)
+    assert (value != other_value).all()
+    torch.testing.assert_close(mlp.network(x, ACTOR), outputs)
+    torch.testing.assert_close(mlp.network(x, CRITIC, state), value)
+    with torch.no_grad():
+        in_pieces = mlp(x, state)
+    torch.testing.assert_close(in_pieces[1], value)

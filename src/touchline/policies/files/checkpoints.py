@@ -202,4 +202,5 @@ def _observation_spec(value: Mapping[str, Any]) -> ObservationSpec:
         tuple(DimensionProperty(p) for p in value["dimension_property"]),
         ObservationType(value["observation_type"]),
         value["name"],
+        value.get("critic_only", False),
     )

@@ -328,7 +328,7 @@ def _columns(spec: BehaviorSpec, hidden: int) -> Tensor:
     """
     spans: list[tuple[bool, range]] = []
     start = 0
-    for sensor in spec.observation_specs:
+    for sensor in spec.observed.observation_specs:
         is_vector = len(sensor.shape) == 1
         width = sensor.shape[0] if is_vector else hidden
         spans.append((is_vector, range(start, start + width)))

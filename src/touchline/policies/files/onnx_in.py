@@ -262,7 +262,7 @@ def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def _given_shape(name: str, spec: BehaviorSpec) -> tuple[int, ...] | None:
     """The shape that a behavior gives for a model's input; None: it has nothing for it."""
-    sensors = spec.observation_specs
+    sensors = spec.observed.observation_specs
     kind, _, number = name.rpartition("_")
     if name == "vector_observation":
         sizes = [o.shape[0] for o in sensors if len(o.shape) == 1]

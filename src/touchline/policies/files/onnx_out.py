@@ -104,7 +104,7 @@ def _inputs(
     """The parts of `Obs`: joined vectors, normalized if set so, then other sensors."""
     vectors = []
     others = []
-    for i, sensor in enumerate(spec.observation_specs):
+    for i, sensor in enumerate(spec.observed.observation_specs):
         name = graph.input(f"obs_{i}", sensor.shape)
         if len(sensor.shape) == 1:
             vectors.append(name)

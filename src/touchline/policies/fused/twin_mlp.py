@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from touchline.policies.nets.heads import values
-from touchline.policies.nets.twin_mlp import TwinMLP
+from touchline.policies.nets.twin_mlp import CRITIC, TwinMLP
 
 
 class ForwardPass(NamedTuple):
@@ -28,19 +28,27 @@ class ForwardPass(NamedTuple):
     """The input of each layer's SiLU."""
     after: list[Float[Tensor, "2 B _"]]
     """The network's input, then the output of each layer's SiLU."""
+    state: Float[Tensor, "B Z"] | None
+    """What the critic alone saw."""
 
 
-def forward(mlp: TwinMLP, x: Float[Tensor, "B I"]) -> ForwardPass:
-    """What `mlp(x)` computes, with the intermediate results."""
-    before = []
+def forward(
+    mlp: TwinMLP,
+    x: Float[Tensor, "B I"],
+    state: Float[Tensor, "B Z"] | None = None,
+) -> ForwardPass:
+    """What `mlp(x, state)` computes, with the intermediate results."""
+    before: list[Tensor] = []
     after = [x.expand(2, *x.shape)]  # [2, B, I]
     for weight, bias in mlp.layers:
         before.append(torch.baddbmm(bias, after[-1], weight))  # [2, B, H]
+        if len(before) == 1:
+            mlp.show_state(before[0][CRITIC], state)
         after.append(silu(before[-1]))
     actor, critic = after[-1].unbind()
     outputs = torch.addmm(mlp.policy_bias, actor, mlp.policy_weight.t())
     value = values(critic, mlp.value_weight, mlp.value_bias)
-    return ForwardPass(outputs, value, before, after)
+    return ForwardPass(outputs, value, before, after, state)
 
 
 def backward(
@@ -53,12 +61,16 @@ def backward(
     """Write the gradient of every parameter to `out`, in the order of `mlp.parameters()`."""
     layers = mlp.layers
     depth = len(layers)
-    # Parameters come before the lists of a module in `parameters()`: four of the heads, then
-    # all weights, then all biases.
-    grad_weights = out[4 : 4 + depth]
-    grad_biases = out[4 + depth :]
+    # Parameters come before the lists of a module in `parameters()`: four of the heads, the
+    # state's, then all weights, then all biases.
     features = forward_pass.after[-1]
     gradient = _backward_heads(mlp, features, grad_outputs, grad_value, out[:4])
+    out = out[4:]
+    grad_state_weight = None
+    if forward_pass.state is not None:
+        grad_state_weight, *out = out
+    grad_weights = out[:depth]
+    grad_biases = out[depth:]
     for layer in reversed(range(depth)):
         # PyTorch's own kernel for the derivative, which has no public name.
         gradient = torch.ops.aten.silu_backward(gradient, forward_pass.before[layer])
@@ -68,6 +80,8 @@ def backward(
         if layer > 0:  # nothing needs the gradient of the observations
             weight, _ = layers[layer]
             gradient = torch.bmm(gradient, weight.transpose(1, 2))
+    if grad_state_weight is not None and forward_pass.state is not None:
+        torch.mm(forward_pass.state.t(), gradient[CRITIC], out=grad_state_weight)
 
 
 def _backward_heads(

@@ -53,7 +53,7 @@ class ActorCritic(nn.Module):
         self.spec = spec
         self.architecture = architecture
         self.num_signals = num_signals
-        self.sensors = Sensors.from_spec(spec)
+        self.sensors = Sensors.from_spec(spec.observed)
         self._sections = [actions.continuous_size, *actions.discrete_branches]
         if architecture.squashed:  # means, then the logarithms of spreads
             self._sections.insert(0, actions.continuous_size)
@@ -66,7 +66,14 @@ class ActorCritic(nn.Module):
         if _is_plain(self.sensors, architecture):
             hidden = architecture.hidden_units
             layers = architecture.num_layers
-            self.trunk = TwinMLP(size, hidden, layers, gains, num_signals)
+            self.trunk = TwinMLP(
+                size, hidden, layers, gains, num_signals, spec.state_size
+            )
+        elif spec.state_size:
+            raise UsageError(
+                "a critic sees the state only beside vector observations, without a memory, a "
+                "shared critic or goals that steer"
+            )
         else:
             self.trunk = Bodies(spec, self.sensors, architecture, gains, num_signals)
         if architecture.orthogonal_init:
@@ -88,10 +95,14 @@ class ActorCritic(nn.Module):
         return self.trunk.memory_shape if isinstance(self.trunk, Bodies) else None
 
     def normalized(self, obs: Obs) -> Obs:
-        """The vectors normalized, where the architecture says so."""
+        """The vectors normalized, where the architecture says so; not what a critic alone sees."""
         if self.normalizer is None:
             return obs
-        return self.normalizer(obs[0]), *obs[1:]
+        observed, state = self._parted(obs)
+        observed = self.normalizer(observed)
+        if state is not None:
+            observed = torch.cat([observed, state], dim=-1)
+        return observed, *obs[1:]
 
     def compact(self, obs: tuple[NDArray[Any], ...]) -> tuple[NDArray[Any], ...]:
         """Everything: this network needs all of its observations."""
@@ -105,7 +116,7 @@ class ActorCritic(nn.Module):
     ) -> tuple[AnyDistribution, Float[Tensor, "B S"]]:
         """Distribution and values; with a memory, of the sequences that the batch consists of."""
         if isinstance(self.trunk, TwinMLP):
-            outputs, value = self.trunk(obs[0])
+            outputs, value = self.trunk(*self._parted(obs))
         else:
             outputs, value = self.trunk(obs, sequences)
         return self.distribution_of(outputs, allowed), value
@@ -122,7 +133,7 @@ class ActorCritic(nn.Module):
         """As `Network.gradient`."""
         trunk = self.trunk
         assert isinstance(trunk, TwinMLP)
-        passed = fused_mlp.forward(trunk, obs[0])
+        passed = fused_mlp.forward(trunk, *self._parted(obs))
         distribution = self.distribution_of(passed.outputs, allowed)
         assert isinstance(distribution, ActionDistribution)
         evaluated = fused_distribution.forward(distribution, actions)
@@ -161,7 +172,8 @@ class ActorCritic(nn.Module):
         outputs = trunk.single(ACTOR)
 
         def act(obs: Obs, allowed: Bool[Tensor, "B choices"] | None) -> AnyDistribution:
-            return self.distribution_of(outputs(obs[0]), allowed)
+            observed, _ = self._parted(obs)
+            return self.distribution_of(outputs(observed), allowed)
 
         return act
 
@@ -171,8 +183,21 @@ class ActorCritic(nn.Module):
 
     def _network(self, obs: Obs, which: int) -> Float[Tensor, "B P"]:
         if isinstance(self.trunk, TwinMLP):
-            return self.trunk.network(obs[0], which)
+            observed, state = self._parted(obs)
+            return self.trunk.network(observed, which, state)
         return self.trunk.network(obs, which)
+
+    def _parted(
+        self, obs: Obs
+    ) -> tuple[Float[Tensor, "B I"], Float[Tensor, "B Z"] | None]:
+        """What actor and critic see, and what the critic alone does.
+
+        A world that is not for training may leave the latter out; then only the actor can be asked.
+        """
+        size = self.sensors.vector_size
+        if obs[0].shape[-1] == size:
+            return obs[0], None
+        return obs[0][..., :size], obs[0][..., size:]
 
     def distribution_of(
         self, outputs: Float[Tensor, "B P"], allowed: Bool[Tensor, "B choices"] | None

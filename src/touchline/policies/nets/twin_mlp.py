@@ -38,8 +38,12 @@ class TwinMLP(nn.Module):
         layers: int,
         output_gains: Float[Tensor, " P"],
         num_signals: int = 1,
+        state_size: int = 0,
     ) -> None:
-        """P outputs of the actor, one for each gain, and one value per reward signal."""
+        """P outputs of the actor, one for each gain, and one value per reward signal.
+
+        The critic's first layer also takes `state_size` numbers that the actor does not see.
+        """
         super().__init__()
         sizes = [inputs] + [hidden] * (layers - 1)
         outputs = len(output_gains)
@@ -56,6 +60,10 @@ class TwinMLP(nn.Module):
         self.policy_bias = nn.Parameter(torch.zeros(outputs))
         self.value_weight = nn.Parameter(first_value_weight(num_signals, hidden))
         self.value_bias = nn.Parameter(torch.zeros(num_signals))
+        self.state_weight = None
+        if state_size:
+            state_weight = torch.randn(state_size, hidden) / state_size**0.5
+            self.state_weight = nn.Parameter(state_weight)
 
     @property
     def layers(self) -> Sequence[tuple[Float[Tensor, "2 I H"], Float[Tensor, "2 1 H"]]]:
@@ -66,31 +74,54 @@ class TwinMLP(nn.Module):
         return list(zip(weights.values(), biases.values(), strict=True))  # type: ignore[arg-type]
 
     def forward(
-        self, x: Float[Tensor, "B I"]
+        self, x: Float[Tensor, "B I"], state: Float[Tensor, "B Z"] | None = None
     ) -> tuple[Float[Tensor, "B P"], Float[Tensor, "B S"]]:
         """The actor's outputs and the critic's values."""
         if len(x) <= PIECE or torch.is_grad_enabled():
-            return self._evaluated(x)
-        pieces = map(self._evaluated, torch.split(x, PIECE))
+            return self._evaluated(x, state)
+        starts = range(0, len(x), PIECE)
+        pieces = [
+            self._evaluated(
+                x[start : start + PIECE],
+                None if state is None else state[start : start + PIECE],
+            )
+            for start in starts
+        ]
         outputs, value = map(torch.cat, zip(*pieces, strict=True))
         return outputs, value
 
     def _evaluated(
-        self, x: Float[Tensor, "B I"]
+        self, x: Float[Tensor, "B I"], state: Float[Tensor, "B Z"] | None
     ) -> tuple[Float[Tensor, "B P"], Float[Tensor, "B S"]]:
         x = x.expand(2, *x.shape)  # [2, B, I]
-        for weight, bias in self.layers:
-            x = silu(torch.baddbmm(bias, x, weight))  # [2, B, H]
+        for layer, (weight, bias) in enumerate(self.layers):
+            x = torch.baddbmm(bias, x, weight)  # [2, B, H]
+            if layer == 0:
+                self.show_state(x[CRITIC], state)
+            x = silu(x)
         outputs = torch.addmm(self.policy_bias, x[ACTOR], self.policy_weight.t())
         value = values(x[CRITIC], self.value_weight, self.value_bias)
         return outputs, value
 
-    def network(self, x: Float[Tensor, "B I"], which: int) -> Float[Tensor, "B P"]:
+    def show_state(
+        self, critic: Float[Tensor, "B H"], state: Float[Tensor, "B Z"] | None
+    ) -> None:
+        """Add what the state contributes to what the critic's first layer gives its SiLU."""
+        if self.state_weight is not None:
+            assert state is not None, "the critic needs the state"
+            critic.addmm_(state, self.state_weight)
+
+    def network(
+        self,
+        x: Float[Tensor, "B I"],
+        which: int,
+        state: Float[Tensor, "B Z"] | None = None,
+    ) -> Float[Tensor, "B P"]:
         """One of the two networks alone; the critic's P is S."""
-        return self.single(which)(x)
+        return self.single(which, state)(x)
 
     def single(
-        self, which: int
+        self, which: int, state: Float[Tensor, "B Z"] | None = None
     ) -> Callable[[Float[Tensor, "B I"]], Float[Tensor, "B P"]]:
         """`network` for many calls: it keeps views of the weights as they are in memory now."""
         layers = [(bias[which], weight[which]) for weight, bias in self.layers]
@@ -101,8 +132,11 @@ class TwinMLP(nn.Module):
         value_weight = self.value_weight
 
         def network(x: Float[Tensor, "B I"]) -> Float[Tensor, "B P"]:
-            for layer_bias, layer_weight in layers:
-                x = silu(torch.addmm(layer_bias, x, layer_weight))
+            for layer, (layer_bias, layer_weight) in enumerate(layers):
+                x = torch.addmm(layer_bias, x, layer_weight)
+                if layer == 0 and which == CRITIC:
+                    self.show_state(x, state)
+                x = silu(x)
             if which == ACTOR:
                 return torch.addmm(bias, x, weight)
             return values(x, value_weight, value_bias)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,9 +45,10 @@ from touchline.scenes.soccer.field import (
     WALL,
     Player,
 )
+from touchline.scenes.soccer.state import observe_state, state_size, team_first
 from touchline.sensors.rays import RayFan, RaySensor, Traces, View
 from touchline.sensors.stacking import Stack, stacked_spec
-from touchline.specs import ActionSpec, BehaviorSpec
+from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 MAX_FIELD_STEPS = 5000
 """The field's own time limit (MaxEnvironmentSteps); agents have none."""
@@ -125,6 +127,8 @@ class Soccer(Scene):
         }
         no_boxes = np.tile(boxes(), (num_areas, 1, 1))
         self._view = View(self.rounds, self.yaw, self.field, no_boxes, self.rounds)
+        self._shows_state = False
+        self._team_first = team_first(self._teams)
         self.restart()
 
     def arrays(self) -> Arrays:
@@ -207,10 +211,37 @@ class Soccer(Scene):
 
     # observe
 
+    def show_state(self) -> None:
+        """Show critics the state of the field from the next restart on, as a last sensor."""
+        size = state_size(len(self.players))
+        sensor = replace(ObservationSpec.vector(size, "State"), critic_only=True)
+        behaviors = {}
+        for name, spec in self.academy.behaviors.items():
+            sensors = (*spec.observation_specs, sensor)
+            behaviors[name] = replace(spec, observation_specs=sensors)
+        self._shows_state = True
+        self.academy = self._make_academy(behaviors)
+        self.restart()
+
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         rays = self._rays[behavior]
         stack = self._stacks[behavior]
-        return rays.observe(self._threads, stack, agents, self._view)
+        observed = rays.observe(self._threads, stack, agents, self._view)
+        if self._shows_state:
+            state = np.empty((len(agents), state_size(len(self.players))), np.float32)
+            observe_state(
+                agents,
+                self._team_first,
+                self._teams,
+                self.rounds,
+                self.velocity,
+                self.yaw,
+                self.kick,
+                self.timer,
+                state,
+            )
+            observed.append(state)
+        return observed
 
     def rays(self, area: int, agent: int) -> Traces:
         behavior = self.players[agent].behavior

@@ -165,7 +165,8 @@ class OnPolicyLearner:
                 continue
             for trajectories in experience:
                 obs = trajectories.obs[0][:-1][trajectories.valid]
-                normalizer.update(self._tensor(obs))
+                observed = obs[:, : len(normalizer.mean)]  # not what critics alone see
+                normalizer.update(self._tensor(observed))
 
     @property
     def _progress(self) -> float:

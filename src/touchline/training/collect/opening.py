@@ -21,6 +21,7 @@ from touchline.training.collect.shipping import Build, pack_build
 from touchline.training.collect.unordered import UnorderedCollectors
 from touchline.training.collect.worker import WorkerSetup
 from touchline.training.config.settings import RunConfig
+from touchline.training.curriculum import Curriculum
 from touchline.training.run.matrices import is_onednn_worthwhile
 from touchline.training.run.stopwatch import Stopwatch
 from touchline.training.world import open_slots, restart_limits
@@ -78,6 +79,34 @@ def open_collector(
         yield partial(kind, here, log)
     finally:
         here.close()
+
+
+def world_of(recipe: EnvRecipe, config: RunConfig, seed: int) -> EnvRecipe:
+    """The recipe of a run's world: with its first lessons, and its state where critics see that.
+
+    Raises a UsageError for a world that cannot show its state.
+    """
+    parameters = dict(recipe.parameters) | Curriculum(config).values
+    recipe = replace(recipe, seed=seed, parameters=parameters)
+    asked = {
+        name: getattr(block.hyperparameters, "critic_sees_state", False)
+        for name, block in config.behaviors.items()
+    }
+    if not any(asked.values()):
+        return recipe
+    key = "hyperparameters.critic_sees_state"
+    if not all(asked.values()):
+        without = next(name for name in asked if not asked[name])
+        raise UsageError(
+            f"{config.place(without, key)}: a world shows its state to the critics of all "
+            "behaviors or none; set it for all of them"
+        )
+    if not recipe.kind.is_scene:
+        raise UsageError(
+            f"{config.place(next(iter(asked)), key)}: only scenes can show their state, and "
+            f"{recipe.target} is not one; set it to false"
+        )
+    return replace(recipe, options={"state": True, **recipe.options})
 
 
 def worker_setups(recipe: EnvRecipe, config: RunConfig) -> list[WorkerSetup]:

@@ -46,7 +46,8 @@ def introduce(
 
 def _sensors(spec: BehaviorSpec) -> str:
     return ", ".join(
-        f"{o.name or 'unnamed'} {list(o.shape)}" for o in spec.observation_specs
+        f"{o.name or 'unnamed'} {list(o.shape)}{' (the critic only)' * o.critic_only}"
+        for o in spec.observation_specs
     )
 
 

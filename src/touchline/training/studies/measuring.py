@@ -16,6 +16,7 @@ from touchline.specs import base_name
 from touchline.training.algorithms.sac.settings import SACSettings
 from touchline.training.algorithms.settings import OnPolicySettings
 from touchline.training.collect.local import AnySlots, LocalCollector
+from touchline.training.collect.opening import world_of
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.run import process
@@ -64,6 +65,7 @@ def measure(config: RunConfig, recipe: EnvRecipe, seconds: float) -> Costs:
         config = _small(config, results)
         about = {"seed": recipe.seed, "world": recipe.world, "target": recipe.target}
         folder = RunFolder(config, about)
+        recipe = world_of(recipe, config, recipe.seed)
         world = open_slots(recipe, config.env_settings, silent)
         with process.tuned_process(config), folder, world as slots:
             device = device_of(config)

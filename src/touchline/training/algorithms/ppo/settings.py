@@ -5,7 +5,7 @@ Keys, meanings and defaults are those of `mlagents-learn` 1.1.0, except where a 
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from touchline.training.algorithms.settings import OnPolicySettings
 from touchline.training.config.values import Positive, Switch, Whole
@@ -29,5 +29,23 @@ class PPOSettings(OnPolicySettings):
     return_steps: Whole | None = None
     """Advantages from this many rewards and the value after them, instead of GAE (not in
     ML-Agents)."""
+    critic_sees_state: Switch = False
+    """The value function also sees the state of the scene, which agents do not observe; policies do
+    without. SoccerTwos and StrikersVsGoalie can show it (not in ML-Agents)."""
     advantage_normalization: Literal["batch", "minibatch", "none"] = "batch"
     """Over what advantages get mean 0 and spread 1 (not in ML-Agents)."""
+
+    def conflict(self, behavior: Any) -> tuple[str, str] | None:
+        if not self.critic_sees_state:
+            return None
+        signals = [name for name in behavior.reward_signals if name != "extrinsic"]
+        conflicts = {
+            "network_settings.memory": behavior.network_settings.memory is not None,
+            "behavioral_cloning": behavior.behavioral_cloning is not None,
+            "hyperparameters.shared_critic": self.shared_critic,
+            **{f"reward_signals.{name}": True for name in signals},
+        }
+        for key, is_set in conflicts.items():
+            if is_set:
+                return key, "does not go with critic_sees_state; leave one of them out"
+        return super().conflict(behavior)

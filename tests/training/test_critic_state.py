@@ -1,0 +1,119 @@
+"""`critic_sees_state`: a value function that learns from more than agents observe."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from touchline.envs.env import EnvRecipe, make
+from touchline.envs.slots import Slots
+from touchline.errors import UsageError
+from touchline.policies.policy import load_policies, load_policy
+from touchline.training import trainer
+from touchline.training.collect.local import LocalCollector
+from touchline.training.config.reading import read_config
+from touchline.training.evaluation import evaluate
+
+MODELS = Path(__file__).parents[2] / "models"
+SMALL = {
+    "behaviors.*.hyperparameters.critic_sees_state": True,
+    "behaviors.*.hyperparameters.batch_size": 256,
+    "behaviors.*.hyperparameters.buffer_size": 1024,
+    "behaviors.*.network_settings.hidden_units": 8,
+    "behaviors.*.self_play.save_steps": 1000,
+    "behaviors.*.summary_freq": 2000,
+    "behaviors.*.max_steps": 4000,
+    "env_settings.num_areas": 4,
+    "env_settings.seed": 1,
+}
+
+
+def _train(folder, scene="SoccerTwos", **changes):
+    keys = SMALL | {"checkpoint_settings.results_dir": str(folder)} | changes
+    config = read_config(scene, (), keys)
+    return trainer.train(config, EnvRecipe("scene", scene, 4))
+
+
+def test_the_policy_does_without_the_state(tmp_path):
+    # One more opponent that never saw a state either.
+    versus = {"behaviors.*.self_play.versus": [str(MODELS / "SoccerTwos.onnx")]}
+    result = _train(tmp_path, **versus)
+    model = onnx.load(result.folder / "SoccerTwos.onnx")
+    inputs = [given.name for given in model.graph.input]
+    assert inputs == ["obs_0", "obs_1", "action_masks"]
+    for policy in (result.folder, result.folder / "SoccerTwos.onnx"):
+        with make(EnvRecipe("scene", "SoccerTwos", 4)) as world:
+            actors = load_policies([str(policy)], world.behaviors)
+            assert evaluate(Slots(world), actors, 4, seed=0)
+
+
+def test_a_world_without_the_state_gets_no_values(tmp_path):
+    checkpoint = _train(tmp_path).folder / "SoccerTwos" / "checkpoint.safetensors"
+    for options in ({}, {"state": True}):
+        with make(EnvRecipe("scene", "SoccerTwos", 1, options=options)) as world:
+            slots = Slots(world)
+            name, rows = next(iter(slots.reset(3).items()))
+            policy = load_policy(checkpoint, name, slots.behaviors[name]).policy
+            outlook = policy.outlook(rows, None)
+        assert (outlook.value is None) == (not options)
+        probabilities = outlook.probabilities[0].sum(axis=1)
+        np.testing.assert_allclose(probabilities, 1.0, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_a_run_resumes_bit_for_bit(tmp_path, monkeypatch):
+    whole = _train(tmp_path / "whole").folder
+    collect, count = LocalCollector.collect, []
+
+    def interrupted(self, wanted):
+        count.append(1)
+        if len(count) == 150:
+            raise KeyboardInterrupt
+        return collect(self, wanted)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(trainer, "RESUME_EVERY_S", 0.0)
+        patches.setattr(LocalCollector, "collect", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            _train(tmp_path / "cut")
+    assert count
+    resumed = _train(tmp_path / "cut", **{"checkpoint_settings.resume": True}).folder
+    for name in ("SoccerTwos.onnx", "SoccerTwos/checkpoint.safetensors"):
+        assert (resumed / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_a_world_that_has_no_state_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="scene Basic: it has no state to show"):
+        _train(tmp_path, "Basic")
+
+
+def test_all_behaviors_of_a_run_see_the_state_or_none(tmp_path):
+    key = "behaviors.Goalie.hyperparameters.critic_sees_state"
+    with pytest.raises(UsageError, match=r"Goalie.*all behaviors or none"):
+        _train(tmp_path, "StrikersVsGoalie", **{key: False})
+
+
+def test_players_are_refused(tmp_path):
+    keys = SMALL | {"checkpoint_settings.results_dir": str(tmp_path)}
+    config = read_config("SoccerTwos", (), keys)
+    with pytest.raises(UsageError, match="only scenes can show their state"):
+        trainer.train(config, EnvRecipe("unity", "game.x86_64"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("network_settings.memory", {}, "memory"),
+        ("hyperparameters.shared_critic", True, "shared_critic"),
+        ("behavioral_cloning", {"demo_path": "x.demo"}, "behavioral_cloning"),
+        ("reward_signals.rnd", {}, "reward_signals.rnd"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused_when_the_file_is_read(key, value, named):
+    changes = {
+        "behaviors.SoccerTwos.hyperparameters.critic_sees_state": True,
+        f"behaviors.SoccerTwos.{key}": value,
+    }
+    with pytest.raises(UsageError, match=rf"{named}.*critic_sees_state"):
+        read_config("SoccerTwos", (), changes)
