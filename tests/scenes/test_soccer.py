@@ -279,11 +279,7 @@ def test_the_state_is_a_last_sensor_for_critics_and_changes_nothing_else(scene):
         last = spec.observation_specs[-1]
         assert (last.name, last.critic_only) == ("State", True)
         assert last.shape == env.steps(name)[0].obs[-1].shape[1:]
-        assert (
-            spec.state_size
-            == last.shape[0]
-            == 9 * (len(world.players) + 1) - 2 * (len(world.players))
-        )
+        assert spec.state_size == last.shape[0] == 7 * len(world.players) + 9
 
 
 def test_the_state_of_a_player_holds_what_moves_from_its_side():
