@@ -149,7 +149,9 @@ class OnnxPolicy:
             kind, _, number = name.rpartition("_")
             if name == "vector_observation":  # API 2: all vectors in one
                 of_slots = [obs[slots] for obs in vectors]
-                feeds[name] = np.concatenate(of_slots, axis=1)
+                joined = np.concatenate(of_slots, axis=1)
+                # What a world shows to critics alone comes last.
+                feeds[name] = joined[:, : self._inputs[name][1]]
             elif kind == "visual_observation":
                 feeds[name] = images[int(number)][slots]
             elif kind == "obs":

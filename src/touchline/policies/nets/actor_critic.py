@@ -189,7 +189,7 @@ class ActorCritic(nn.Module):
 
     def _parted(
         self, obs: Obs
-    ) -> tuple[Float[Tensor, "B I"], Float[Tensor, "B Z"] | None]:
+    ) -> tuple[Float[Tensor, "*B I"], Float[Tensor, "*B Z"] | None]:
         """What actor and critic see, and what the critic alone does.
 
         A world that is not for training may leave the latter out; then only the actor can be asked.
