@@ -218,10 +218,10 @@ class TeamMerging(Protocol):
 
 @runtime_checkable
 class StateShowing(Protocol):
-    """A world that can show critics what its agents do not observe."""
+    """A scene that can show critics what its agents do not observe."""
 
     def show_state(self) -> None:
-        """Add the state as each behavior's last sensor. No effect after the first reset."""
+        """Add the state as each behavior's last sensor. Only before the first reset."""
 
 
 @runtime_checkable
