@@ -16,11 +16,10 @@ from touchline.training.run.matrices import (
     [
         ("PushBlock", True),
         ("SoccerTwos", True),
-        (
-            "3DBall",
-            False,
-        ),  # 64 rows and 128 units: a call's overhead is more than it saves
-        ("Hallway", False),  # a memory takes two rows at a time
+        # 64 rows and 128 units: a call's overhead is more than it saves.
+        ("3DBall", False),
+        # A memory takes two rows at a time.
+        ("Hallway", False),
     ],
 )
 def test_large_matrices_are_worth_a_call_of_onednn(preset, expected):

@@ -15,20 +15,15 @@ from touchline.physics.kernels import compiled
 from touchline.physics.shapes import Floats, X, Z
 from touchline.scenes.soccer.field import PURPLE
 
-LENGTH_M, WIDTH_M = 8.0, 4.0
-"""Positions are in units of these, so that they are about as spread as a standard normal."""
-NEAR_M = 5.0
-SPEED_MPS = 8.0
-KICK_MPS = 10.0
+# Everything is in units of these, so that it is about as spread as a standard normal.
+LENGTH_M, WIDTH_M, NEAR_M = 8.0, 4.0, 5.0
+SPEED_MPS, STRONG_MPS = 8.0, 10.0
 LONG_STEPS = 1000.0
-_OF_PLAYER = 6
-_OF_BALL = 4
-_OF_FIELD = 3
 
 
 def state_size(num_players: int) -> int:
-    """How many numbers describe a field of so many players."""
-    return num_players * (_OF_PLAYER + 1) + 2 + _OF_BALL + _OF_FIELD
+    """How many numbers describe a field: 7 for each player, 6 for the ball, its kick, the time."""
+    return 7 * num_players + 6 + 2 + 1
 
 
 def team_first(teams: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -86,6 +81,6 @@ def observe_state(
         out[n + 3] = side * ball_z / WIDTH_M
         out[n + 4] = side * speed[the_ball, 0] / SPEED_MPS
         out[n + 5] = side * speed[the_ball, 2] / SPEED_MPS
-        out[n + 6] = side * kick[area, 0] / KICK_MPS
-        out[n + 7] = side * kick[area, 1] / KICK_MPS
+        out[n + 6] = side * kick[area, 0] / STRONG_MPS
+        out[n + 7] = side * kick[area, 1] / STRONG_MPS
         out[n + 8] = timer[area] / LONG_STEPS

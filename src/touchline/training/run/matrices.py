@@ -1,8 +1,8 @@
 """Which of PyTorch's two libraries multiplies matrices: MKL, or oneDNN.
 
-MKL has no AVX-512 kernels for AMD's processors and leaves more than half of their speed unused.
-oneDNN has them, but each of its calls costs some 10 µs more (`docs/benchmarks.md`, "oneDNN and
-MKL"). Both compute in float32.
+On AMD's processors MKL leaves more than half of what AVX-512 offers unused. oneDNN is twice as
+fast, but each of its calls costs some 10 µs more (`docs/benchmarks.md`, "oneDNN and MKL"). Both
+compute in float32.
 """
 
 from __future__ import annotations
