@@ -5,13 +5,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import yaml
 
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
+from touchline.policies.files.checkpoints import read_arrays
 from touchline.policies.policy import load_policies, load_policy
 from touchline.training import trainer
 from touchline.training.collect.local import LocalCollector
+from touchline.training.collect.opening import world_of
 from touchline.training.config.reading import read_config
 from touchline.training.evaluation import evaluate
 
@@ -62,8 +65,10 @@ def test_a_world_without_the_state_gets_no_values(tmp_path):
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
-def test_a_run_resumes_bit_for_bit(tmp_path, monkeypatch):
-    whole = _train(tmp_path / "whole").folder
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_run_resumes_bit_for_bit(normalize, tmp_path, monkeypatch):
+    changes = {"behaviors.*.network_settings.normalize": normalize}
+    whole = _train(tmp_path / "whole", **changes).folder
     collect, count = LocalCollector.collect, []
 
     def interrupted(self, wanted):
@@ -76,11 +81,21 @@ def test_a_run_resumes_bit_for_bit(tmp_path, monkeypatch):
         patches.setattr(trainer, "RESUME_EVERY_S", 0.0)
         patches.setattr(LocalCollector, "collect", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            _train(tmp_path / "cut")
-    assert count
-    resumed = _train(tmp_path / "cut", **{"checkpoint_settings.resume": True}).folder
+            _train(tmp_path / "cut", **changes)
+    _, about = read_arrays(tmp_path / "cut" / "ppo" / "resume.safetensors")
+    assert about["behaviors"]["SoccerTwos"]["steps"] > 0  # it does not start over
+    changes["checkpoint_settings.resume"] = True
+    resumed = _train(tmp_path / "cut", **changes).folder
     for name in ("SoccerTwos.onnx", "SoccerTwos/checkpoint.safetensors"):
         assert (resumed / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_default_settings_ask_for_the_state_too(tmp_path):
+    block = {"trainer_type": "ppo", "hyperparameters": {"critic_sees_state": True}}
+    file = tmp_path / "all.yaml"
+    file.write_text(yaml.safe_dump({"default_settings": block}))
+    recipe = world_of(EnvRecipe("scene", "SoccerTwos"), read_config(str(file)), 3)
+    assert recipe.options == {"state": True}
 
 
 def test_a_world_that_has_no_state_is_refused(tmp_path):

@@ -3,6 +3,9 @@
 import pytest
 import torch
 
+from touchline.envs.env import EnvRecipe
+from touchline.envs.restarts import RestartLimits
+from touchline.training.collect.worker import Worker, WorkerSetup
 from touchline.training.config.reading import read_config
 from touchline.training.run.matrices import (
     is_onednn_faster,
@@ -54,6 +57,21 @@ def test_onednn_multiplies_in_float32(shape):
     # bfloat16 would give 2e-3, TF32 3e-4.
     assert error < 2e-6
     assert torch.allclose(one_by_one, product, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("is_worthwhile", [False, True])
+def test_collectors_multiply_as_the_process_that_learns(is_worthwhile):
+    before = torch.get_float32_matmul_precision()
+    recipe = EnvRecipe("scene", "Basic", 1)
+    setup = WorkerSetup(0, (recipe,), RestartLimits(), 3, 0, 1, onednn=is_worthwhile)
+    worker = Worker(setup)
+    try:
+        assert worker.run([("open", ())]).failure is None
+        is_switched = torch.get_float32_matmul_precision() != before
+        assert is_switched == (is_worthwhile and is_onednn_faster())
+    finally:
+        torch.set_float32_matmul_precision(before)
+        worker.run([("close", ())])
 
 
 def test_a_run_leaves_the_switch_as_it_was():

@@ -88,9 +88,13 @@ def world_of(recipe: EnvRecipe, config: RunConfig, seed: int) -> EnvRecipe:
     """
     parameters = dict(recipe.parameters) | Curriculum(config).values
     recipe = replace(recipe, seed=seed, parameters=parameters)
+    blocks = dict(config.behaviors)
+    # Behaviors that no block names are all trained by the defaults.
+    if not blocks and config.default_settings is not None:
+        blocks = {"default_settings": config.default_settings}
     asked = {
         name: getattr(block.hyperparameters, "critic_sees_state", False)
-        for name, block in config.behaviors.items()
+        for name, block in blocks.items()
     }
     if not any(asked.values()):
         return recipe
