@@ -146,6 +146,23 @@ def test_a_rating_rises_when_a_side_learns_to_win():
     assert metrics["win_rate_pool"] > 0.5
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_a_rating_is_as_sure_after_a_snapshot_as_before():
+    match = Match(Duel(num_areas=16), save_steps=1000)
+    pool, ratings = match.self_play.pools["Duel"], match.self_play.ratings
+    found = []
+    for _ in range(200):
+        number, error = pool.current, pool.rating()[1]
+        match.step()
+        if pool.current != number:
+            found.append((error, pool.rating()[1]))
+    assert len(found) > 3
+    assert len(ratings.apart) == len(ratings.names)
+    for before, after in found[1:]:
+        # The interval's last update and games come between.
+        assert after == pytest.approx(before, rel=0.25)
+
+
 def test_a_world_of_one_team_has_no_opponents():
     with pytest.raises(UsageError, match=r"self_play: all agents .* on one team"):
         Match(Solo())

@@ -5,7 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from touchline.training.self_play.ratings import ELO, Ratings, expected_score
+from touchline.training.self_play.ratings import (
+    ELO,
+    SPREAD_OF_SUCCESSORS,
+    Ratings,
+    expected_score,
+)
 
 
 def test_as_ml_agents_the_change_of_a_rating(shared):
@@ -67,9 +72,22 @@ def test_players_who_never_met_are_compared_through_others():
 def test_a_player_without_games_is_as_strong_as_the_one_it_learned_on_from():
     ratings = _table((1, 0, 1.0, 30), (0, 1, 1.0, 10), players=2)
     successor = ratings.add("A", "next", predecessor=1)
+    ratings.learned(successor, 1.0)
     rating, error = ratings.fit()
     assert rating[successor] == pytest.approx(rating[1])
-    assert error[successor] > error[1]
+    # Var(a − b) of independent steps add up.
+    assert error[successor] == pytest.approx(np.hypot(error[1], SPREAD_OF_SUCCESSORS))
+
+
+def test_a_policy_is_known_as_well_as_the_snapshot_just_taken_of_it():
+    ratings = _table((1, 0, 1.0, 30), (0, 1, 1.0, 10), players=2)
+    latest = ratings.add("A", "latest", predecessor=1)
+    errors = []
+    for intervals in (0.0, 0.25, 1.0):
+        ratings.learned(latest, intervals)
+        errors.append(ratings.fit()[1][latest])
+    assert errors[0] == pytest.approx(ratings.fit()[1][1], rel=1e-3)
+    assert errors[0] < errors[1] < errors[2]
 
 
 def test_a_player_that_won_all_its_games_has_a_finite_rating():

@@ -100,6 +100,8 @@ class Pool:
         """The policy has changed; take a snapshot when it is time."""
         self._steps = steps
         self.is_done = is_done
+        since = steps - self._save.last
+        self._ratings.learned(self.current, since / self.settings.save_steps)
         if self._save.is_due(steps):
             self._take_snapshot(steps)
 

@@ -3,10 +3,11 @@
 The model is Bradley and Terry's on Elo's scale: a player of rating r beats one of rating o with the
 probability 1 / (1 + 10^((o - r) / 400)); a draw is half a win. Ratings are the most likely ones
 under two Gaussian priors: a player near the anchor, and a policy near the one that it learned on
-from. Standard errors come from the curvature at the maximum (Laplace's approximation).
+from, the nearer the less it has learned since. Standard errors come from the curvature at the
+maximum (Laplace's approximation).
 
 Sources: Bradley and Terry 1952, Biometrika 39:324; Coulom 2008, "Whole-history rating", for the
-prior between successive policies.
+prior between successive policies, whose variance grows with the time between them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ ELO = 400.0 / np.log(10.0)
 SPREAD_OF_PLAYERS = 800.0
 """Standard deviation of a player around the anchor before any game, in points."""
 SPREAD_OF_SUCCESSORS = 200.0
-"""Likewise of a policy around the one that it learned on from."""
+"""Likewise of a policy around the one that it learned on from, once it is a snapshot's interval
+older."""
+_LEAST_APART = 1e-4
+"""Of an interval: a policy that has learned nothing yet is 2 points around its predecessor."""
 
 
 def expected_score(rating: float, opponent: float) -> float:
@@ -44,6 +48,8 @@ class Ratings:
     """What each player can play: in games of unlike sides, players of one kind never meet."""
     predecessors: list[int] = field(default_factory=list)
     """The player that each learned on from, -1 where there is none."""
+    apart: list[float] = field(default_factory=list)
+    """How long each learned on since then, in intervals between snapshots."""
     points: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
     """[P, P] wins and half draws of the row's player against the column's."""
     draws: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
@@ -56,11 +62,17 @@ class Ratings:
         self.names.append(name)
         self.kinds.append(kind)
         self.predecessors.append(predecessor)
+        self.apart.append(0.0)
         wider = ((0, 1), (0, 1))
         self.points = np.pad(self.points, wider)
         self.draws = np.pad(self.draws, wider)
         self._fitted = None
         return number
+
+    def learned(self, player: int, intervals: float) -> None:
+        """A player has learned for so many intervals since its predecessor."""
+        self.apart[player] = intervals
+        self._fitted = None
 
     def record(self, player: int, opponent: int, score: float) -> None:
         """One game: 1 won, 0.5 drawn, 0 lost, from the player's side."""
@@ -98,10 +110,12 @@ class Ratings:
         """Precision of the Gaussian prior of strengths, relative to the first player's."""
         precision = np.zeros_like(self.points)
         for player, before in enumerate(self.predecessors):
-            spread = SPREAD_OF_PLAYERS if before < 0 else SPREAD_OF_SUCCESSORS
-            # Strengths are log-odds, so a spread in points is divided by the points of one
-            # unit.
-            weight = (ELO / spread) ** 2
+            variance = SPREAD_OF_PLAYERS**2
+            if before >= 0:
+                apart = max(self.apart[player], _LEAST_APART)
+                variance = SPREAD_OF_SUCCESSORS**2 * apart
+            # Strengths are log-odds, so points are divided by those of one unit.
+            weight = ELO**2 / variance
             # The matrix of ½ w θ_p², or of ½ w (θ_p − θ_b)² for a successor of b.
             precision[player, player] += weight
             if before >= 0:
@@ -120,6 +134,7 @@ class Ratings:
             "names": self.names,
             "kinds": self.kinds,
             "predecessors": self.predecessors,
+            "apart": self.apart,
             "games": [array.tolist() for array in entries],
         }
 
@@ -128,6 +143,7 @@ class Ratings:
         self.names = list(state["names"])
         self.kinds = list(state["kinds"])
         self.predecessors = list(state["predecessors"])
+        self.apart = list(state["apart"])
         size = (len(self.names), len(self.names))
         self.points = np.zeros(size)
         self.draws = np.zeros(size)
