@@ -10,8 +10,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,9 @@ from touchline.log import Log
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training.algorithms.learner import LearnerSetup
 from touchline.training.algorithms.sac.learner import SAC
-from touchline.training.config.settings import BehaviorConfig
+from touchline.training.config.settings import RunConfig
 from touchline.training.experience.replay import NONE
+from touchline.training.run.process import tuned_process
 
 TURNS, WARM_UP_TURNS = 5, 1
 SIZES: dict[str, dict[str, Any]] = {
@@ -78,15 +78,15 @@ class Ours:
         action = ActionSpec(work["continuous"], tuple(work["branches"]))
         hyper = {"batch_size": work["batch_size"], "buffer_size": ROWS}
         network = {k: work[k] for k in ("normalize", "hidden_units", "num_layers")}
-        config = BehaviorConfig.model_validate(
-            {
-                "trainer_type": "sac",
-                "hyperparameters": hyper,
-                "network_settings": network,
-            }
-        )
+        behavior = {
+            "trainer_type": "sac",
+            "hyperparameters": hyper,
+            "network_settings": network,
+        }
+        self.config = RunConfig.model_validate({"behaviors": {"B": behavior}})
         spec = BehaviorSpec((sensor,), action)
-        setup = LearnerSetup("B", spec, config, 0, torch.device("cpu"))
+        own = self.config.behaviors["B"]
+        setup = LearnerSetup("B", spec, own, 0, torch.device("cpu"))
         self.learner = SAC(setup)
         replay = self.learner.replay
         rng = np.random.default_rng(0)
@@ -94,14 +94,15 @@ class Ours:
         replay.load_rows(0, _random_rows(work, rng))
 
     def turn(self) -> Times:
-        """Processor seconds of one turn."""
-        start = time.process_time()
-        # All samples first, so that the two parts can be timed apart.
-        samples = [self.learner.drawn() for _ in range(self._steps)]
-        middle = time.process_time()
-        for sample in samples:
-            self.learner.descend(sample)
-        end = time.process_time()
+        """Processor seconds of one turn, in a process that is set as for a training run."""
+        with tuned_process(self.config):
+            start = time.process_time()
+            # All samples first, so that the two parts can be timed apart.
+            samples = [self.learner.drawn() for _ in range(self._steps)]
+            middle = time.process_time()
+            for sample in samples:
+                self.learner.descend(sample)
+            end = time.process_time()
         return {"sampling": middle - start, "gradient_steps": end - middle}
 
 
@@ -160,16 +161,6 @@ class Official:
         return line
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def bench_sac(scenes: Sequence[str] | None, log: Log) -> dict[str, Any]:
     """Processor milliseconds of a minibatch and of a gradient step, for the sizes of some scenes.
 
@@ -184,18 +175,17 @@ def bench_sac(scenes: Sequence[str] | None, log: Log) -> dict[str, Any]:
 
 
 def _measured(work: dict[str, Any], python: str | None, log: Log) -> dict[str, Any]:
-    with _one_thread():
-        sides: dict[str, Any] = {"touchline": Ours(work)}
-        if python is not None:
-            sides["mlagents"] = Official(python, work)
-        turns: dict[str, list[Times]] = {name: [] for name in sides}
-        for turn in range(WARM_UP_TURNS + TURNS):
-            for name, side in sides.items():
-                times = side.turn()
-                if turn >= WARM_UP_TURNS:
-                    turns[name].append(times)
-        if python is not None:
-            sides["mlagents"].close()
+    sides: dict[str, Any] = {"touchline": Ours(work)}
+    if python is not None:
+        sides["mlagents"] = Official(python, work)
+    turns: dict[str, list[Times]] = {name: [] for name in sides}
+    for turn in range(WARM_UP_TURNS + TURNS):
+        for name, side in sides.items():
+            times = side.turn()
+            if turn >= WARM_UP_TURNS:
+                turns[name].append(times)
+    if python is not None:
+        sides["mlagents"].close()
     per_step = 1e3 / work["steps_per_turn"]
     figures: dict[str, Any] = {
         name: {part: _median([t[part] * per_step for t in own]) for part in PARTS}

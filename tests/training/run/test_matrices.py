@@ -3,10 +3,12 @@
 import pytest
 import torch
 
+from touchline.bench.sac import SIZES, Ours
 from touchline.envs.env import EnvRecipe
 from touchline.envs.restarts import RestartLimits
 from touchline.training.collect.worker import Worker, WorkerSetup
 from touchline.training.config.reading import read_config
+from touchline.training.run import matrices
 from touchline.training.run.matrices import (
     is_onednn_faster,
     is_onednn_worthwhile,
@@ -57,6 +59,26 @@ def test_onednn_multiplies_in_float32(shape):
     # bfloat16 would give 2e-3, TF32 3e-4.
     assert error < 2e-6
     assert torch.allclose(one_by_one, product, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.skipif(
+    not is_onednn_faster(), reason="only for AMD processors with AVX-512"
+)
+@pytest.mark.parametrize(
+    "actions", [(0, [7]), (20, [])], ids=["discrete", "continuous"]
+)
+def test_no_product_of_sac_is_written_the_slow_way_round(actions, monkeypatch):
+    continuous, branches = actions
+    own = {"continuous": continuous, "branches": branches, "steps_per_turn": 4}
+    ours = Ours(SIZES["PushBlock"] | own)
+
+    def fastest():
+        return min(ours.turn()["gradient_steps"] for _ in range(3))
+
+    with_onednn = fastest()
+    monkeypatch.setattr(matrices, "is_onednn_faster", lambda: False)
+    # It was 65 times as long with one product written column by column; otherwise it is shorter.
+    assert with_onednn < 5 * fastest()
 
 
 @pytest.mark.parametrize("is_worthwhile", [False, True])

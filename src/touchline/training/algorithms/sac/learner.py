@@ -9,7 +9,7 @@ names follow ML-Agents 1.1.0 (`docs/algorithms.md`); differences are listed ther
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -131,18 +131,20 @@ class SAC:
         self._continuous_size = spec.action_spec.continuous_size
 
     def _make_optimizers(self) -> None:
-        parameters = [*self.network.parameters(), *self.critics.parameters()]
-        self._weights = FlatParameters(parameters)
+        own = self.network.parameters()
+        self._weights = FlatParameters([*own, *_side_by_side(self.critics)])
         self._adam = Adam(self._weights.vector)
         # Targets follow a part of that vector: the critics' or the network's own.
         of_network = sum(p.numel() for p in self.network.parameters())
         if self.hyper.target_critics:
-            self.target: nn.Module = deepcopy(self.critics)
+            critics = deepcopy(self.critics)
+            self.target: nn.Module = critics
             self._followed = self._weights.vector[of_network:]
+            self._target_weights = FlatParameters(_side_by_side(critics))
         else:
             self.target = deepcopy(self.network)
             self._followed = self._weights.vector[:of_network]
-        self._target_weights = FlatParameters(self.target.parameters())
+            self._target_weights = FlatParameters(self.target.parameters())
         make = DensePasses if DensePasses.fits(self.network) else AutogradPasses
         self._passes: Passes = make(
             self.network, self.critics, self.target, self._weights
@@ -509,6 +511,12 @@ class SAC:
             "critics": self.critics,
             "target": self.target,
         }
+
+
+def _side_by_side(critics: nn.ModuleList) -> Iterator[nn.Parameter]:
+    """The first weight of all critics, then the second: `DensePasses` takes each as one array."""
+    for equal in zip(*(critic.parameters() for critic in critics), strict=True):
+        yield from equal
 
 
 def _refuse_larger_than_memory(buffer_size: int, row: int) -> None:
