@@ -109,7 +109,7 @@ the row says deterministic. Seconds are the training's wall-clock time up to the
 | run | behavior | seed | agent steps | seconds | mean return (95 % interval) | target |
 | --- | --- | --- | --- | --- | --- | --- |
 """
-KEPT = "## Imitation"
+KEPT = "## Exploration"
 """The sections from this one on are written by hand."""
 
 
