@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -42,7 +43,12 @@ from touchline.protocol.errors import (
     VersionRefusedError,
     WrongPlatformError,
 )
-from touchline.protocol.side_channels import RawBytesChannel
+from touchline.protocol.recording import REPLY, read_frames
+from touchline.protocol.side_channels import (
+    EngineConfigurationChannel,
+    FloatPropertiesChannel,
+    RawBytesChannel,
+)
 from touchline.specs import ActionTuple
 
 PUPPET = "Puppet?team=0"
@@ -321,6 +327,40 @@ def test_a_seed_that_differs_starts_the_player_anew(basic):
         assert env.pid == first
         env.reset(seed=1)
         assert env.pid != first
+
+
+def test_a_player_that_is_started_anew_gets_the_engines_settings_again(basic, tmp_path):
+    recording = tmp_path / "session.wire.gz"
+    properties = FloatPropertiesChannel()
+    engine = EngineConfigurationChannel()
+    engine.set_configuration_parameters(time_scale=5.0)
+    channels = [engine, properties]
+    options = {"seed": 1, "side_channels": channels, "record_wire": recording}
+    with UnityEnvironment(basic, **options) as env:
+        env.reset(seed=1)
+        engine.set_configuration_parameters(time_scale=7.0, quality_level=2)
+        properties.set_property("wind", 3.0)
+        env.step()
+        env.reset(seed=2)
+        env.step()
+    frames = [
+        message
+        for kind, message in read_frames(tmp_path / "session-2.wire.gz")
+        if kind == REPLY
+    ]
+    # Kinds 1 and 2 of `EngineConfigurationChannel`, and its latest values alone.
+    settings = [struct.pack("<ii", 1, 2), struct.pack("<if", 2, 7.0)]
+    for payload in (*settings, b"wind" + struct.pack("<f", 3.0)):
+        assert sum(payload in frame for frame in frames) == 1
+    assert not any(struct.pack("<if", 2, 5.0) in frame for frame in frames)
+
+
+def test_a_seed_that_a_running_player_cannot_take_leaves_it_running(basic):
+    with UnityEnvironment(basic, seed=1) as env:
+        env.reset()
+        with pytest.raises(UsageError, match="seed: a player takes"):
+            env.reset(seed=2**31)
+        env.step()
 
 
 def test_a_restart_that_fails_closes_the_environment(puppet):

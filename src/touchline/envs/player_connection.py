@@ -64,6 +64,14 @@ class PlayerLaunch:
     image_layout: str | None
 
 
+def require_seed(launch: PlayerLaunch, seed: int) -> None:
+    """Raise a UsageError for a seed that no message has room for (`rl_initialization_input`)."""
+    if not -(2**31) <= seed < 2**31:
+        raise UsageError(
+            f"{launch.name}: seed: a player takes {-(2**31)} to {2**31 - 1}, got {seed}"
+        )
+
+
 class PlayerConnection:
     """A connected player. `parameters` is a live view of what was set, for a recording's header."""
 
@@ -76,11 +84,7 @@ class PlayerConnection:
         record_wire: Path | None,
         parameters: Mapping[str, ParameterValue],
     ) -> None:
-        # What a message has room for (`rl_initialization_input`).
-        if not -(2**31) <= seed < 2**31:
-            raise UsageError(
-                f"{launch.name}: seed: a player takes {-(2**31)} to {2**31 - 1}, got {seed}"
-            )
+        require_seed(launch, seed)
         self.launch = launch
         self.seed = seed
         self.timeout_s = timeout_s

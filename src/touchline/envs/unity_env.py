@@ -18,7 +18,11 @@ from typing import Any, TypedDict, Unpack
 from touchline.envs.actions import ActionError, check_actions
 from touchline.envs.env import ClosesOnExit, EnvRecipe
 from touchline.envs.ml_agents_names import MLAgentsNames
-from touchline.envs.player_connection import PlayerConnection, PlayerLaunch
+from touchline.envs.player_connection import (
+    PlayerConnection,
+    PlayerLaunch,
+    require_seed,
+)
 from touchline.envs.player_process import find_player
 from touchline.errors import UsageError
 from touchline.parameters import ParameterValue
@@ -367,10 +371,12 @@ class UnityEnvironment(ClosesOnExit, MLAgentsNames):
                 "another one; call reset() without a seed, or press Play again"
             )
         self._check_usable()
+        require_seed(self._launch, seed)
         before.close()
         self._waited_before_s += before.waited_s
         self._connect(seed, before.timeout_s)
         # The new process knows nothing of what was set; it gets it with its first reset.
+        self._channels.player_restarted()
         self._parameters.set_parameters(self._set, seed)
 
     def _command(self, command: Command) -> None:

@@ -152,6 +152,9 @@ class SideChannel:
         """Send `msg` with the next reset or step."""
         self.message_queue.append(bytes(msg.buffer))
 
+    def player_restarted(self) -> None:
+        """Another process took the player's place: queue again what it has to know."""
+
     def on_message_received(self, msg: IncomingMessage) -> None:  # noqa: ARG002 - for subclasses
         """Handle one payload from the other end."""
         logger.warning(
@@ -184,6 +187,11 @@ class SideChannels:
             if isinstance(channel, kind):
                 return channel
         return None
+
+    def player_restarted(self) -> None:
+        """Tell every channel."""
+        for channel in self._channels.values():
+            channel.player_restarted()
 
     def gather(self) -> bytes:
         """Everything queued, as one run of bytes; the queues are empty afterwards."""
@@ -259,6 +267,8 @@ class EngineConfigurationChannel(SideChannel):
 
     def __init__(self) -> None:
         super().__init__(self.IDENTIFIER)
+        self._latest: dict[int, bytes] = {}
+        """The last message of each kind."""
 
     def set_configuration_parameters(
         self,
@@ -299,12 +309,16 @@ class EngineConfigurationChannel(SideChannel):
         """Change all that are not None."""
         self.set_configuration_parameters(**config._asdict())
 
+    def player_restarted(self) -> None:
+        self.message_queue = list(self._latest.values())
+
     def on_message_received(self, msg: IncomingMessage) -> None:
         """Ignore it: a scene has no engine to configure."""
 
     def _send(self, kind: int, layout: str, *values: float) -> None:
         message = OutgoingMessage()
         message.set_raw_bytes(struct.pack(layout, kind, *values))
+        self._latest[kind] = bytes(message.buffer)
         self.queue_message_to_send(message)
 
 
@@ -468,13 +482,20 @@ class FloatPropertiesChannel(SideChannel):
     def __init__(self, channel_id: uuid.UUID | None = None) -> None:
         super().__init__(channel_id or self.IDENTIFIER)
         self._properties: dict[str, float] = {}
+        self._set: dict[str, float] = {}
+        """Those that came from this side."""
+
+    def player_restarted(self) -> None:
+        self.message_queue.clear()
+        for key, value in list(self._set.items()):
+            self.set_property(key, value)
 
     def on_message_received(self, msg: IncomingMessage) -> None:
         key = msg.read_string()
         self._properties[key] = msg.read_float32()
 
     def set_property(self, key: str, value: float) -> None:
-        self._properties[key] = value
+        self._properties[key] = self._set[key] = value
         message = OutgoingMessage()
         message.write_string(key)
         message.write_float32(value)
