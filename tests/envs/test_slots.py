@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from touchline.envs.actions import ActionError
+from touchline.envs.env import make
 from touchline.envs.slots import Slots
-from touchline.errors import RunError
+from touchline.errors import RunError, UsageError
 from touchline.specs import (
     ActionSpec,
     ActionTuple,
@@ -257,3 +259,15 @@ def test_images_become_channels_first():
     rows = slots.reset()["A"]
     assert slots.behaviors["A"].observation_specs[0].shape == (1, 2, 3)
     np.testing.assert_array_equal(rows.obs[0][0, 0], picture[0, :, :, 0])
+
+
+def test_after_a_refused_action_the_same_agents_wait_for_a_better_one():
+    slots = Slots(make("Basic"))
+    ((name, rows),) = slots.reset().items()
+    start = rows.obs[0].argmax()
+    with pytest.raises(ActionError, match="3"):
+        slots.step({name: ActionTuple(None, np.full((1, 1), 3))})
+    with pytest.raises(UsageError, match="no actions for"):
+        slots.step({})
+    rows = slots.step({name: ActionTuple(None, np.full((1, 1), 2))})[name]
+    assert rows.obs[0].argmax() == start + 1

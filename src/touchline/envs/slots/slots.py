@@ -129,7 +129,10 @@ class Slots:
                 raise UsageError(
                     f"no actions for {name}, of which {num_deciding} agents are waiting for one"
                 )
-            self.env.set_actions(name, table.take_actions(actions[name]))
+            self.env.set_actions(name, table.actions_of_deciding(actions[name]))
+        # Not before: where an action was refused, the same agents wait for a better one.
+        for table in self._tables.values():
+            table.acted()
         self._start_step()
         self._advance()
         return self._rows()

@@ -156,7 +156,7 @@ class Table:
         self.counts.moved += len(slots)
         self._truncate(slots, exchange)
 
-    def take_actions(self, actions: ActionTuple) -> ActionTuple:
+    def actions_of_deciding(self, actions: ActionTuple) -> ActionTuple:
         """Of the actions [N, ...] of all slots those of the deciding ones, in the world's order."""
         num_slots = len(self._agent_id)
         if len(actions) != num_slots:
@@ -164,10 +164,13 @@ class Table:
                 f"{self._name}: expected actions for {num_slots} slots, got {len(actions)}"
             )
         all_decide = self.deciding is self._all_slots
-        chosen = actions if all_decide else actions.select(self.deciding)
-        # Until the next exchange no agent waits: its order must not be used for other actions.
+        return actions if all_decide else actions.select(self.deciding)
+
+    def acted(self) -> None:
+        """The world has the actions: until the next exchange no agent waits, and its order must not
+        be used for other actions.
+        """
         self.deciding = self.deciding[:0]
-        return chosen
 
     def add_ends(self, steps: TerminalSteps, exchange: int) -> None:
         """Episodes that ended: their open actions close, and their slots are reserved."""
