@@ -85,6 +85,31 @@ def test_teams_are_apart_unless_merged():
     assert Groups(teams(), group_by="base").sizes == {"Soccer": 6}
 
 
+def test_teams_that_show_their_state_are_joined_without_being_merged():
+    recipe = EnvRecipe("scene", "SoccerTwos", 2, options={"state": True})
+    groups = Groups(recipe, group_by="base")
+    rng, ends = np.random.default_rng(0), 0
+    assert groups.specs["SoccerTwos"].state_size
+    while not ends:
+        rows = groups.step(_actions(groups, rng))["SoccerTwos"]
+        ends += len(rows.final_slot)
+        assert len(rows.obs) == len(rows.final_obs) == 3
+    groups.close()
+
+
+@pytest.mark.parametrize(
+    ("names", "groups"),
+    [
+        (("前锋?team=0", "守门员?team=1"), ["behavior_0", "behavior_1"]),
+        (("My Agent", "My-Agent"), ["My_Agent", "My_Agent_1"]),
+        (("A?team=0", "A?team=1", "A_0"), ["A_0", "A_1", "A_0_1"]),
+    ],
+)
+def test_behaviors_of_any_name_have_groups_of_their_own(names, groups):
+    world = ScriptedWorld(names=names)
+    assert list(Groups(world).specs) == groups
+
+
 def test_a_scene_that_merges_its_teams_plays_the_same_game():
     apart = Groups(EnvRecipe("scene", "SoccerTwos", num_areas=3, seed=7))
     merged = Groups(

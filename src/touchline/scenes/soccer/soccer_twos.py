@@ -66,8 +66,11 @@ class SoccerTwos(Soccer):
     def merge_teams(self) -> None:
         """Present both teams as one behavior from the next restart on, team after team.
 
-        For learners that train one policy for both teams: a step costs half the calls.
+        For learners that train one policy for both teams: a step costs half the calls. With the
+        state shown, teams stay apart.
         """
+        if self._shows_state:
+            return
         spec = self.behaviors[PURPLE_NAME]
         self._names = [base_name(player.behavior) for player in self.players]
         self.academy = self._make_academy({self._names[0]: spec})
