@@ -372,3 +372,26 @@ def test_actions_of_the_wrong_form_are_named():
     ):
         with pytest.raises(UsageError, match=message):
             touchline.make_pettingzoo("3DBall", **options)
+
+
+def test_a_single_sensor_has_a_name_on_request():
+    env = touchline.make_pettingzoo("3DBall", name_single=True)
+    observations, _ = env.reset()
+    agent = env.agents[0]
+    assert list(observations[agent]) == ["VectorSensor_size8"]
+    assert env.observation_space(agent).contains(observations[agent])
+    env.close()
+
+
+@pytest.mark.parametrize("make", [touchline.make_pettingzoo, touchline.make_gymnasium])
+def test_a_world_is_closed_where_its_spaces_cannot_be_made(make):
+    class Wide(ScriptedWorld):
+        closed = False
+
+        def close(self):
+            self.closed = True
+
+    world = Wide(1, periods=(1,), moves=False, births=False, branches=(20, 20, 20))
+    with pytest.raises(UsageError, match="more than 4096 joint choices"):
+        make(world, flatten_branches=True)
+    assert world.closed

@@ -829,3 +829,12 @@ def test_a_single_sensor_keeps_its_name_on_request():
         assert env.reset()[key].shape == (2, 8)
         assert env.rollout(3, break_when_any_done=False)["next", key].shape == (2, 3, 8)
         env.close()
+
+
+def test_seeds_that_torchrl_draws_fit_a_player():
+    env = touchline.make_torchrl("Basic")
+    env.set_seed(3)
+    for seed in (3_000_000_000, 2**32 - 2):
+        env.set_seed(seed)
+        assert 0 <= env._next_seed < 2**31
+    env.close()

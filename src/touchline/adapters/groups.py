@@ -7,7 +7,6 @@ numbers never change. Nothing here knows Gymnasium, PettingZoo or TorchRL.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -15,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.adapters.layout import check_same_spec
+from touchline.adapters.layout import check_same_spec, unique_words
 from touchline.adapters.options import Worlds
 from touchline.envs.env import Drawable, Env, EnvRecipe, TeamMerging, make
 from touchline.envs.side_by_side import Rows, SideBySide
@@ -25,6 +24,8 @@ from touchline.errors import RunError, UsageError
 from touchline.specs import ActionTuple, BehaviorSpec, base_name, team_of
 
 GroupBy = Literal["behavior", "base", "all"]
+_Key = tuple[str, int | None]
+"""Base name of a group's behaviors, and their team where teams are apart."""
 
 
 @dataclass(frozen=True)
@@ -153,14 +154,19 @@ class Groups:
         for specs in behaviors:
             for name in specs:
                 teams.setdefault(base_name(name), set()).add(team_of(name))
-        members: dict[str, list[tuple[int, str]]] = {}
+        members: dict[_Key, list[tuple[int, str]]] = {}
         for world, specs in enumerate(behaviors):
             for name in specs:
-                group = _group_name(name, group_by, len(teams[base_name(name)]))
-                members.setdefault(group, []).append((world, name))
+                base = base_name(name)
+                has_one_team = group_by == "base" or len(teams[base]) == 1
+                key = base, None if has_one_team else team_of(name)
+                if group_by == "all":
+                    key = "agents", None
+                members.setdefault(key, []).append((world, name))
         self.specs: dict[str, BehaviorSpec] = {}
         self.parts: dict[str, list[Part]] = {}
-        for group, parts in members.items():
+        names = _group_names(list(members))
+        for group, parts in zip(names, members.values(), strict=True):
             of_part = {
                 self._label(world, name): behaviors[world][name]
                 for world, name in parts
@@ -219,15 +225,14 @@ def _listed(env: Worlds) -> list[EnvRecipe | Env]:
     return listed
 
 
-def _group_name(behavior: str, group_by: GroupBy, num_teams: int) -> str:
-    if group_by == "all":
-        return "agents"
+def _group_names(keys: Sequence[_Key]) -> list[str]:
     # Behaviors may have any name in Unity, but tensordict keys and agent names should be words.
-    words = re.sub(r"\W+", "_", base_name(behavior), flags=re.ASCII)
-    name = words.strip("_")
-    if group_by == "base" or num_teams == 1:
-        return name
-    return f"{name}_{team_of(behavior)}"
+    bases = list(dict.fromkeys(base for base, _ in keys))
+    words = dict(zip(bases, unique_words(bases, "behavior"), strict=True))
+    names = []
+    for base, team in keys:
+        names.append(words[base] if team is None else f"{words[base]}_{team}")
+    return unique_words(names, "behavior")
 
 
 def _consecutive(members: list[tuple[int, str]], first: list[Rows]) -> list[Part]:

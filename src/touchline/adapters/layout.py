@@ -228,7 +228,7 @@ def _views(
     vectors = tuple(i for i, sensor in enumerate(sensors) if len(sensor.shape) == 1)
     joined = vectors if join and len(vectors) > 1 else ()
     taken = {JOINED} if joined else set()
-    names = _unique_names([sensor.name for sensor in sensors], taken)
+    names = unique_words([sensor.name for sensor in sensors], "sensor", taken)
     views = []
     if joined:
         size = sum(sensors[i].shape[0] for i in joined)
@@ -243,14 +243,17 @@ def _views(
     return tuple(views)
 
 
-def _unique_names(names: Sequence[str], taken: set[str]) -> list[str]:
-    """Sensors' names made of letters, digits and underscores, all different; empty ones are
-    numbered.
+def unique_words(
+    names: Sequence[str], kind: str, taken: set[str] | None = None
+) -> list[str]:
+    """The names in letters, digits and underscores, all different; of what has none of these, the
+    kind and a number.
     """
+    taken = set() if taken is None else taken
     found: list[str] = []
     for i, name in enumerate(names):
         plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
-        plain = plain or f"sensor_{i}"
+        plain = plain or f"{kind}_{i}"
         unique = plain
         number = 1
         while unique in taken:

@@ -145,11 +145,11 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
                     f"a Gymnasium Env shows one agent, {self._group} has room for {size}; take a "
                     "VectorEnv with vector=True"
                 )
+            spec = self._groups.specs[self._group]
+            self._layout = Layout(spec, layout_options(options), channels_last=True)
         except BaseException:
             self._groups.close()
             raise
-        spec = self._groups.specs[self._group]
-        self._layout = Layout(spec, layout_options(options), channels_last=True)
         self.observation_space = observation_space(self._layout)
         self.action_space = action_space(self._layout)
         self._is_between_episodes = True
@@ -275,11 +275,11 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         try:
             self._group = _only_group(self._groups, "a VectorEnv")
             self._refuse_idle(self._groups.rows[self._group])
+            spec = self._groups.specs[self._group]
+            self._layout = Layout(spec, layout_options(options), channels_last=True)
         except BaseException:
             self._groups.close()
             raise
-        spec = self._groups.specs[self._group]
-        self._layout = Layout(spec, layout_options(options), channels_last=True)
         self.num_envs = self._groups.sizes[self._group]
         self.single_observation_space = observation_space(self._layout)
         self.single_action_space = action_space(self._layout)

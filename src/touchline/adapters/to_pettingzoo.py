@@ -167,13 +167,18 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
         self._age: int | None = None
         """Steps since the last reset; None before the first."""
         self._names = []
-        for group, spec in self._groups.specs.items():
-            layout = Layout(spec, layout_options(options), channels_last=True)
-            family = "agent" if len(self._groups.specs) == 1 else group.lower()
-            labels = [f"{family}_{slot}" for slot in range(self._groups.sizes[group])]
-            self._names.append(
-                _GroupNames(group, labels, layout, mode, episodes_per_slot)
-            )
+        try:
+            for group, spec in self._groups.specs.items():
+                layout = Layout(spec, layout_options(options), channels_last=True)
+                family = "agent" if len(self._groups.specs) == 1 else group.lower()
+                size = self._groups.sizes[group]
+                labels = [f"{family}_{slot}" for slot in range(size)]
+                self._names.append(
+                    _GroupNames(group, labels, layout, mode, episodes_per_slot)
+                )
+        except BaseException:
+            self._groups.close()
+            raise
         self._names_of = {
             agent: names for names in self._names for agent in names.possible_names
         }
@@ -466,7 +471,7 @@ class _GroupNames:
         # Indexing copies, so that no observation shares memory with the rows.
         chosen = [view[slots] for view in views]
         observations: list[Any]
-        if len(chosen) == 1:
+        if not self.layout.has_names:
             observations = list(chosen[0])
         else:
             names = [view.name for view in self.layout.views]

@@ -216,7 +216,8 @@ class TouchlineTorchRLEnv(EnvBase):
             setattr(self, kind, spec)
 
     def _set_seed(self, seed: int | None) -> None:
-        self._next_seed = seed
+        # TorchRL draws seeds of workers below 2³², and Unity players have room for half of that.
+        self._next_seed = None if seed is None else seed % 2**31
 
     def _reset(
         self,
