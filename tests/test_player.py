@@ -103,6 +103,11 @@ def test_parameters_arrive(builds):
     assert_same_exchanges("3DBall", builds, 30, 3, {"gravity": 4.0, "scale": 1.5})
 
 
+def test_parameters_that_depend_on_each_other_arrive_in_any_order(builds):
+    parameters = {"numPlusGoals": 30.0, "gridSize": 8.0}
+    assert_same_exchanges("GridWorld", builds, 3, 2, parameters)
+
+
 @pytest.mark.slow
 def test_a_player_keeps_the_contract_of_an_env(builds):
     check_env(EnvRecipe("unity", str(build("3DBall", builds)), 2), 60)

@@ -15,8 +15,7 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import grpc
@@ -144,10 +143,11 @@ class Player:
     def _play(self, env: SceneEnv) -> None:
         self._session.specs = env.behaviors
         stats = StatsSideChannel()
+        parameters: dict[str, ParameterValue] = {}
         channels = SideChannels(
             [
                 stats,
-                EnvironmentParametersChannel(partial(_set_parameter, env)),
+                EnvironmentParametersChannel(parameters.__setitem__),
                 EngineConfigurationChannel(),
                 TrainingAnalyticsChannel(),
             ]
@@ -156,6 +156,9 @@ class Player:
         try:
             while isinstance(order, Order):
                 channels.deliver(order.side_channel)
+                # All at once: what is allowed may depend on what else is set.
+                _set_parameters(env, parameters)
+                parameters.clear()
                 if order.command is Command.RESET:
                     env.reset()
                 else:
@@ -199,12 +202,17 @@ class Player:
         return self._session.receive(answer)
 
 
-def _set_parameter(env: SceneEnv, name: str, value: ParameterValue) -> None:
-    """Set a parameter. One that the scene does not have is logged, as games ignore those, too."""
+def _set_parameters(env: SceneEnv, values: Mapping[str, ParameterValue]) -> None:
+    """Set parameters. Those that the scene refuses are logged, as games ignore them, too."""
     try:
-        env.set_parameters({name: value})
-    except UsageError as error:
-        logger.warning("%s", error)
+        env.set_parameters(values)
+    except UsageError:
+        # Those that are allowed are set by now; this names each of the others.
+        for name, value in values.items():
+            try:
+                env.set_parameters({name: value})
+            except UsageError as error:
+                logger.warning("%s", error)
 
 
 def _log_to(file: str | None) -> None:

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import touchline
@@ -78,6 +79,16 @@ def test_a_scene_is_saved_drawn_filmed_and_reports_but_waits_for_no_process():
         for capability in (Env, Stateful, Drawable, Watchable, Reporting, TeamMerging):
             assert isinstance(env, capability), capability
         assert not isinstance(env, Waiting)
+
+
+def test_the_first_step_of_a_scene_is_a_reset():
+    with make(EnvRecipe("scene", "3DBall", 2, seed=3)) as env:
+        env.step()
+        stepped = env.state()
+    with make(EnvRecipe("scene", "3DBall", 2, seed=3)) as env:
+        env.reset()
+        for name, values in env.state().items():
+            np.testing.assert_array_equal(stepped[name], values, err_msg=name)
 
 
 def test_a_unity_player_reports_but_cannot_be_saved_or_drawn():

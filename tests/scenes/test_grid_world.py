@@ -281,3 +281,19 @@ def test_render_is_the_camera_picture_at_any_size() -> None:
     env, _ = opened()
     assert env.render(0, 640, 480).shape == (480, 640, 3)
     assert (env.render(0, 84, 64) == picture(env)).all()
+
+
+@pytest.mark.parametrize(
+    "names", [("numPlusGoals", "gridSize"), ("gridSize", "numPlusGoals")]
+)
+def test_parameters_that_depend_on_each_other_come_in_any_order(names):
+    larger, smaller = (
+        {"gridSize": 8, "numPlusGoals": 30},
+        {"gridSize": 5, "numPlusGoals": 2},
+    )
+    env, scene = opened()
+    for values in (larger, smaller):
+        env.set_parameters({name: values[name] for name in names})
+        env.reset(0)
+        assert scene._size.tolist() == [values["gridSize"]]
+        assert (scene._symbol == PLUS).sum() == values["numPlusGoals"]

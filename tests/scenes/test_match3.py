@@ -8,7 +8,7 @@ import pytest
 from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
-from touchline.parameters import Uniform
+from touchline.parameters import Gaussian, Uniform
 from touchline.policies.policy import load_policy
 from touchline.scenes.match3.game import BOARDS, SIMPLE, SMART, VECTOR, VISUAL, Match3
 from touchline.scenes.match3.rules import (
@@ -277,8 +277,13 @@ def test_the_size_can_be_fixed_or_drawn_but_must_hold_a_line():
     scene.set_parameter("rows", Uniform(3.0, 5.0))
     scene.begin_episodes(np.arange(30))
     assert set(scene.boards.size[:, 0]) <= {3, 4, 5}
-    with pytest.raises(UsageError, match="'rows' takes 0 or 3 and more, got 2"):
+    with pytest.raises(UsageError, match=r"'rows' takes 0, or 3 and more .* got 2"):
         scene.set_parameter("rows", 2.0)
+    for sampler in (Uniform(0.0, 9.0), Gaussian(6.0, 2.0)):
+        with pytest.raises(UsageError, match="'rows' takes 0, or 3 and more"):
+            scene.set_parameter("rows", sampler)
+    scene.begin_episodes(np.arange(30))
+    assert set(scene.boards.size[:, 0]) <= {3, 4, 5}, "what was refused was not set"
     with pytest.raises(UsageError, match=r"'columns' .* takes 0 to 8, got 9"):
         scene.set_parameter("columns", 9.0)
 

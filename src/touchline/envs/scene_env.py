@@ -101,9 +101,22 @@ class SceneEnv(ClosesOnExit, MLAgentsNames):
             self.scene.merge_teams()
 
     def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
-        """Set environment parameters in mid-run; each acts when the scene reads it next."""
-        for name, value in parameters.items():
-            self.scene.set_parameter(name, value)
+        """Set environment parameters in mid-run; each acts when the scene reads it next.
+
+        Where one is refused, those that are allowed are set nevertheless.
+        """
+        left = dict(parameters)
+        while left:
+            # Again and again, because one may be allowed only beside another of them.
+            refused: dict[str, UsageError] = {}
+            for name, value in left.items():
+                try:
+                    self.scene.set_parameter(name, value)
+                except UsageError as error:
+                    refused[name] = error
+            if len(refused) == len(left):
+                raise next(iter(refused.values()))
+            left = {name: left[name] for name in refused}
 
     def reset(
         self,
@@ -149,6 +162,9 @@ class SceneEnv(ClosesOnExit, MLAgentsNames):
         return self._exchange
 
     def step(self) -> None:
+        if self._exchange is None:
+            self.reset()  # as a Unity world does
+            return
         academy = self.scene.academy
         # Agents without an action do nothing; otherwise they would repeat their last one.
         for behavior in self._pending:

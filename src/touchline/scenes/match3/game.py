@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from touchline.drawing.tableau import Camera, Light, Tableau
 from touchline.errors import UsageError
-from touchline.parameters import Parameter, ParameterValue, Sampler
+from touchline.parameters import Gaussian, Parameter, ParameterValue, Sampler
 from touchline.physics.kernels import compiled
 from touchline.physics.world import DT_S, Arrays
 from touchline.scenes.academy import Academy, Agents
@@ -180,12 +180,19 @@ class Match3(Scene):
 
     def set_parameter(self, name: str, value: ParameterValue) -> None:
         """Set a parameter; a board on which no line fits has no valid move."""
+        if name in self.parameters:
+            if isinstance(value, Sampler):
+                # The draws of a normal distribution have no end.
+                least = 0.0 if isinstance(value, Gaussian) else value.bounds[0]
+                is_playable = least >= LINE
+            else:
+                is_playable = not 0.0 < float(value) < LINE
+            if not is_playable:
+                raise UsageError(
+                    f"{self.name}: parameter {name!r} takes 0, or {LINE} and more as a number or "
+                    f"from a sampler with ends, got {value}"
+                )
         super().set_parameter(name, value)
-        least = value.bounds[0] if isinstance(value, Sampler) else float(value)
-        if 0.0 < least < LINE:
-            raise UsageError(
-                f"{self.name}: parameter {name!r} takes 0 or {LINE} and more, got {value}"
-            )
 
     # reset
 
