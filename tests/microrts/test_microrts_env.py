@@ -731,6 +731,7 @@ def test_areas_share_the_opponents_in_turn():
     for wrong, message in (
         ("coak", "did you mean coac"),
         ("coac:x", "BOT or BOT:NUMBER_OF_AREAS"),
+        ("coac:0", "BOT or BOT:NUMBER_OF_AREAS"),
     ):
         with pytest.raises(UsageError, match=message):
             opponents_of_areas(wrong, 1)
@@ -744,6 +745,11 @@ def test_a_bot_without_its_jar_says_how_to_get_it(engine):
             Bot("other.Bot", extra_jar=True),
             java_class("rts.units.UnitTypeTable")(),
         )
+
+
+@pytest.mark.parametrize("switch", [1, True, "1", "true"])
+def test_a_switch_takes_numbers_words_and_truth_values(switch):
+    assert Options.parse({"partial": switch}).partial is True
 
 
 @pytest.mark.parametrize(

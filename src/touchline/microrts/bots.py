@@ -77,7 +77,7 @@ def opponents_of_areas(opponents: str, num_areas: int) -> list[str]:
         name, colon, count = part.strip().partition(":")
         if name != SELF:
             bot_named(name)  # raises for an unknown one
-        if colon and not count.isdigit():
+        if colon and not (count.isdigit() and int(count)):
             raise UsageError(
                 f"microrts: opponent={opponents}: {part!r} should be BOT or BOT:NUMBER_OF_AREAS"
             )

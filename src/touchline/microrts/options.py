@@ -82,7 +82,7 @@ def _typed(name: str, kind: str, value: Any) -> Any:
     """An option's value as its annotated type; it may be text or have that type already."""
     try:
         if "bool" in kind:
-            return value if isinstance(value, bool) else _SWITCH[value]
+            return _SWITCH[str(value).lower()]
         if "int" in kind:
             return _positive_integer(value)
         if "float" in kind:
