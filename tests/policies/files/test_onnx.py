@@ -396,3 +396,50 @@ def test_unitys_basic_policy_walks_straight_to_the_large_prize(shared):
             rewards.append(float(rows["Basic?team=0"].reward[0]))
     assert rows["Basic?team=0"].terminated[0]
     assert sum(rewards) == pytest.approx(0.93)
+
+
+def test_a_model_from_before_hybrid_actions_learns_its_branches_from_the_behavior(
+    tmp_path,
+):
+    """Its only output of actions are the log-probabilities of all branches together."""
+    sizes = {"version_number": 2, "memory_size": 0, "action_output_shape": 5}
+    constants = sizes | {"is_continuous_control": 0}
+    node, floats = onnx.helper.make_node, onnx.TensorProto.FLOAT
+
+    def info(name, *shape):
+        return onnx.helper.make_tensor_value_info(name, floats, shape)
+
+    def tensor(name, values):
+        return onnx.numpy_helper.from_array(np.asarray(values, np.float32), name)
+
+    nodes = [
+        node("MatMul", ["vector_observation", "weight"], ["logits"]),
+        node("Add", ["action_masks", "epsilon"], ["allowed"]),
+        node("Log", ["allowed"], ["penalty"]),
+        node("Add", ["logits", "penalty"], ["action"]),
+    ]
+    nodes += [
+        node("Constant", [], [name], value=tensor(name, [value]))
+        for name, value in constants.items()
+    ]
+    inputs = [info("vector_observation", None, 4), info("action_masks", None, 5)]
+    outputs = [info("action", None, 5), *(info(name, 1) for name in constants)]
+    weights = [tensor("weight", np.zeros((4, 5))), tensor("epsilon", 1e-7)]
+    graph = onnx.helper.make_graph(nodes, "old", inputs, outputs, weights)
+    opset = onnx.helper.make_opsetid("", 9)
+    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=7)
+    onnx.save(model, tmp_path / "old.onnx")
+    world = ScriptedWorld(moves=False)
+    branches = world.spec.action_spec.discrete_branches
+    discrete = replace(world.spec, action_spec=ActionSpec(0, branches))
+    policy = OnnxPolicy(tmp_path / "old.onnx")
+    policy.check("B", discrete)
+    rows = Slots(world).reset()["Walker?team=0"]
+    drawn = policy.act(rows, None, policy.new_generator(0)).actions.discrete
+    assert drawn.shape == (len(rows), 2)
+    chosen = np.eye(3)[drawn[:, 0]], np.eye(2)[drawn[:, 1]]
+    taken = np.concatenate(chosen, axis=1).astype(bool)
+    assert rows.action_mask[rows.deciding][taken[rows.deciding]].all()
+    other = replace(discrete, action_spec=ActionSpec(0, (3, 3)))
+    with pytest.raises(UsageError, match=r"action_masks takes \[5\]"):
+        OnnxPolicy(tmp_path / "old.onnx").check("B", other)

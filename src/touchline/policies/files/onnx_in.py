@@ -59,12 +59,22 @@ class OnnxPolicy:
                 f"{self.path}: not an ML-Agents policy: expected an output version_number of 2 or "
                 f"3, found the outputs {shortened(', '.join(self._outputs))}"
             )
+        shapes = {"continuous_action_output_shape", "discrete_action_output_shape"}
+        self._lists_branches = self.api_version == 3 or not shapes.isdisjoint(
+            self._outputs
+        )
+        """Models from before hybrid actions do not."""
         self._actions = self._action_spec()
 
     def check(self, behavior: str, spec: BehaviorSpec) -> None:
         """Raise a UsageError that names both shapes unless this model can act for the behavior."""
         self._check_inputs(behavior, spec)
-        own, other = self._actions, spec.action_spec
+        other = spec.action_spec
+        if not self._lists_branches and not other.continuous_size:
+            branches = other.discrete_branches
+            if sum(branches) == sum(self._actions.discrete_branches):
+                self._actions = ActionSpec(0, branches)
+        own = self._actions
         if own != ActionSpec(other.continuous_size, other.discrete_branches):
             gives = describe_actions(own)
             takes = describe_actions(other)
@@ -226,10 +236,10 @@ class OnnxPolicy:
         """The actions that the model gives."""
         continuous = int(self._constant("continuous_action_output_shape", 0.0))
         branches = self._constants("discrete_action_output_shape")
-        is_hybrid = self.api_version == 3 or continuous or branches
-        if is_hybrid:
+        if self._lists_branches:
             return ActionSpec(continuous, tuple(int(size) for size in branches))
-        # Models from before hybrid actions have either kind, and do not list their branches.
+        # Either kind of actions, and of discrete ones the choices of all branches together; `check`
+        # learns the branches from the behavior.
         size = int(self._constant("action_output_shape", 0.0))
         is_continuous = self._constant("is_continuous_control", 0.0)
         return ActionSpec(size) if is_continuous else ActionSpec(0, (size,))
