@@ -104,6 +104,33 @@ def test_a_search_ranks_its_trials_and_goes_on_later(space):
     )
 
 
+@pytest.fixture
+def finished(space):
+    """A search for Basic with one finished trial, in the folder `results/x`."""
+    layout = RunLayout(space.parent / "results" / "x")
+    layout.path.mkdir(parents=True)
+    backend = optuna.storages.journal.JournalFileBackend(str(layout.journal))
+    storage = optuna.storages.JournalStorage(backend)
+    study = optuna.create_study(
+        storage=storage, study_name="tune", direction="maximize"
+    )
+    rates = optuna.distributions.FloatDistribution(1e-4, 1e-2, log=True)
+    study.add_trial(
+        optuna.create_trial(params={RATE: 1e-3}, distributions={RATE: rates}, value=0.5)
+    )
+    return layout
+
+
+def test_the_best_settings_train_a_run_of_their_own_after_a_resumed_search(
+    finished, space
+):
+    quiet = {"log": lambda _: None}
+    settings = {"changes": SHORT, "run_id": "x", "resume": True, **quiet}
+    touchline.tune("Basic", space, 1, **settings)
+    trained = touchline.train(str(finished.best_settings), **quiet)
+    assert trained.folder.resolve() == finished.path.with_name("x-best")
+
+
 @pytest.mark.slow
 def test_a_trial_below_the_median_of_others_is_stopped(space, monkeypatch):
     monkeypatch.setattr(tune, "NEVER_STOPPED", 1)

@@ -104,6 +104,12 @@ def tune(
         result = result_of(study, layout, interrupted=interrupted)
         if result.best is not None:
             keys = dict(result.best.values)
+            # A run of its own beside the search, which neither continues nor overwrites one.
+            keys |= {
+                "checkpoint_settings.run_id": f"{settings.run_id}-best",
+                "checkpoint_settings.resume": False,
+                "checkpoint_settings.force": False,
+            }
             if recipe.kind.is_scene:
                 # A YAML has no scene of its own, as a preset has.
                 keys["env_settings.env_path"] = recipe.target
