@@ -109,11 +109,22 @@ def test_all_behaviors_of_a_run_see_the_state_or_none(tmp_path):
         _train(tmp_path, "StrikersVsGoalie", **{key: False})
 
 
-def test_players_are_refused(tmp_path):
-    keys = SMALL | {"checkpoint_settings.results_dir": str(tmp_path)}
+@pytest.mark.parametrize("force", [False, True])
+def test_players_are_refused_and_an_earlier_run_stays(force, tmp_path):
+    keys = SMALL | {
+        "checkpoint_settings.results_dir": str(tmp_path),
+        "checkpoint_settings.force": force,
+    }
+    if force:
+        earlier = tmp_path / "ppo"
+        earlier.mkdir()
+        (earlier / "configuration.yaml").write_text("kept")
+        (earlier / "resume.safetensors").write_text("kept")
+    before = sorted(tmp_path.rglob("*"))
     config = read_config("SoccerTwos", (), keys)
     with pytest.raises(UsageError, match="only scenes can show their state"):
         trainer.train(config, EnvRecipe("unity", "game.x86_64"))
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from threading import Event
 
 from touchline.envs.env import EnvRecipe
@@ -55,12 +56,13 @@ def train(
     seed = seed if seed >= 0 else random.SystemRandom().randrange(10_000)
     check_files(config)  # before a world is opened, so that a typo costs nothing
     device = device_of(config)
+    recipe = world_of(recipe, config, seed)  # before the folder is claimed
     about = {"seed": seed, "world": recipe.world, "target": recipe.target}
     folder = RunFolder(config, about)
     seed = folder.about["seed"]  # a resumed run keeps its own
+    recipe = replace(recipe, seed=seed)
     for note in notes:
         log(note)
-    recipe = world_of(recipe, config, seed)
     dashboard = weights_and_biases(config, folder.path, enabled=to_wandb)
     world = open_collector(recipe, config, log)
     with process.tuned_process(config), folder, dashboard, world as collector:
