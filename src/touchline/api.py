@@ -624,6 +624,8 @@ def exploit(
         The configuration, the world or the policy is wrong, or the run exists.
     RunError
         The run failed, or no game ends.
+    KeyboardInterrupt
+        Ctrl-C ended the training, with everything saved.
     """
     from touchline.policies.trained_world import as_trained
     from touchline.training.studies.exploit import exploitability
@@ -633,6 +635,11 @@ def exploit(
     (source,) = _sources(policy)
     request = _exploiter(os.fspath(config), source, _listed(changes), overrides or {})
     result = start_run(request, log=log)
+    if result.interrupted:
+        same = f"the same command with --resume --run-id {result.folder.name}"
+        log(f"stopped early, all is saved; to continue: {same}")
+        # Figures of an opponent that has not learned for its whole budget would mislead.
+        raise KeyboardInterrupt
     recipe = recipe_of(request.config, request.preset)
     # In ML-Agents' settings -1 means a random seed; a measurement should be repeatable.
     recipe = replace(recipe, seed=max(request.config.env_settings.seed, 0))
@@ -979,9 +986,12 @@ def _exploiter(
         return request
     # A share of the budget can only be computed once the configuration is read, hence the
     # second reading.
-    for name, settings in request.config.behaviors.items():
-        steps = max(1, int(settings.max_steps * SHARE_OF_BUDGET))
-        keys[f"behaviors.{name}.max_steps"] = steps
+    settings = request.config
+    blocks = {f"behaviors.{name}": block for name, block in settings.behaviors.items()}
+    if settings.default_settings is not None:
+        blocks["default_settings"] = settings.default_settings
+    for place, block in blocks.items():
+        keys[f"{place}.max_steps"] = max(1, int(block.max_steps * SHARE_OF_BUDGET))
     return read_run(config, changes, keys)
 
 
