@@ -137,3 +137,25 @@ def test_a_change_from_python_is_named_in_the_error():
         touchline.train("3DBall", changes={"behaviors.*.max_steps": -1})
     with pytest.raises(UsageError, match="train what"):
         touchline.train()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("games.xyz", r"games\.xyz: expected a file name that ends in \.png"),
+        ("file/games.png", r"games\.png: cannot be written: .*file is no folder"),
+    ],
+)
+def test_a_picture_that_cannot_be_written_is_refused_before_games_are_played(
+    name, expected, tmp_path
+):
+    (tmp_path / "file").touch()
+    played = []
+    shown = {"picture": tmp_path / name, "progress": lambda *_: played.append(1)}
+    with pytest.raises(UsageError, match=expected):
+        touchline.tournament(
+            "SoccerTwos", ["random", "zero"], games=2, processes=1, **shown
+        )
+    with pytest.raises(UsageError, match=expected):
+        touchline.parity("3DBall", "random", episodes=2, **shown)
+    assert not played

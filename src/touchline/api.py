@@ -560,7 +560,8 @@ def tournament(
     Raises
     ------
     UsageError
-        Fewer than two entrants, a world without two teams, or a policy that does not fit.
+        Fewer than two entrants, a world without two teams, a policy that does not fit, or a picture
+        that cannot be written.
     RunError
         No game ends, or a policy gives an action that is not a number.
     """
@@ -569,6 +570,7 @@ def tournament(
     from touchline.training.studies import tournament as study
     from touchline.training.studies.matches import sources_of
 
+    _check_picture(picture)
     recipe, entrants = EnvRecipe.parse(env), _sources(policies)
     recipe = recipe if seed is None else replace(recipe, seed=seed)
     sources = [s for entrant in entrants for s in sources_of(entrant)]
@@ -687,7 +689,7 @@ def parity(
     Raises
     ------
     UsageError
-        There is nothing to compare with, or worlds, files and policies do not fit each other.
+        Nothing to compare with, what does not fit together, or a picture that cannot be written.
     RunError
         No episode ends, or the player failed.
     """
@@ -696,6 +698,7 @@ def parity(
     from touchline.training.studies.parity import draw_parity, reference_recipe
     from touchline.training.studies.parity import parity as compare
 
+    _check_picture(picture)
     sources = _sources(policy)
     recipe = as_trained(EnvRecipe.parse(env), sources)
     settings: dict[str, Any] = {"episodes": episodes, "deterministic": deterministic}
@@ -710,6 +713,21 @@ def parity(
     if picture is not None:
         draw_parity(figures, Path(picture))
     return figures
+
+
+def _check_picture(picture: Path | str | None) -> None:
+    """Refuse a picture that cannot be written before games are played for it."""
+    if picture is None:
+        return
+    path = Path(picture)
+    if path.suffix != ".png":
+        raise UsageError(f"{path}: expected a file name that ends in .png")
+    # Missing folders are made when the picture is drawn.
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise UsageError(
+            f"{path}: cannot be written: {folder} is no folder that you may write to"
+        )
 
 
 class Sides(NamedTuple):
