@@ -14,10 +14,12 @@ import pytest
 import yaml
 
 import touchline
+from touchline.api import read_run
 from touchline.cli import main, run
 from touchline.cli.app import COMMANDS, _verb
 from touchline.cli.generate import command_of
-from touchline.cli.train import _summarize, train
+from touchline.cli.train import _suggest, _summarize, train
+from touchline.policies.files.run_layout import RunLayout
 from touchline.training.config.flags import setting_flags
 from touchline.training.config.reading import preset_names
 from touchline.training.run.result import BehaviorResult, TrainingResult
@@ -362,6 +364,28 @@ def test_a_curve_is_named_only_where_one_was_drawn(capsys, tmp_path):
         shown = capsys.readouterr().err
         assert str(model) in shown
         assert ("  curve " in shown) == (curve is not None)
+
+
+@pytest.mark.parametrize(
+    ("env", "watch"),
+    [
+        ("3DBall", "view 3DBall --policy {run}"),
+        ("./game.x86_64", "play ./game.x86_64 --policy {run}"),
+        (
+            "microrts:basesWorkers8x8?opponent=coac",
+            "play 'microrts:basesWorkers8x8?opponent=coac' --policy {run} --record film.mp4",
+        ),
+    ],
+)
+def test_a_training_ends_with_a_command_that_shows_its_world(
+    env, watch, capsys, tmp_path
+):
+    figures = BehaviorResult(9, None, tmp_path / "Basic.onnx", None)
+    RunLayout(tmp_path).report.touch()
+    request = read_run(None, overrides={"env_settings.env_path": env})
+    _suggest(request, TrainingResult(tmp_path, False, {"Basic": figures}))
+    command = watch.format(run=tmp_path)
+    assert f"watch: touchline {command}\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,11 @@ def _suggest(request: RunRequest, result: TrainingResult) -> None:
     if env is None:
         return  # the Editor, which plays only while it is in play mode
     policy = f"{shlex.quote(env)} --policy {shlex.quote(str(result.folder))}"
-    # A player shows itself in its own window.
-    verb = "view" if EnvRecipe.parse(env).kind.is_scene else "play"
-    log(f"watch: touchline {verb} {policy}")
+    kind = EnvRecipe.parse(env).kind
+    if kind.is_scene:
+        log(f"watch: touchline view {policy}")
+    elif kind.is_player:
+        log(f"watch: touchline play {policy}")  # in the player's own window
+    else:
+        log(f"watch: touchline play {policy} --record film.mp4")
     log(f"evaluate: touchline eval {policy}")
