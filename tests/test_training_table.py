@@ -1,5 +1,6 @@
 """Training on a terminal: a live table. In a pipe: the lines of a log."""
 
+import io
 import os
 import pty
 import re
@@ -10,6 +11,10 @@ import sys
 import time
 
 import pytest
+from rich.console import Console
+
+from touchline.cli.training_table import TrainingTable
+from touchline.training.run.progress import BehaviorProgress
 
 TRAIN = [sys.executable, "-m", "touchline", "train", "Basic", "--num-areas", "4"]
 SMALL = [
@@ -50,6 +55,20 @@ def train_on_terminal(tmp_path):
         return process.wait(20), seen
 
     return run
+
+
+def test_a_behavior_that_only_imitates_is_done():
+    screen = io.StringIO()
+    console = Console(file=screen, width=100)
+    table = TrainingTable(console)
+    rows = [
+        BehaviorProgress(name, 40, max_steps, None, 0.0, True, None)
+        for name, max_steps in (("Imitates", 0), ("Learns", 80))
+    ]
+    table.watch(lambda: rows)
+    console.print(table.draw())
+    assert re.search(r"Imitates +40 +100 %", screen.getvalue())
+    assert re.search(r"Learns +40 +50 %", screen.getvalue())
 
 
 @pytest.mark.slow  # starts Python, and the machine may be busy

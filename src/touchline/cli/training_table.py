@@ -116,10 +116,12 @@ class TrainingTable:
         speed = self._speed(row.name)
         left_s = max(0, row.max_steps - row.step) / speed if speed else None
         rating = "–" if row.rating is None else f"{row.rating:.0f}"
+        # A behavior of 0 steps only imitates, which is over before the first one.
+        done = min(1.0, row.step / row.max_steps) if row.max_steps else 1.0
         return [
             row.name,
             f"{row.step:,}",
-            f"{min(100.0, 100 * row.step / row.max_steps):.0f} %",
+            f"{100 * done:.0f} %",
             f"{speed:,.0f}" if speed else "–",
             _return(row),
             *([rating] if has_ratings else []),
