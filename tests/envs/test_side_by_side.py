@@ -3,9 +3,11 @@
 import os
 import signal
 import sys
+import threading
 import time
 
 import numpy as np
+import psutil
 import pytest
 
 from touchline.envs.env import EnvRecipe, make
@@ -244,6 +246,47 @@ def test_worlds_that_cannot_be_opened_close_the_others():
     with pytest.raises(PlayerExitedError):
         SideBySide(copies_of(RECIPE, 3), RestartLimits(), open_world=open_world)
     assert sorted(closed) == [5, 7]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such signals")
+def test_ctrl_c_while_worlds_open_closes_all_of_them():
+    closed = []
+
+    def open_world(recipe):
+        time.sleep(0.2)
+        if recipe.seed == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)
+        env = make(recipe)
+        close = env.close
+        env.close = lambda: (closed.append(recipe.seed), close())
+        return env
+
+    with pytest.raises(KeyboardInterrupt):
+        SideBySide(copies_of(RECIPE, 2), RestartLimits(), open_world=open_world)
+    assert sorted(closed) == [5, 6]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the player is a shell script")
+def test_ctrl_c_while_a_player_is_waited_for_ends_it_at_once(tmp_path):
+    player, pid = tmp_path / "silent.x86_64", tmp_path / "pid"
+    player.write_text(
+        f"#!/bin/sh\necho $$ > {pid}.new\nmv {pid}.new {pid}\nexec sleep 20\n"
+    )
+    player.chmod(0o755)
+
+    def interrupt():
+        while not pid.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    recipe = EnvRecipe("unity", str(player), options={"timeout_wait": 15})
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        SideBySide([recipe], RestartLimits())
+    assert time.monotonic() - began < 8
+    assert not psutil.pid_exists(int(pid.read_text()))
 
 
 def test_ports_and_recordings_are_numbered_and_the_editor_is_one():

@@ -262,24 +262,24 @@ class SideBySide(ClosesOnExit):
 
     def _opened(self, worlds: Sequence[EnvRecipe | Env]) -> list[Env]:
         """All worlds, open. If one cannot be opened, those that were opened here are closed."""
+        (first, *more) = worlds
+        if isinstance(first, EnvRecipe) and not more:
+            # Here, because Ctrl-C cannot end a thread that waits for a player.
+            return [self._open(first)]
         opening = {
             index: self._threads.submit(self._open, entry)
             for index, entry in enumerate(worlds)
             if isinstance(entry, EnvRecipe)
         }
-        opened: dict[int, Env] = {}
-        failure: BaseException | None = None
-        for index, future in opening.items():
-            try:
-                opened[index] = future.result()
-            # An interrupt, too, must not leave players behind.
-            except BaseException as error:
-                failure = failure or error
-        if failure is not None:
-            for env in opened.values():
-                env.close()
+        try:
+            opened = {index: future.result() for index, future in opening.items()}
+        # An interrupt, too, must not leave players behind.
+        except BaseException:
             self._threads.shutdown()
-            raise failure
+            for future in opening.values():
+                if future.exception() is None:
+                    future.result().close()
+            raise
         given = {
             i: env for i, env in enumerate(worlds) if not isinstance(env, EnvRecipe)
         }
