@@ -17,6 +17,7 @@ from touchline.envs.slots import Slots
 from touchline.errors import NonFiniteError, UsageError
 from touchline.player import build
 from touchline.protocol.errors import PlayerExitedError
+from touchline.statistics import StatsAggregationMethod as Method
 from touchline.testing import random_slot_actions
 
 RECIPE = EnvRecipe("scene", "3DBall", 2, seed=5, options={"num_threads": 1})
@@ -109,6 +110,22 @@ def test_worlds_and_tables_are_put_back_together():
         np.testing.assert_array_equal(
             again.step(actions)[NAME].obs[0], later[NAME].obs[0]
         )
+
+
+def test_the_latest_value_is_the_first_worlds_and_other_figures_are_all_worlds():
+    def open_world(recipe):
+        env, value = make(recipe), float(recipe.seed)
+        reported = {"both": [(value, Method.MOST_RECENT)], "sum": [(value, Method.SUM)]}
+        if recipe.seed == 6:
+            reported["second"] = [(value, Method.MOST_RECENT)]
+        env.take_statistics = lambda: reported
+        return env
+
+    with SideBySide(copies_of(RECIPE, 2), open_world=open_world) as many:
+        assert many.take_statistics() == {
+            "both": [(5.0, Method.MOST_RECENT)],
+            "sum": [(5.0, Method.SUM), (6.0, Method.SUM)],
+        }
 
 
 def test_a_world_that_fails_is_replaced_and_only_its_lives_are_cut():

@@ -155,11 +155,10 @@ class SideBySide(ClosesOnExit):
         total: dict[str, list[tuple[float, StatsAggregationMethod]]] = {}
         for world in self._worlds:
             for name, values in world.slots.take_statistics().items():
-                kept = total.setdefault(name, [])
                 for value, method in values:
                     is_latest = method is StatsAggregationMethod.MOST_RECENT
                     if world.index == 0 or not is_latest:
-                        kept.append((value, method))
+                        total.setdefault(name, []).append((value, method))
         return total
 
     def capacity(self, behavior: str) -> int | None:

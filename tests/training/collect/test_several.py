@@ -19,11 +19,12 @@ from touchline.errors import MissingError, UsageError
 from touchline.player import build
 from touchline.policies.files.checkpoints import read_arrays
 from touchline.specs import base_name
+from touchline.statistics import StatsAggregationMethod as Method
 from touchline.training.collect.collector import Seat, of_collector
 from touchline.training.collect.opening import worker_setups
-from touchline.training.collect.several import Here, SeveralCollectors
+from touchline.training.collect.several import Here, SeveralCollectors, _statistics
 from touchline.training.collect.weights import Policies, weights_of
-from touchline.training.collect.worker import Worker, WorkerSetup
+from touchline.training.collect.worker import Answer, Worker, WorkerSetup
 from touchline.training.config.reading import read_config
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.run.packing import pack, unpack
@@ -404,6 +405,16 @@ def test_an_answer_holds_little_beside_the_experience(tmp_path):
         array.nbytes for t in answer.trajectories.values() for array in t.values()
     )
     assert len(pickle.dumps(answer, protocol=5)) <= 1.1 * experience
+
+
+def test_a_latest_value_that_only_a_later_collector_has_is_left_out():
+    total, latest = Method.SUM, Method.MOST_RECENT
+    first = Answer(statistics={"sum": [(1.0, total)], "both": [(1.0, latest)]})
+    later = {"sum": [(2.0, total)], "both": [(2.0, latest)], "later": [(2.0, latest)]}
+    assert _statistics([first, Answer(statistics=later)]) == {
+        "sum": [(1.0, total), (2.0, total)],
+        "both": [(1.0, latest)],
+    }
 
 
 class GridLineup:

@@ -42,6 +42,13 @@ def test_figures_of_the_world_are_aggregated_as_it_says(tmp_path):
     assert (histogram.min, histogram.max) == (1, 5)
 
 
+def test_a_figure_without_values_in_an_older_resume_point_is_skipped(tmp_path):
+    reported = {"none": [], "one": [(2.0, Method.MOST_RECENT)]}
+    events = _written(tmp_path, Summary(100, [], [], statistics=reported))
+    assert "none" not in events.Tags()["scalars"]
+    assert events.Scalars("one")[0].value == 2.0
+
+
 def test_metrics_stand_under_the_tags_of_ml_agents_or_their_own_names(tmp_path):
     figures = {"policy_loss": 1.0, "curiosity_value_estimate": 2.0, "my_figure": 3.0}
     figures |= {"baseline_loss": 6.0, "extrinsic_baseline_estimate": 7.0}

@@ -383,9 +383,8 @@ def _statistics(answers: Sequence[Answer]) -> dict[str, Any]:
     found: dict[str, list[tuple[float, StatsAggregationMethod]]] = {}
     for index, answer in enumerate(answers):
         for name, values in answer.statistics.items():
-            kept = found.setdefault(name, [])
             for value, method in values:
                 is_latest = method is StatsAggregationMethod.MOST_RECENT
                 if index == 0 or not is_latest:
-                    kept.append((value, method))
+                    found.setdefault(name, []).append((value, method))
     return found

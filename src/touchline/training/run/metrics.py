@@ -174,7 +174,8 @@ class MetricsWriter:
         for name, number in summary.lessons.items():
             self._events.add_scalar(f"Environment/Lesson Number/{name}", number, step)
         for name, values in summary.statistics.items():
-            self._write_statistic(name, values, step)
+            if values:  # earlier resume points may hold names without any
+                self._write_statistic(name, values, step)
         return row
 
     def _write_histogram(self, metric: str, values: Sequence[float], step: int) -> None:
