@@ -86,11 +86,15 @@ def test_a_broken_resume_point_is_reported_and_left_alone(results, damage):
     assert path.read_bytes() == broken
 
 
-def test_a_run_is_not_resumed_in_a_world_with_other_options(tmp_path, monkeypatch):
+@pytest.mark.parametrize("collectors", [None, 2])
+def test_a_run_is_not_resumed_in_a_world_with_other_options(
+    tmp_path, monkeypatch, collectors
+):
     """What a world with such options, as MicroRTS has them, adds to a scene."""
     options = {"form": "grid", "turned": "1"}
     monkeypatch.setattr(SceneEnv, "interface_options", options, raising=False)
     short = {"behaviors.Basic.max_steps": 300}
+    short["cluster_settings.collectors"] = collectors
     train(_config(tmp_path, **short), EnvRecipe("scene", "Basic"))
     again = _config(tmp_path, **short, **{"checkpoint_settings.resume": True})
     train(again, EnvRecipe("scene", "Basic"))

@@ -80,7 +80,12 @@ class ResumePoints:
         """
         arrays, metadata = self._read()
         with self._folder.refusing_broken_point():
+            options = metadata.get("options", {})
+            # Several collectors show the options of their worlds only after the first call.
+            if self._collector.slots.interface_options:
+                self._check_options(options)
             self._put_back(arrays, metadata, seed, log)
+            self._check_options(options)
 
     def _put_back(
         self,
@@ -89,7 +94,6 @@ class ResumePoints:
         seed: int,
         log: Callable[[str], None],
     ) -> None:
-        self._check_options(metadata.get("options", {}))
         # Lessons and learners before the worlds: what a world shows at once enrolls learners,
         # which are restored as they enroll.
         self._stopwatch.restore(metadata["seconds"])
