@@ -142,6 +142,8 @@ class Trainer:
         self._enrollment.start(slots.behaviors, self._recipe)
         introduce(self._recipe, self._folder, collector, self._enrollment, self._log)
         self._folder.settle(slots.interface_options)
+        # Of a resumed run with other settings; collectors take no parameters amid a round.
+        self._advance_curriculum()
         self._resume_points.save()  # from here on a kill finds a run to resume
 
     def _wanted(self) -> dict[str, int]:

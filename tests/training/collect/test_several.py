@@ -183,24 +183,20 @@ def test_another_number_of_collectors_may_resume_and_is_said(tmp_path):
     assert any("had collectors 3, now 2" in line for line in lines)
 
 
-def test_every_collector_gets_a_new_lesson(tmp_path):
-    lessons = [
-        {
-            "name": "light",
-            "value": 0.5,
-            "completion_criteria": {
-                "measure": "progress",
-                "behavior": "3DBall",
-                "threshold": 0.2,
-                "min_lesson_length": 1,
-            },
-        },
-        {"name": "heavy", "value": 3.0},
-    ]
-    config = config_of(
-        tmp_path, 2, environment_parameters__mass={"curriculum": lessons}
-    )
-    folder = train(config, RECIPE).folder
+def lessons_until(threshold):
+    """Balls of mass 0.5 until this share of the steps, then of mass 3."""
+    criteria = {
+        "measure": "progress",
+        "behavior": "3DBall",
+        "threshold": threshold,
+        "min_lesson_length": 1,
+    }
+    light = {"name": "light", "value": 0.5, "completion_criteria": criteria}
+    lessons = [light, {"name": "heavy", "value": 3.0}]
+    return {"environment_parameters__mass": {"curriculum": lessons}}
+
+
+def assert_heavy_in_both(folder):
     arrays, _ = read_arrays(folder / "resume.safetensors")
     for index in range(2):
         masses = [
@@ -210,6 +206,23 @@ def test_every_collector_gets_a_new_lesson(tmp_path):
         ]
         assert masses
         assert all((mass == 3.0).all() for mass in masses)
+
+
+def test_every_collector_gets_a_new_lesson(tmp_path):
+    config = config_of(tmp_path, 2, **lessons_until(0.2))
+    assert_heavy_in_both(train(config, RECIPE).folder)
+
+
+def test_a_lesson_that_is_due_when_a_run_is_resumed_begins_at_once(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(Here, "slice_s", 0.0)
+    short = {"behaviors__3DBall__max_steps": 480, **lessons_until(1.0)}
+    train(config_of(tmp_path, 2, **short), RECIPE)
+    again = {"checkpoint_settings__resume": True, **lessons_until(0.2)}
+    result = train(config_of(tmp_path, 2, **again), RECIPE)
+    assert result.behaviors["3DBall"].steps >= 960
+    assert_heavy_in_both(result.folder)
 
 
 @pytest.mark.parametrize(
