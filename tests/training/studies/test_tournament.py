@@ -1,6 +1,13 @@
 """Tournaments: who meets whom, what is counted, and what is said about it."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -79,6 +86,71 @@ def test_the_number_of_processes_changes_nothing():
         )
 
     assert play(2) == play(1)
+
+
+SLOW = """
+import os, pathlib, sys, time
+import touchline
+from tests.training.self_play.duel import Duel
+from touchline.envs.env import WORLDS, EnvRecipe, World
+
+
+class Slow(Duel):
+    def step(self):
+        pathlib.Path(f"playing-{os.getpid()}").touch()
+        time.sleep(2)
+        super().step()
+
+    def close(self):
+        pathlib.Path(f"closed-{os.getpid()}").touch()
+
+
+def open_slow(recipe):
+    return Slow(num_areas=1)
+
+
+WORLDS["slow"] = World("slow:open_slow")
+if __name__ == "__main__":
+    try:
+        slow = EnvRecipe("slow", "Slow")
+        touchline.tournament(slow, ["random", "zero"], games=400, processes=2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such signals")
+@pytest.mark.parametrize(
+    "number", ["SIGINT", pytest.param("SIGTERM", marks=pytest.mark.slow), "SIGKILL"]
+)
+def test_a_tournament_that_is_stopped_closes_its_worlds_at_once(tmp_path, number):
+    (tmp_path / "slow.py").write_text(SLOW)
+    path = os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])
+    with subprocess.Popen(
+        [sys.executable, "slow.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            while len(playing := list(tmp_path.glob("playing-*"))) < 2:
+                assert process.poll() is None
+                time.sleep(0.05)
+            # The terminal's Ctrl-C reaches all processes.
+            stop = os.killpg if number == "SIGINT" else os.kill
+            stop(process.pid, signal.Signals[number])
+            # It ends when the last process does that has its standard error.
+            _, written = process.communicate(timeout=20)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert b"Traceback" not in written
+    assert process.returncode == (-signal.SIGKILL if number == "SIGKILL" else 130)
+    pids = {path.name.partition("-")[2] for path in playing}
+    assert {path.name for path in tmp_path.glob("closed-*")} == {
+        f"closed-{pid}" for pid in pids
+    }
 
 
 def test_an_entrant_may_have_a_policy_for_each_behavior(duel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from touchline.training.collect.opening import import_ray
 from touchline.training.evaluation import EndCheck
 from touchline.training.quotas import shares
 from touchline.training.self_play.games import Games
+from touchline.training.studies.processes import leave_at_end_of
 
 AREAS = 25
 """Areas of a match, where the caller names no other number."""
@@ -158,14 +160,28 @@ def _scores(matches: Sequence[Match], processes: int) -> Iterator[tuple[int, Sco
         yield from ((at, play(match)) for at, match in enumerate(matches))
         return
     # Processes that fork would share the threads of torch and numba.
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        futures = {pool.submit(play, match): at for at, match in enumerate(matches)}
+    context = get_context("spawn")
+    theirs, ours = context.Pipe(duplex=False)
+    with ProcessPoolExecutor(processes, context, leave_at_end_of, (theirs,)) as pool:
         try:
+            futures = {
+                pool.submit(_play_in_pool, match): at
+                for at, match in enumerate(matches)
+            }
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            # The pool waits for its processes, and they would play on.
+            ours.close()
             raise
+
+
+def _play_in_pool(match: Match) -> Score:
+    try:
+        return play(match)
+    except SystemExit:
+        # The pool would take it for the result of this match and begin the next one.
+        os._exit(1)
 
 
 def single_threaded(recipe: EnvRecipe) -> EnvRecipe:

@@ -1,7 +1,8 @@
 """One of several runs side by side: its settings, its process, and how that ends.
 
 Processes know nothing of each other. Each gets its run on standard input, which the parent keeps
-open: when it ends, the process saves and leaves. So it does when the parent is killed.
+open: when it ends, the process saves and leaves. So it does when the parent is killed. The
+processes of a pool have a pipe for that.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
+from types import FrameType
 from typing import IO, TYPE_CHECKING, Protocol
 
 from touchline.errors import TouchlineError, UsageError
 from touchline.log import Log
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from touchline.envs.env import EnvRecipe
     from touchline.policies.files.run_layout import RunLayout
     from touchline.training.config.settings import RunConfig
@@ -226,3 +230,27 @@ def _print(line: str) -> None:
     with suppress(BrokenPipeError):
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
+
+
+# in a process of a pool
+
+
+def leave_at_end_of(pipe: Connection) -> None:
+    """From now on this process exits, by a SystemExit, when the parent closes the pipe or dies."""
+    # The terminal sends Ctrl-C to all processes; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
+    Thread(target=_sigterm_at_end_of, args=(pipe,), daemon=True).start()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    # The pool sends another one, which must not cut short how worlds are closed.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(1)
+
+
+def _sigterm_at_end_of(pipe: Connection) -> None:
+    with suppress(EOFError, OSError):
+        pipe.recv()
+    # Unlike `interrupt_main`, this also ends a wait of the main thread.
+    os.kill(os.getpid(), signal.SIGTERM)

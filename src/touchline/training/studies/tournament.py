@@ -16,6 +16,7 @@ from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.log import Progress, no_progress
 from touchline.training.game_results import wilson_interval
+from touchline.training.run.process import sigterm_as_ctrl_c
 from touchline.training.self_play.ratings import ELO, SPREAD_OF_PLAYERS, most_likely
 from touchline.training.studies.matches import (
     Match,
@@ -68,11 +69,12 @@ def tournament(
             )
     tallies = np.zeros((len(entrants), len(entrants), 3), np.int64)
     decisions = 0
-    for at, score in play_all(matches, num_processes, progress, cluster):
-        low, high = seats[at]
-        tallies[low, high] += [score.won, score.drawn, score.lost]
-        tallies[high, low] += [score.lost, score.drawn, score.won]
-        decisions += score.decisions
+    with sigterm_as_ctrl_c():
+        for at, score in play_all(matches, num_processes, progress, cluster):
+            low, high = seats[at]
+            tallies[low, high] += [score.won, score.drawn, score.lost]
+            tallies[high, low] += [score.lost, score.drawn, score.won]
+            decisions += score.decisions
     about = {"scene": recipe.target, "seed": recipe.seed, "games_per_pair": games}
     return {**about, "decisions": decisions, **figures_of(names_of(entrants), tallies)}
 
