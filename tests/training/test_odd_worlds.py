@@ -4,12 +4,12 @@ different sizes.
 
 import os
 import signal
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
 
-from touchline.envs.env import EnvRecipe
+from touchline.envs.env import WORLDS, EnvRecipe, World
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import read_checkpoint
@@ -21,6 +21,7 @@ from touchline.training.collect import opening
 from touchline.training.config.settings import RunConfig
 from touchline.training.evaluation import evaluate
 from touchline.training.recording import record_episodes
+from touchline.training.studies.parity import parity
 
 # They repeat calls whose shapes shorter tests check.
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
@@ -272,6 +273,33 @@ def test_a_behavior_that_comes_later_is_played_and_evaluated_too():
     figures = evaluate(slots, _actors(slots), episodes=6, seed=0)
     played = {name: of["episodes"] for name, of in figures["behaviors"].items()}
     assert played == {"A": 6, "B": 6}
+
+
+def open_late(recipe):
+    """As an entry of `WORLDS` names it: the late world, or what it has of one behavior."""
+    world = _late_world()
+    if recipe.target != "Late":
+        world = Plan([recipe.target], world._plan, ends=world._ends)
+    return nullcontext(world)
+
+
+def test_a_behavior_that_comes_later_is_compared_too(monkeypatch):
+    monkeypatch.setitem(WORLDS, "late", World(f"{__name__}:open_late"))
+
+    def compared(other):
+        here, player = EnvRecipe("late", "Late"), EnvRecipe("late", other)
+        return parity(here, ["random"], player=player, episodes=6)
+
+    played = {
+        name: of["episodes"] for name, of in compared("Late")["behaviors"].items()
+    }
+    assert played == {"A?team=0": 6, "B?team=1": 6}
+    for other, names in (
+        ("A?team=0", "A.team=0, B.team=1"),
+        ("B?team=1", "A.team=0"),  # refused before anything is played
+    ):
+        with pytest.raises(UsageError, match=f"those of Late are {names}; parity"):
+            compared(other)
 
 
 def test_a_behavior_that_comes_later_is_recorded_from_then_on():

@@ -77,12 +77,13 @@ def parity(
             there = _Side(
                 worlds.enter_context(make(player)), player, sources, deterministic
             )
-            _require_same(here, there)
+            _require_same(here, there, is_over=False)
             reference = Reference("player", player.target, {})
             known = there.play(episodes, _part(progress, 0))
             if save is not None:
                 write_statistics(save, known)
             played = here.play(episodes, _part(progress, 1))
+            _require_same(here, there, is_over=True)
     behaviors = {}
     for name, units in played.items():
         if name in known:
@@ -107,7 +108,6 @@ class _Side:
         self.target, self._seed = recipe.target, recipe.seed
         self._slots = Slots(world)
         self._slots.reset(recipe.seed)
-        self.specs: dict[str, BehaviorSpec] = dict(self._slots.behaviors)
         self.actors = load_sides(
             sources,
             (),
@@ -117,21 +117,32 @@ class _Side:
             seed=recipe.seed,
         )
 
+    @property
+    def specs(self) -> Mapping[str, BehaviorSpec]:
+        """Of the behaviors that it has shown so far."""
+        return self._slots.behaviors
+
     def play(self, episodes: int, progress: Progress) -> dict[str, Units]:
         played = play_units(self._slots, self.actors, episodes, self._seed, progress)
         return {name: units for name, units in played.items() if len(units)}
 
 
-def _require_same(here: _Side, there: _Side) -> None:
-    """Raise a UsageError unless both worlds have the same behaviors and observations."""
-    if set(here.specs) != set(there.specs):
+def _require_same(here: _Side, there: _Side, *, is_over: bool) -> None:
+    """Raise a UsageError unless both worlds have the same behaviors and observations.
+
+    Until all `is_over`, one of them may show more behaviors later.
+    """
+    both = [name for name in here.specs if name in there.specs]
+    is_same = len(both) == len(here.specs) == len(there.specs)
+    if not is_same and (is_over or not both):
         raise UsageError(
             f"{there.target}: its behaviors are {', '.join(there.specs)}, those of {here.target} "
             f"are {', '.join(here.specs)}; parity compares behaviors of the same names"
         )
-    for name, spec in here.specs.items():
+    for name in both:
         own, other = (
-            [o.shape for o in s.observation_specs] for s in (spec, there.specs[name])
+            [o.shape for o in side.specs[name].observation_specs]
+            for side in (here, there)
         )
         if own != other:
             raise UsageError(

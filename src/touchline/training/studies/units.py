@@ -97,7 +97,7 @@ def play_units(
 ) -> dict[str, Units]:
     """Play until every agent and group has had its share of `episodes`; full name -> units.
 
-    Raises a RunError when no episode ever ends.
+    Behaviors that appear later are played, too. Raises a RunError when no episode ever ends.
     """
     rows = slots.reset(seed)
     tallies = {name: _Tally(rows[name], episodes) for name in rows}
@@ -108,6 +108,10 @@ def play_units(
         rows = slots.step(actions)
         for name, tally in tallies.items():
             tally.add(rows[name])
+        for name in rows:
+            if name not in tallies:
+                tallies[name] = _Tally(rows[name], episodes)
+                total += tallies[name].quotas.left
         check_end(left, rows)
         progress(total - left, total)
     return {name: Units(np.array(tally.units)) for name, tally in tallies.items()}
