@@ -276,6 +276,53 @@ def test_learning_beside_collectors_resumes_bit_for_bit(tmp_path, monkeypatch):
     assert_same(expected, arrays)
 
 
+TWO_BEHAVIORS = {
+    f"behaviors.{name}.{key}": value
+    for name, steps in (("BigWallJump", 600), ("SmallWallJump", 900))
+    for key, value in (
+        ("hyperparameters.buffer_size", 200),
+        ("hyperparameters.batch_size", 100),
+        ("network_settings.hidden_units", 8),
+        ("max_steps", steps),
+    )
+}
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+def test_experience_that_waits_for_an_update_survives_resuming(
+    tmp_path, monkeypatch, threaded
+):
+    """A round ends when one behavior has enough; what the other has waits for its own update."""
+    monkeypatch.setattr(Here, "slice_s", 0.0)
+    monkeypatch.setattr("touchline.training.evaluation.MOST_DECISIONS", 10)
+    recipe = EnvRecipe("scene", "WallJump", num_areas=4, seed=3)
+
+    def config(run_id, **settings):
+        changes = TWO_BEHAVIORS | {
+            "behaviors.*.threaded": threaded,
+            "checkpoint_settings.results_dir": str(tmp_path),
+            "checkpoint_settings.run_id": run_id,
+            "env_settings.seed": 3,
+            "cluster_settings.collectors": 2,
+        }
+        return read_config("WallJump", (), changes | settings)
+
+    whole = train(config("whole"), recipe)
+    stopped = train(config("run"), recipe, watch=StopAt(120))
+    assert stopped.interrupted
+    halfway, _ = read_arrays(stopped.folder / "resume.safetensors")
+    assert any("pending.0.obs.0" in name for name in halfway)
+    checkpoints = stopped.folder.glob("*/checkpoint.safetensors")
+    assert not any(
+        "pending." in name for c in checkpoints for name in read_arrays(c)[0]
+    )
+    resumed = train(config("run", **{"checkpoint_settings.resume": True}), recipe)
+    arrays, expected = (
+        read_arrays(r.folder / "resume.safetensors")[0] for r in (resumed, whole)
+    )
+    assert_same(expected, arrays)
+
+
 class GamesLineup:
     """A lineup with self-play, of learners that do not learn."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count, takewhile
 from typing import Any
 
 import torch
@@ -10,7 +11,12 @@ from torch import Tensor
 
 from touchline.errors import NonFiniteError
 from touchline.training.algorithms.adam import Adam
+from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.signal import RewardSignal
+from touchline.training.run.packing import pack, unpack
+
+PENDING = "pending."
+"""Begins the names of experience that waits for the next update."""
 
 
 def refuse_non_finite(behavior: str, steps: int, *networks: Any) -> None:
@@ -70,3 +76,26 @@ def part_of(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         for name, value in state.items()
         if name.startswith(prefix)
     }
+
+
+def pending(added: Sequence[Trajectories]) -> dict[str, Tensor]:
+    """Experience that waits for the next update; `pending_again` takes it.
+
+    There is some where several behaviors share rounds of collectors: each round ends when one of
+    them has enough.
+    """
+    tensors: dict[str, Tensor] = {}
+    for number, trajectories in enumerate(added):
+        for name, array in pack([trajectories]).items():
+            tensors[f"{PENDING}{number}.{name}"] = torch.from_numpy(array)
+    return tensors
+
+
+def pending_again(state: Mapping[str, Tensor]) -> list[Trajectories]:
+    """What `pending` was given."""
+    parts = (part_of(f"{PENDING}{number}.", state) for number in count())
+    added = []
+    for tensors in takewhile(bool, parts):
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        added += unpack(arrays, Trajectories)
+    return added

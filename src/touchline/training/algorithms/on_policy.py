@@ -15,6 +15,8 @@ from touchline.policies.network import Network
 from touchline.policies.policy import NetworkPolicy
 from touchline.training.algorithms.adam import Adam, FlatParameters
 from touchline.training.algorithms.learned_state import (
+    pending,
+    pending_again,
     refuse_non_finite,
     restore,
     saved,
@@ -178,12 +180,15 @@ class OnPolicyLearner:
 
     def state(self) -> dict[str, Tensor]:
         state = saved(self._networks, self._adam, self.signals, self.generator)
+        state |= pending(self._added)
         if self._cloning is None:
             return state
         return state | self._cloning.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         restore(state, self._networks, self._adam, self.signals, self.generator)
+        # Signals have seen it: what they keep of it is in their own state.
+        self._added = pending_again(state)
         if self._cloning is not None:
             self._cloning.load_state(state)
         self.policy.forget_actor()

@@ -20,7 +20,11 @@ import torch
 from torch import Tensor
 
 from touchline.policies.policy import NetworkPolicy
-from touchline.training.algorithms.learned_state import part_of
+from touchline.training.algorithms.learned_state import (
+    part_of,
+    pending,
+    pending_again,
+)
 from touchline.training.algorithms.learner import (
     Delayed,
     Learner,
@@ -173,6 +177,9 @@ class Threaded:
             own[_METRIC + name] = torch.tensor([figure], dtype=torch.float64)
         counters = [self._learner.steps, self._wanted, int(self._has_learned)]
         own["counters"] = torch.tensor(counters)
+        teams = [team for team, _ in self._added]
+        own["teams"] = torch.tensor(list("\n".join(teams).encode()), dtype=torch.uint8)
+        own |= pending([trajectories for _, trajectories in self._added])
         return state | {OWN + name: value for name, value in own.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
@@ -190,5 +197,8 @@ class Threaded:
         steps, self._wanted, has_learned = own["counters"].tolist()
         self._learner.steps = steps
         self._has_learned = bool(has_learned)
+        added = pending_again(own)
+        teams = bytes(own["teams"].tolist()).decode().split("\n")
+        self._added = list(zip(teams, added, strict=True)) if added else []
         figures = part_of(_METRIC, own)
         self._unreported = {name: float(value) for name, value in figures.items()}

@@ -27,6 +27,7 @@ from touchline.policies.files.checkpoints import (
 from touchline.policies.files.onnx_out import export_onnx, has_onnx_form
 from touchline.policies.files.run_layout import CHECKPOINT, MODEL, RunLayout
 from touchline.policies.files.whole import write_whole
+from touchline.training.algorithms.learned_state import PENDING
 from touchline.training.algorithms.learner import Learner
 from touchline.training.algorithms.threaded import OWN
 from touchline.training.config.reading import write_config
@@ -137,10 +138,10 @@ class RunFolder:
             **self._about_world,
         }
         checkpoint = layout.numbered(behavior, steps)
-        # What a learner remembers, and what a thread of it learns just now, is for resume points:
-        # checkpoints are what it has learned.
+        # What a learner remembers, what waits for it, and what a thread of it learns just now, is
+        # for resume points: checkpoints are what it has learned.
         state = learner.state()
-        beside = "replay.", OWN
+        beside = "replay.", PENDING, OWN
         learned = {k: v for k, v in state.items() if not k.startswith(beside)}
         write_checkpoint(checkpoint, learned, metadata)
         # A copy, not a link: not every file system and no zip file keeps links.
