@@ -278,6 +278,17 @@ def test_a_restored_learner_goes_on_bit_for_bit(trainer, keys, two_numbers):
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
 
 
+def test_a_run_without_a_clone_lets_that_of_the_run_before_go(two_numbers):
+    spec, path = two_numbers
+    near = {"demo_path": path, "first_passes": 2, "clone_kl": 0.5, "steps": 10_000}
+    first = make_learner(spec, configured("ppo", near))
+    first.clone_first()
+    second = make_learner(spec, configured("ppo", {"demo_path": path}))
+    second.load_state(first.state())
+    assert second._cloning.leash_weight(0) == 0.0
+    assert practiced(second, spec, updates=1)
+
+
 @pytest.mark.parametrize("trainer", ["ppo", "poca", "sac"])
 def test_every_trainer_reports_the_loss_of_its_imitation(trainer, two_numbers):
     spec, path = two_numbers

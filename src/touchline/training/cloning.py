@@ -250,7 +250,8 @@ class Cloning:
         if adam:
             self._adam.load_state(adam)
         clone = part_of("cloning.clone.", state)
-        if clone:
+        # Settings without a `clone_kl` have let it go.
+        if clone and self.settings.clone_kl:
             self._clone = deepcopy(self._network)
             self._clone.load_state_dict(clone)
 
