@@ -1,5 +1,6 @@
 """Runs that start with what ML-Agents trained: its run folders, checkpoints and ONNX files."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -119,3 +120,33 @@ def test_other_settings_are_named_before_anything_is_learned(official_run):
         UsageError, match="it has hidden_units 16; configured: hidden_units 128"
     ):
         touchline.train("3DBall", run_id="ours", changes=changes)
+
+
+TWO_SIGNALS = SHORT | {
+    "behaviors.3DBall.reward_signals": {
+        "extrinsic": {},
+        "curiosity": {"network_settings": {"hidden_units": 8}},
+    }
+}
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_values_of_other_reward_signals_are_refused(resume, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    touchline.train("3DBall", run_id="first", changes=TWO_SIGNALS)
+    signals = TWO_SIGNALS["behaviors.3DBall.reward_signals"]
+    exchanged = {
+        "trainer_type": "ppo",
+        "reward_signals": dict(reversed(signals.items())),
+    }
+    text = json.dumps({"behaviors": {"3DBall": exchanged}})
+    Path("config.yaml").write_text(text, encoding="utf-8")
+    run_id = "first" if resume else "second"
+    changes = SHORT | (
+        {} if resume else {"checkpoint_settings.initialize_from": "first"}
+    )
+    where = {"env": "3DBall", "run_id": run_id, "resume": resume, "changes": changes}
+    with pytest.raises(
+        UsageError, match=r"signals.* extrinsic, curiosity.*, extrinsic"
+    ):
+        touchline.train("config.yaml", **where)

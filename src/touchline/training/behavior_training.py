@@ -146,6 +146,7 @@ class BehaviorTraining:
             "metrics": self._metrics,
             "statistics": self._statistics,
             "spec": spec_to_json(self.learner.policy.network.spec),
+            "reward_signals": list(self.config.reward_signals),
         }
 
     def restore(
@@ -156,6 +157,13 @@ class BehaviorTraining:
             raise UsageError(
                 f"the behavior {self.name} has changed since this run: "
                 "it observes or does something else"
+            )
+        signals = list(self.config.reward_signals)
+        known = counters.get("reward_signals", signals)
+        if known != signals:
+            raise UsageError(
+                f"{self.name}: this run's reward signals are {', '.join(known)}; expected the same "
+                f"in this order, got {', '.join(signals)}"
             )
         try:
             # Copies: tensors share memory with arrays, and the learner writes to its own.

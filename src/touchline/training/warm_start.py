@@ -91,6 +91,12 @@ def warm_start(
         behavior,
         learner.policy.network.spec,
     )
+    heads = metadata.get("reward_signals", [])
+    if heads and heads != list(signals):
+        raise UsageError(
+            f"{path}: its values are of the reward signals {', '.join(heads)}; expected those of "
+            f"the configured ones, {', '.join(signals)}, in this order"
+        )
     draws = learner.generator.get_state()
     try:
         learner.load_state(state)
@@ -125,7 +131,11 @@ def _official_state(
         OnnxPolicy(path).check(behavior, network.spec)
     weights = read_official(path)
     if isinstance(learner, SAC):
-        return {**learner.state(), **official_networks(learner, weights, signals)}
-    filled = with_official_weights(network, weights, signals)
+        state = learner.state()
+        # Without its replay, which is empty, the learner fills one before it goes on.
+        own = {k: v for k, v in state.items() if not k.startswith("replay.")}
+        return own | official_networks(learner, weights, signals)
+    # The value heads of MA-POCA are its critic's, but for the first.
+    filled = with_official_weights(network, weights, signals[: network.num_signals])
     own = {f"network.{name}": tensor for name, tensor in filled.items()}
     return {**learner.state(), **own}

@@ -316,3 +316,16 @@ def test_to_act_with_a_checkpoint_its_onnx_is_recommended(tmp_path):
         UsageError, match=r"\(init_path\); to act, give the .onnx beside"
     ):
         load_policy(tmp_path / "3DBall.pt")
+
+
+def test_a_network_with_one_value_head_takes_the_first_signals():
+    network = network_of("shared")
+    shapes, actions, settings = CASES["shared"]
+    architecture = Architecture(hidden_units=8, **settings)
+    alone = ActorCritic(spec_of(shapes, actions), architecture)
+    filled(network, OFFICIAL / "shared.pt")
+    weights = read_official(OFFICIAL / "shared.pt")
+    state = with_official_weights(alone, weights, SIGNALS[: alone.num_signals])
+    alone.load_state_dict(state)
+    both, one = (n.state_dict()["trunk.value_head.weight"] for n in (network, alone))
+    assert torch.equal(both[:1], one)

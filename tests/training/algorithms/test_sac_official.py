@@ -136,3 +136,9 @@ def test_other_settings_and_other_trainers_are_refused_in_one_line():
         warm_start(
             learner_of("sac_vectors"), "Tiny", OFFICIAL / "vectors.pt", ["extrinsic"]
         )
+
+
+def test_a_start_from_ml_agents_fills_a_replay_before_it_learns():
+    kept = started("sac_vectors", save_replay_buffer=True)
+    fresh = started("sac_vectors")
+    assert kept.wanted == fresh.wanted > learner_of("sac_vectors").wanted
