@@ -315,3 +315,25 @@ def test_sequences_go_on_from_a_resume_point():
     for name in ("position", "previous", "following"):
         found, wanted = restored._columns[name], whole._columns[name]
         np.testing.assert_array_equal(found, wanted, name)
+
+
+def test_more_than_ten_sensors_keep_their_order():
+    replay, restored = Replay(2), Replay(2)
+    columns = {
+        f"{kind}.{i}": np.full((1, 1), i, np.float32)
+        for kind in ("obs", "next_obs")
+        for i in range(12)
+    }
+    columns |= {
+        "continuous": np.zeros((1, 1), np.float32),
+        "discrete": np.zeros((1, 0), np.int64),
+        "reward": np.zeros((1, 1), np.float32),
+        "terminated": np.zeros(1, np.bool_),
+        "previous": np.full(1, NONE),
+    }
+    replay.added = 1
+    replay.load_rows(0, columns)
+    restored.load_state(replay.state())
+    restored.load_rows(0, dict(sorted(columns.items())))  # as files list them
+    seen = restored.transitions(np.array([0])).obs
+    assert [int(part) for part in seen] == list(range(12))

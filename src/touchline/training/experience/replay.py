@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, takewhile
 from typing import Any
 
 import numpy as np
@@ -363,7 +364,9 @@ class Replay:
         return np.where(begins, NONE, before[t, slot])
 
     def _obs(self, kind: str, place: NDArray[Any]) -> tuple[Tensor, ...]:
-        names = [name for name in self._columns if name.startswith(f"{kind}.")]
+        # By number: a file lists `obs.10` before `obs.2`.
+        numbered = (f"{kind}.{i}" for i in count())
+        names = takewhile(self._columns.__contains__, numbered)
         return tuple(
             torch.from_numpy(unpacked(self._columns[name][place])) for name in names
         )
