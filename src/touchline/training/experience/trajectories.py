@@ -63,7 +63,7 @@ def horizon_cuts(
     acted: Bool[np.ndarray, "T N"], begins: Bool[np.ndarray, "T N"], horizon: int
 ) -> Bool[np.ndarray, "T N"]:
     """Whether an action is the last of a piece of `horizon` actions, counted from its episode's
-    begin.
+    begin, or from the first step of these.
 
     A look-ahead stops there although the episode goes on: ML-Agents' `time_horizon`.
     """
