@@ -68,12 +68,15 @@ def write_run(
     actions=None,
     obs_mean=0.0,
     hyper=None,
+    strength=1.0,
 ):
     """A run's folder with these figures; its policy observes three numbers."""
     layout = RunLayout(folder)
     layout.logs.mkdir(parents=True)
     layout.folder(BEHAVIOR).mkdir()
+    signals = {"extrinsic": {"strength": strength}}
     block = {"max_steps": MAX_STEPS, "hyperparameters": hyper or {}}
+    block |= {"reward_signals": signals}
     # JSON is YAML.
     layout.configuration.write_text(json.dumps({"behaviors": {BEHAVIOR: block}}))
     with layout.metrics(BEHAVIOR).open("w", newline="") as file:
@@ -179,6 +182,18 @@ def test_a_planted_fault_is_the_one_finding(tmp_path, name, changed, files):
     assert found[0]["behavior"] == BEHAVIOR
     assert any(character.isdigit() for character in found[0]["figure"])
     assert found[0]["advice"]
+
+
+@pytest.mark.parametrize("strength", [0.01, 10.0])
+def test_values_are_compared_with_returns_of_their_strength(tmp_path, strength):
+    columns = healthy_columns()
+    for name in ("mean_return", "std_return"):
+        columns[name] = columns[name] / strength
+    run = write_run(tmp_path / "run", columns, strength=strength)
+    assert findings(run) == []
+    columns["value_loss"] = np.geomspace(0.002, 40.0, ROWS)
+    run = write_run(tmp_path / "grows", columns, strength=strength)
+    assert [finding["name"] for finding in findings(run)] == ["value loss grows"]
 
 
 def self_play_columns():

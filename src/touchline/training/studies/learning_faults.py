@@ -145,7 +145,10 @@ def value_loss_grows(run: RunFigures) -> str | None:
     # The largest mean square of returns so far, which a value loss can hardly exceed.
     own_square = float((mean**2 + std**2).max())
     group_square = float((groups**2).max(initial=0.0))
-    scale = own_square + group_square
+    strength = run.setting("reward_signals", "extrinsic", "strength", default=1.0)
+    if not strength:
+        return None  # values are of other rewards
+    scale = strength**2 * (own_square + group_square)
     has_grown = latest > VALUE_LOSS_GROWTH * losses.min()
     if not (has_grown and latest > scale):
         return None

@@ -65,7 +65,9 @@ def temperature_exploded(run: RunFigures) -> str | None:
     mean, length = run.known("mean_return"), run.known("mean_length")
     if not len(mean) or not len(length):
         return None
-    per_step = float(np.abs(mean).max()) / max(1.0, float(np.median(length)))
+    strength = run.setting("reward_signals", "extrinsic", "strength", default=1.0)
+    largest = strength * float(np.abs(mean).max())
+    per_step = largest / max(1.0, float(np.median(length)))
     first = _hyper(run, "init_entcoef", 1.0)
     for name in _COEFFICIENTS:
         latest = run.recent(name)
