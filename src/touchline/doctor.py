@@ -16,6 +16,7 @@ import numpy as np
 
 from touchline.envs.env import Env, EnvRecipe, make
 from touchline.envs.player_process import check_executable, find_player
+from touchline.envs.recorded_env import RecordingEndedError, SessionResetError
 from touchline.envs.unity_env import UnityEnvironment
 from touchline.envs.wire_server import WireServer
 from touchline.errors import TouchlineError
@@ -178,15 +179,21 @@ def _examine_exchanges(env: Env, log: Log) -> None:
     with _step(f"it steps {STEPS} times with random actions", log) as found:
         rng = np.random.default_rng(0)
         started = time.perf_counter()
-        for _ in range(STEPS):
+        for step in range(STEPS):
             for name, spec in env.behaviors.items():
                 decisions, _ = env.steps(name)
                 if len(decisions):
                     env.set_actions(
                         name, allowed_actions(spec.action_spec, decisions, rng)
                     )
-            env.step()
-        speed = STEPS / (time.perf_counter() - started)
+            try:
+                env.step()
+            except SessionResetError:
+                env.reset()
+            except RecordingEndedError:
+                found.append(f"the recording ends after {step}")
+                break
+        speed = (step + 1) / (time.perf_counter() - started)
         found.append(f"{speed:.0f} exchanges/s")
 
 

@@ -17,14 +17,16 @@ from tests.viewer.browser import (
 
 import touchline
 from touchline.cli import run
+from touchline.doctor import examine
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.recorded_env import RecordedEnv
+from touchline.envs.unity_env import UnityEnvironment
 from touchline.errors import RunError, UsageError
 from touchline.player import build
 from touchline.policies.policy import load_policies
 from touchline.scenes.basic import Basic
 from touchline.scenes.scene import Scene
-from touchline.specs import ObservationSpec
+from touchline.specs import ActionTuple, ObservationSpec
 from touchline.viewer.fans import FanLayout, FanReader, is_ray_sensor, layouts_of
 from touchline.viewer.opening import ViewOptions, opened
 from touchline.viewer.plain_page import PlainPage
@@ -142,6 +144,40 @@ def test_of_a_recording_the_page_has_the_actions_that_were_sent(shared):
     playing.close()
 
 
+@pytest.fixture(scope="module")
+def reset_after_ends(tmp_path_factory):
+    """A short session of Basic, reset whenever its agent reached a prize, as loops often do."""
+    folder = tmp_path_factory.mktemp("session")
+    path = folder / "session.wire.gz"
+    with UnityEnvironment(build("Basic", folder), seed=1, record_wire=path) as env:
+        env.reset()
+        (name,) = env.behaviors
+        for _ in range(2):
+            while not len(env.steps(name)[1]):
+                env.set_actions(name, ActionTuple(None, np.full((1, 1), 2)))
+                env.step()
+            assert not len(env.steps(name)[0]), (
+                "nobody decides in the exchange of an end"
+            )
+            env.reset()
+    return path
+
+
+def test_a_recording_is_followed_through_resets_after_ends(reset_after_ends):
+    playing = _simulation(str(reset_after_ends))
+    playing.start()
+    _wait(lambda: playing.is_paused)
+    playing.close()
+    assert playing.failure is None
+    assert "ends after" in playing.note
+
+
+def test_the_doctor_examines_a_short_recording_with_resets(reset_after_ends):
+    lines = []
+    assert examine(EnvRecipe.parse(str(reset_after_ends)), lines.append), lines
+    assert any("the recording ends after" in line for line in lines)
+
+
 def test_a_single_step_is_one_decision(shared):
     playing = _simulation(_recording(shared, "PushBlock-package-3.0.0"))
     playing.pause()
@@ -176,6 +212,7 @@ def test_every_kind_of_sensor_is_in_an_insight(shared):
         (["nowhere/game.x86_64"], "nowhere/game.x86_64"),
         (["nowhere.wire.gz"], "nowhere.wire.gz"),
         (["nowhere/game.x86_64", "--record", "play.demo"], "touchline record"),
+        (["Walker", "--record", "play.demo"], "Walker has no keys to play it with"),
     ],
 )
 def test_a_wrong_call_is_one_line(arguments, expected, capsys):

@@ -30,6 +30,10 @@ from touchline.specs import ActionTuple, BehaviorSpec
 from touchline.steps import DecisionSteps, Exchange, TerminalSteps
 
 
+class SessionResetError(UsageError):
+    """The recorded session was reset here."""
+
+
 class RecordingEndedError(RunError):
     """The recording has no further exchange."""
 
@@ -90,12 +94,12 @@ class RecordedEnv(ClosesOnExit, MLAgentsNames):
     def step(self) -> None:
         """Go to the next recorded exchange.
 
-        Raises a UsageError where the session was reset, a RecordingEndedError at its end.
+        Raises a SessionResetError where the session was reset, a RecordingEndedError at its end.
         """
         if self._exchange is None:
             self.reset()
         elif self.next_command is Command.RESET:
-            raise UsageError(
+            raise SessionResetError(
                 f"{self.path}: after exchange {self.exchanges} the session was reset; call reset() "
                 "to continue"
             )

@@ -15,7 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.env import Env
-from touchline.envs.recorded_env import RecordedEnv, RecordingEndedError
+from touchline.envs.recorded_env import (
+    RecordedEnv,
+    RecordingEndedError,
+    SessionResetError,
+)
 from touchline.envs.slots import SlotRows, Slots
 from touchline.policies.policy import SlotActor
 from touchline.protocol.session import Command
@@ -143,20 +147,27 @@ class PlainSimulation(Playing):
     def _play(self) -> None:
         replay = self._replay
         if replay is not None and replay.next_command is Command.RESET:
-            self.note = "The recorded session was reset here."
-            self._begin(self.slots.reset())
+            self._follow_reset()
             return
         actions = {name: self.actors[name].act(row) for name, row in self.rows.items()}
         taken = actions
         if replay is not None:
             # Shown and not sent: those who were recorded may have sent what checks refuse.
             taken = {name: self._recorded(replay, name) for name in self.rows}
-        rows = self.slots.step(actions)
+        try:
+            rows = self.slots.step(actions)
+        except SessionResetError:  # before any agent decided again
+            self._follow_reset()
+            return
         self.taken = taken
         self.decisions += 1
         self.returns = new_returns(self.returns, rows)
         self.rows = rows
         self._curves.append((self.decisions, self.returns))
+
+    def _follow_reset(self) -> None:
+        self.note = "The recorded session was reset here."
+        self._begin(self.slots.reset())
 
     def _recorded(self, replay: RecordedEnv, name: str) -> ActionTuple:
         """What was sent in the recorded session, [N, ...] by slot."""
