@@ -1024,19 +1024,18 @@ def _followed(
 
     While the run is still starting, a page on this address (host, port) says so.
     """
-    from touchline.envs.env import EnvRecipe
-    from touchline.viewer.run_panel import scene_of, sources_of
+    from touchline.viewer.run_panel import sources_of, world_of
     from touchline.viewer.waiting import until_started
 
     if list(sources) != ["random"]:
         raise UsageError(
             f"{run}: a run plays its own checkpoints; leave --policy away, or name its scene"
         )
-    (target, found), port = until_started(
-        lambda: (scene_of(run), sources_of(run)), *address, log
+    (where, found), port = until_started(
+        lambda: (world_of(run), sources_of(run)), *address, log
     )
-    scene = EnvRecipe.parse(target)
-    return replace(recipe, world=scene.world, target=scene.target), found, port
+    world, target = where
+    return replace(recipe, world=world, target=target), found, port
 
 
 def _given(

@@ -14,6 +14,7 @@ from touchline.policies.network import make_network
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training.config.settings import BehaviorConfig
 from touchline.training.experience.rollout import Rollout
+from touchline.viewer.insight import only_slot
 
 HYPER = {"learning_rate": 0.001, "batch_size": 16, "buffer_size": 64}
 
@@ -117,3 +118,13 @@ def test_a_rollout_keeps_boards_as_codes_and_masks_of_the_second_stage():
     np.testing.assert_array_equal(coded.action_mask, whole.action_mask)
     network = practice.learner.network
     np.testing.assert_array_equal(coded.obs[1], network.compact(whole.obs[1:])[0])
+
+
+def test_the_outlook_of_one_of_several_boards_heeds_its_second_mask():
+    """As pages ask for it."""
+    practice = _practice(0)
+    rows = _rows(np.random.default_rng(3), begins=True)
+    policy = practice.learner.policy
+    one = policy.outlook(only_slot(rows, 1), None)
+    every = policy.outlook(rows, None)
+    np.testing.assert_allclose(one.value, every.value[1:2], rtol=1e-4, atol=1e-5)

@@ -23,7 +23,7 @@ import touchline
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.viewer.opening import ViewOptions, opened
-from touchline.viewer.run_panel import is_run, scene_of, sources_of, steps_of
+from touchline.viewer.run_panel import is_run, sources_of, steps_of, world_of
 
 SHORT = (
     "behaviors.Basic.max_steps=256",
@@ -47,7 +47,7 @@ def run(tmp_path_factory):
 
 def test_a_run_says_where_it_learned_and_what_it_kept(run):
     assert is_run(str(run))
-    assert scene_of(run) == "Basic"
+    assert world_of(run) == ("scene", "Basic")
     assert sources_of(run) == [f"Basic={run / 'Basic' / 'checkpoint.safetensors'}"]
     steps = steps_of(run)
     assert steps == sorted(steps, reverse=True)
@@ -57,7 +57,7 @@ def test_a_run_says_where_it_learned_and_what_it_kept(run):
 def test_a_folder_of_a_run_that_is_still_starting_is_one_line(tmp_path):
     (tmp_path / "configuration.yaml").write_text("behaviors: {}\n")
     with pytest.raises(UsageError, match="still starting"):
-        scene_of(tmp_path)
+        world_of(tmp_path)
     with pytest.raises(UsageError, match="no checkpoint yet"):
         sources_of(tmp_path)
 

@@ -182,6 +182,20 @@ def test_a_restart_begins_again_with_another_seed(simulation):
     assert not np.array_equal(first, _looks(simulation))
 
 
+def test_the_history_is_never_empty_while_a_world_is_restarted(simulation, monkeypatch):
+    _pause_first(simulation)
+    _step(simulation, 3)
+    seen, state = [], simulation.slots.state
+
+    def state_that_is_looked_at():
+        seen.append(simulation.status.earliest_s)  # as pages do at any time
+        return state()
+
+    monkeypatch.setattr(simulation.slots, "state", state_that_is_looked_at)
+    _done(simulation, simulation.restart)
+    assert len(seen) == 1
+
+
 def _pause_first(simulation):
     simulation.pause()
     simulation.start()
@@ -207,6 +221,21 @@ def test_an_agent_that_is_taken_over_does_what_the_hand_says(simulation):
         _step(simulation)
         yaws.append(simulation.env.scene.yaw[0, 1])
     assert len(set(np.sign(np.diff(yaws)))) > 1  # random again
+
+
+def test_an_agent_that_is_away_keeps_its_seat(simulation):
+    _pause_first(simulation)
+    seat = Seat(0, 1)
+    simulation.env.scene.academy.enabled[seat] = False
+    assert seat in simulation.seats(0)
+
+
+def test_a_score_is_that_of_the_policies_that_play(simulation):
+    _pause_first(simulation)
+    simulation.score.add(simulation.returns, simulation.rows)
+    before = simulation.score
+    _done(simulation, lambda: simulation.replace_actors(simulation.actors))
+    assert simulation.score is not before
 
 
 def test_an_insight_shows_what_the_agent_decides_on(simulation):

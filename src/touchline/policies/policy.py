@@ -250,6 +250,8 @@ class NetworkPolicy:
                 distribution = self.network.distribution(obs, allowed)
             elif memory is None:
                 distribution, value = self.network(obs, allowed)
+                if rows.second_mask is not None:  # only the actor takes it
+                    distribution, _ = self._distribution(rows, None)
             else:
                 before = self._tensor(memory.recall(rows))
                 distribution, value, _ = self.network.step(obs, allowed, before)

@@ -89,11 +89,11 @@ class History:
         self.num_bytes -= sum(self._sizes[index + 1 :])
         del self._moments[index + 1 :], self._sizes[index + 1 :]
 
-    def clear(self) -> None:
-        """Drop all moments."""
-        self.num_bytes = 0
-        self._moments.clear()
-        self._sizes.clear()
+    def begin_with(self, moment: Moment) -> None:
+        """Drop all moments and keep this one."""
+        self.num_bytes = moment.num_bytes
+        self._moments = [moment]
+        self._sizes = [self.num_bytes]
 
     def _thin(self) -> None:
         """Drop every other moment of the older half, but not the first."""

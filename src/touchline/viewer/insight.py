@@ -69,6 +69,7 @@ def only_slot(rows: SlotRows, slot: int) -> SlotRows:
     return SlotRows(
         obs=tuple(obs[one] for obs in rows.obs),
         action_mask=None if rows.action_mask is None else rows.action_mask[one],
+        second_mask=None if rows.second_mask is None else rows.second_mask[one],
         flags=rows.flags[one],
         rewards=rows.rewards[one],
         ids=rows.ids[one],

@@ -14,6 +14,7 @@ from touchline.envs.slots import Slots
 from touchline.errors import NotDrawableError, TouchlineError, UsageError
 from touchline.policies.policy import SlotActor
 from touchline.policies.sides import load_sides
+from touchline.viewer.keys import keys_of
 from touchline.viewer.plain_page import PlainPage
 from touchline.viewer.plain_simulation import PlainSimulation
 from touchline.viewer.server import LOOPBACK
@@ -86,6 +87,11 @@ def _check_record(recipe: EnvRecipe, options: ViewOptions) -> None:
         raise UsageError(
             f"--record: {recipe.target} cannot be played by hand, only a scene can; to record a "
             "policy, use `touchline record`"
+        )
+    if not keys_of(recipe.target):
+        raise UsageError(
+            f"--record: {recipe.target} has no keys to play it with; to record a policy, use "
+            "`touchline record`"
         )
     # Like all that plays scenes, it needs more than the extra of this page.
     from touchline.training.recording import check_name

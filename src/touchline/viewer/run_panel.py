@@ -42,12 +42,15 @@ def is_run(text: str) -> bool:
     return RunLayout(Path(text)).configuration.is_file()
 
 
-def scene_of(run: Path) -> str:
-    """The world that a run learns in; raises a StillStartingError where it does not say so yet."""
+def world_of(run: Path) -> tuple[str, str]:
+    """The kind of world that a run learns in, and which one (`EnvRecipe`).
+
+    Raises a StillStartingError where the run does not say so yet.
+    """
     path = RunLayout(run).status
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
-        return str(about["target"])
+        return str(about["world"]), str(about["target"])
     except (OSError, ValueError, KeyError) as error:
         raise StillStartingError(
             f"{run}: the run is still starting and has saved no checkpoint yet, or its {path.name} "
@@ -100,8 +103,9 @@ class RunPanel:
         self._make = make
         self._looked_s = -math.inf
         self._choice = LATEST
-        self._other, self._other_playing = NO_OTHER, NO_OTHER
-        self._playing = self._stamp()
+        self._other = NO_OTHER
+        self._other_playing: tuple[Any, ...] | None = None
+        self._playing = self._stamp(self._choice)
         gui = server.gui
         with gui.add_folder(f"Run {run.name}", order=-1.0):
             self._checkpoint = gui.add_dropdown(
@@ -145,7 +149,7 @@ class RunPanel:
 
     def _play_newest(self) -> None:
         """Let the chosen checkpoint play, if it is not the one that plays already."""
-        stamp = self._stamp()
+        stamp = self._stamp(self._choice)
         if stamp == self._playing:
             return
         actors = self._load(sources_of(self._run, self._choice))
@@ -156,13 +160,14 @@ class RunPanel:
     def _play_beside(self) -> None:
         """Let the other checkpoint play in a second world, from where the first is now."""
         simulation = self._simulation
-        if self._other == self._other_playing:
+        other = None if self._other == NO_OTHER else self._stamp(self._other)
+        if other == self._other_playing:
             return
         beside = None
-        if self._other != NO_OTHER:
+        if other is not None:
             actors = self._load(sources_of(self._run, self._other))
             beside = Beside(self._make(), actors, self._other)
-        self._other_playing = self._other
+        self._other_playing = other
         simulation.order("beside", lambda: simulation.set_beside(beside))
 
     @property
@@ -181,10 +186,10 @@ class RunPanel:
             )
         self._scores.content = text
 
-    def _stamp(self) -> tuple[Any, ...]:
+    def _stamp(self, choice: str) -> tuple[Any, ...]:
         """Changes when another checkpoint is to play."""
         stamps = []
-        for source in sources_of(self._run, self._choice):
+        for source in sources_of(self._run, choice):
             path = Path(source.partition("=")[2])
             stamps.append((source, path.stat().st_mtime_ns))
         return tuple(stamps)

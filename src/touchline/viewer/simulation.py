@@ -193,9 +193,10 @@ class Simulation(Playing):
         self.score = Score()
         if self.beside is not None:
             self.beside.restart(self.seed)
-        self.history.clear()
-        self._kept_s = -math.inf
-        self._keep()
+        # At once, because pages read the history all the time, and it must not be empty.
+        self.history.begin_with(self._moment())
+        self._at = 0
+        self._kept_s = time.monotonic()
         self._pace.restart()
         self._publish(0)
 
@@ -239,18 +240,18 @@ class Simulation(Playing):
     def replace_actors(self, actors: Mapping[str, SlotActor]) -> None:
         """Let these play from now on, also after going back to what others played."""
         self.actors = dict(actors)
+        # Scores are shown under the names of those that play.
+        self.score = Score()
+        if self.beside is not None:
+            self.beside.score = Score()
 
     # what pages read
 
     def seats(self, area: int) -> dict[Seat, str]:
-        """The agents of an area that are there, with their full behavior names."""
+        """The agents of an area with their full behavior names, also those that are away."""
         academy = self.env.scene.academy
         names = [academy.names[k] for k in academy.behavior[area]]
-        return {
-            Seat(area, agent): name
-            for agent, name in enumerate(names)
-            if academy.enabled[area, agent]
-        }
+        return {Seat(area, agent): name for agent, name in enumerate(names)}
 
     def slot_of(self, seat: Seat) -> tuple[str, int] | None:
         """The behavior and the slot of an agent; None while it is away."""
