@@ -136,6 +136,11 @@ def test_a_verb_with_verbs_of_its_own_lists_them(capsys):
             ["bench", "wire", "--policies", "nowhere"],
             "--policies is for the benchmark scenes",
         ),
+        (
+            ["bench", "wire", "--scene", "Basic"],
+            "--scene is not for the benchmark wire",
+        ),
+        (["bench", "sac", "--scene", "Walker"], "no sizes of Walker; known: 3DBall"),
         (["eval", "3DBall"], "--policy"),
         (["fly"], "fly"),
     ],

@@ -29,6 +29,13 @@ def test_a_film_is_as_long_and_as_large_as_asked_for(tmp_path):
     reader.close()
 
 
+def test_a_film_of_no_time_shows_one_picture(tmp_path):
+    path = tmp_path / "blink.mp4"
+    with make("Basic") as env:
+        film(env, ["random"], path, FilmOptions(seconds=0.01))
+    assert imageio_ffmpeg.count_frames_and_secs(str(path))[0] == 1
+
+
 def test_a_film_needs_an_mp4_file_and_leaves_none_behind_otherwise(tmp_path):
     with make("Basic") as env, pytest.raises(UsageError, match=r"ends in \.mp4"):
         film(env, ["random"], tmp_path / "walk.gif")

@@ -103,7 +103,8 @@ def film(
         frames.append(env.render(options.area, width, height))
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    total = remaining = round(options.seconds * frames_per_second)
+    # A film of no time shows one picture.
+    total = remaining = max(1, round(options.seconds * frames_per_second))
     with (
         _open_video(path, (width, height), frames_per_second) as video,
         env.watched(take_frame, every=steps_per_frame),

@@ -44,6 +44,15 @@ def run_bench(
     with explain_missing(f"the benchmark {what}"):
         module = importlib.import_module(f"touchline.bench.{what}")
     options: dict[str, Any] = {}
+    known = getattr(module, "SIZES", scenes or ())
+    if scenes and what in ("wire", "teams"):
+        raise UsageError(
+            f"--scene is not for the benchmark {what}, which has one scene"
+        )
+    if unknown := [scene for scene in scenes or () if scene not in known]:
+        raise UsageError(
+            f"the benchmark {what} has no sizes of {unknown[0]}; known: {', '.join(known)}"
+        )
     if policies is not None:
         if what != "scenes":
             raise UsageError(f"--policies is for the benchmark scenes, not for {what}")

@@ -195,6 +195,11 @@ def _free_port() -> int:
 def _slope(summaries: Sequence[tuple[float, float]]) -> int:
     """Steps per second between the first and the last of (seconds, step)."""
     # Between two summaries, so that starting up (imports, the player) does not count.
+    if len(summaries) < 2:
+        raise RunError(
+            "the run wrote one summary; expected two, between which steps are counted: choose a "
+            "scene whose summary_freq is below the benchmark's number of steps"
+        )
     first_s, first_step = summaries[0]
     last_s, last_step = summaries[-1]
     return round((last_step - first_step) / (last_s - first_s))
