@@ -80,11 +80,12 @@ class AgentPanel:
         chosen = None
         tableaux = self._simulation.frame.tableaux
         bodies = self._simulation.env.scene.agent_shapes()
+        places = stage.places
         for label, seat in self._seats.items():
             if seat.area not in tableaux or seat.agent >= len(bodies):
                 continue
             moving = tableaux[seat.area].moving
-            center = moving.position[bodies[seat.agent]] + stage.offsets[seat.area]
+            center = moving.position[bodies[seat.agent]] + places[seat.area]
             way = swap_axes(center) - eye
             distance = float(np.linalg.norm(np.cross(way, direction)))
             if distance < best:

@@ -191,7 +191,7 @@ class Page(BasePage[Simulation]):
         self, aspect: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
         tableau = next(iter(self.simulation.frame.tableaux.values()))
-        places = list(self.stage.offsets.values())
+        places = list(self.stage.places.values())
         return camera_of(tableau.camera, places, aspect)
 
     def _refresh(self) -> None:

@@ -53,12 +53,19 @@ class Stage:
         self._areas: tuple[int, ...] = ()
         self._target = np.zeros(3)
         """Where the camera of the shown area looked first; the scene moves under it."""
+        self._moved = np.zeros(3)
+        """How far the scene is drawn back for that, in Unity's frame."""
         self._labels: list[viser.LabelHandle] = []
         self._names: tuple[str, ...] = ()
         self._height_m = 0.0
         """Of labels above areas."""
         self.offsets: dict[int, NDArray[np.float64]] = {}
-        """Of each shown area, where its origin is, [3] in Unity's frame."""
+        """Of each shown area, where its origin is in the scene, [3] in Unity's frame."""
+
+    @property
+    def places(self) -> dict[int, NDArray[np.float64]]:
+        """Of each shown area, where its origin is on the page, [3] in Unity's frame."""
+        return {area: place - self._moved for area, place in self.offsets.items()}
 
     def show(self, tableaux: Mapping[int, Tableau], *, with_fixed: bool = True) -> None:
         """Show these areas side by side.
@@ -70,8 +77,8 @@ class Stage:
             with_fixed = True
         first = next(iter(tableaux.values()))
         if len(tableaux) == 1:  # of a ragdoll, whose camera follows it
-            moved = np.subtract(first.camera.target, self._target)
-            self._root.position = -swap_axes(moved)
+            self._moved = np.subtract(first.camera.target, self._target)
+            self._root.position = -swap_axes(self._moved)
         moving = [
             _moved(tableau.moving, self.offsets[area])
             for area, tableau in tableaux.items()
@@ -109,6 +116,7 @@ class Stage:
         self._areas = tuple(tableaux)
         first = next(iter(tableaux.values()))
         self._target = np.array(first.camera.target)
+        self._moved = np.zeros(3)
         self._root.position = (0.0, 0.0, 0.0)
         width_m, depth_m = _extent(first)
         self._height_m = LABEL_HEIGHT * max(width_m, depth_m)
