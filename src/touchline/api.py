@@ -27,6 +27,7 @@ and options. Heavy libraries load in the calls that use them.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -878,6 +879,7 @@ def record(
     output: str | os.PathLike[str],
     *,
     episodes: int = 20,
+    min_return: float = -math.inf,
     deterministic: bool = False,
     seed: int = 0,
     progress: Progress = no_progress,
@@ -893,6 +895,8 @@ def record(
         name behind that of `output`.
     episodes
         Episodes of each full behavior name, shared evenly among its agents.
+    min_return
+        Episodes that return less are played, and left out of the file.
     progress
         Called after every step with the episodes that are done, and their total.
 
@@ -907,7 +911,7 @@ def record(
         The world cannot be opened, a policy cannot be loaded or does not fit, or the name does not
         end in `.demo`.
     RunError
-        No episode ends, or a player failed.
+        No episode ends, none returns `min_return`, or a player failed.
     """
     from touchline.envs.env import EnvRecipe, make
     from touchline.envs.slots import Slots
@@ -925,7 +929,9 @@ def record(
         actors = load_sides(
             sources, (), slots, recipe.target, deterministic=deterministic, seed=seed
         )
-        files = record_episodes(slots, actors, episodes, seed, progress)
+        files = record_episodes(
+            slots, actors, episodes, seed, progress, min_return=min_return
+        )
     return write_demos(files, path)
 
 

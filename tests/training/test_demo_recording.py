@@ -8,7 +8,7 @@ from tests.stderr import without_progress
 
 import touchline
 from touchline.cli import run
-from touchline.errors import UsageError
+from touchline.errors import RunError, UsageError
 from touchline.protocol.demonstrations import read_demo
 from touchline.training.demonstrations import read_demonstration
 
@@ -138,3 +138,30 @@ def test_a_broken_demonstration_is_one_line_and_exit_code_2(tmp_path, capsys):
     assert run(["inspect", str(tmp_path / "x.demo")]) == 2
     (line,) = without_progress(capsys.readouterr().err)
     assert line.startswith(f"touchline: {tmp_path / 'x.demo'}: ")
+
+
+def test_episodes_that_return_too_little_are_left_out(basic, tmp_path):
+    whole = read_demo(basic)
+    returns = read_demonstration(basic).returns
+    assert returns.min() < np.median(returns)
+    least = float(np.median(returns))
+
+    def recorded(min_return):
+        path = tmp_path / "b.demo"
+        touchline.record(
+            "Basic", "random", path, episodes=6, seed=3, min_return=min_return
+        )
+        return path
+
+    path = recorded(least)
+    kept = read_demonstration(path)
+    np.testing.assert_array_equal(kept.returns, returns[returns >= least])
+    assert kept.finished.all()
+    rows = np.isin(whole.agent_id, np.flatnonzero(returns >= least))
+    file = read_demo(path)
+    np.testing.assert_array_equal(file.obs[0], whole.obs[0][rows])
+    np.testing.assert_array_equal(file.actions.discrete, whole.actions.discrete[rows])
+    before = path.read_bytes()
+    with pytest.raises(RunError, match=r"none of the 6 episodes returned 2 or more"):
+        recorded(2.0)
+    assert path.read_bytes() == before

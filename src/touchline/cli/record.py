@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,15 @@ def record(
             help="Complete episodes of each behavior, shared evenly among its agents.",
         ),
     ] = 20,
+    min_return: Annotated[
+        float,
+        typer.Option(
+            "--min-return",
+            metavar="FLOAT",
+            show_default=False,
+            help="Leave out episodes that return less. Default: keep all.",
+        ),
+    ] = -math.inf,
     deterministic: Deterministic = False,
 ) -> None:
     """Record a policy's episodes as a demonstration that ML-Agents and Unity load."""
@@ -42,6 +52,7 @@ def record(
             policy,
             output,
             episodes=episodes,
+            min_return=min_return,
             deterministic=deterministic,
             seed=world.seed,
             progress=progress,

@@ -5,6 +5,7 @@ Every agent records a fixed number of episodes. "The first N that end" would be 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,11 +31,17 @@ def record_episodes(
     episodes: int,
     seed: int,
     progress: Progress = no_progress,
+    *,
+    min_return: float = -math.inf,
 ) -> dict[str, DemoFile]:
     """Full behavior name -> `episodes` whole episodes of it, one agent's after another's.
 
+    Episodes whose return (rewards of the agent and of its group while it was there) is below
+    `min_return` are played, and then left out.
+
     Each record has the observation of a decision, and the action and the reward of the decision
-    before, as current Unity packages write them. Raises a RunError when no episode ever ends.
+    before, as current Unity packages write them. Raises a RunError when no episode ever ends, or
+    none of a behavior returns `min_return`.
     """
     rows = slots.reset(seed)
     recorders: dict[str, EpisodeRecorder] = {}
@@ -51,7 +58,7 @@ def record_episodes(
         check_end(left, rows)
         total = episodes * len(recorders)
         progress(total - left, total)
-    return {name: recorder.file() for name, recorder in recorders.items()}
+    return {name: recorder.file(min_return) for name, recorder in recorders.items()}
 
 
 def _add_recorders(
@@ -180,12 +187,13 @@ class EpisodeRecorder:
         records.flags.append(np.stack([~yes, yes, interrupted], axis=1))
         self._left[slot] -= 1
 
-    def file(self) -> DemoFile:
-        """Everything kept, episode by episode; each action moves to the record after it."""
+    def file(self, min_return: float = -math.inf) -> DemoFile:
+        """The episodes that returned enough; each action moves to the record after it."""
         records = self._records
         slot = np.concatenate(records.slot)
         # Slot by slot; stable, so that each slot's records stay in order of time.
         order = np.argsort(slot, kind="stable")
+        order = order[self._has_returned(min_return, order)]
 
         def column(parts: list[Any]) -> Any:
             return np.concatenate(parts)[order]
@@ -217,6 +225,21 @@ class EpisodeRecorder:
             has_current_actions=True,
             name=base_name(self._name),
         )
+
+    def _has_returned(self, least: float, order: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """[K]: the record, in this order, is of an episode whose return is `least` or more."""
+        records = self._records
+        begins = np.concatenate(records.flags)[order, 0]
+        rewards = np.concatenate(records.rewards)[order].sum(axis=1)
+        episode = np.cumsum(begins) - 1
+        returns = np.bincount(episode, weights=rewards)
+        enough = returns >= least - 1e-6  # rewards are sums of float32
+        if not enough.any():
+            raise RunError(
+                f"{self._name}: none of the {len(returns)} episodes returned {least:g} or more; "
+                f"the best returned {returns.max():.3f}"
+            )
+        return np.asarray(enough[episode])
 
     def _widen(self, size: int) -> None:
         """Slots that the world has added record nothing."""
