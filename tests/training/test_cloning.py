@@ -433,6 +433,20 @@ def test_cloning_first_makes_the_first_steps_good_ones(shared, tmp_path):
     assert result.behaviors["Basic"].mean_return > 0.8
 
 
+def test_a_run_without_a_clone_cannot_be_resumed_near_one(shared, tmp_path, capsys):
+    demo = shared / "demos" / "ExpertBasic.demo"
+    text = CLONE_ONLY.format(demo=demo).replace("max_steps: 0", "max_steps: 500")
+    config = tmp_path / "basic.yaml"
+    config.write_text(text)
+    command = ["train", str(config), "--env", "Basic", "--results-dir", str(tmp_path)]
+    assert run(command) == 0
+    near = ["first_passes: 1", "clone_kl: 0.5", "steps: 1000"]
+    config.write_text(text + "".join(f"      {key}\n" for key in near))
+    capsys.readouterr()
+    assert run([*command, "--resume", "--max-steps", "1000"]) != 0
+    assert "clone_kl: this run made no clone to stay near" in capsys.readouterr().err
+
+
 def test_a_demonstration_is_not_read_with_another_pairing_by_mistake(two_numbers):
     spec, path = two_numbers
     keys = {"demo_path": path, "demo_actions": "same"}
