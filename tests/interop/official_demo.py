@@ -28,6 +28,9 @@ print(
                 float(o.ravel()[0])
                 for o in buffer[(ObservationKeyPrefix.OBSERVATION, 0)]
             ],
+            "last_obs": buffer[(ObservationKeyPrefix.OBSERVATION, 0)][-1]
+            .ravel()
+            .tolist(),
             "actions": [
                 [float(a) for a in row]
                 for row in buffer[

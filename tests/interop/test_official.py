@@ -209,7 +209,9 @@ def test_the_official_trainer_learns_from_a_player_and_writes_its_onnx(tmp_path)
     )
 
 
-@pytest.mark.parametrize("scene", ["3DBall", "GridWorld", "Hallway"])
+@pytest.mark.parametrize(
+    "scene", ["3DBall", "GridWorld", "Hallway", "CooperativePushBlock"]
+)
 def test_the_official_trainer_loads_our_demonstrations(scene, tmp_path):
     python = official("OFFICIAL_LEARN_PYTHON", ".venv-official-learn", "mlagents-learn")
     (path,) = touchline.record(scene, "random", tmp_path / "ours.demo", episodes=2)
@@ -239,3 +241,4 @@ def test_the_official_trainer_loads_our_demonstrations(scene, tmp_path):
     assert there["actions"] == values[:-1].tolist()
     first = here.obs[0].reshape(len(here), -1)[:-1, 0]
     assert there["first_obs"] == first.tolist()
+    assert there["last_obs"] == here.obs[0][-2].ravel().tolist()

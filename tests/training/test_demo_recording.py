@@ -8,6 +8,7 @@ from tests.stderr import without_progress
 
 import touchline
 from touchline.cli import run
+from touchline.envs.env import EnvRecipe
 from touchline.errors import RunError, UsageError
 from touchline.protocol.demonstrations import read_demo
 from touchline.training.demonstrations import read_demonstration
@@ -72,6 +73,23 @@ def test_pictures_are_png_files_and_lose_nothing(tmp_path):
     )
     floats = found.size * 4
     assert path.stat().st_size < floats / 20
+
+
+def test_grids_are_png_files_of_three_channels_each(tmp_path):
+    """Six channels, which are two files; as floats a record takes 9.6 kB."""
+    (path,) = touchline.record(
+        EnvRecipe("scene", "CooperativePushBlock", num_areas=1),
+        "random",
+        tmp_path / "c.demo",
+        episodes=3,
+    )
+    demo = read_demo(path)
+    assert path.read_bytes().count(b"\x89PNG\r\n\x1a\n") == 2 * len(demo)
+    grid = demo.obs[0]
+    assert grid.shape[1:] == (6, 20, 20)
+    assert set(np.unique(grid)) == {0.0, 1.0}
+    assert (grid.sum(axis=(0, 2, 3)) > 0).sum() >= 4
+    assert path.stat().st_size < 600 * len(demo)
 
 
 def test_every_behavior_gets_a_file_of_its_own(tmp_path):

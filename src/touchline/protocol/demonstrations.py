@@ -118,10 +118,10 @@ def read_demo(path: Path) -> DemoFile:
 def encode_demo(file: DemoFile) -> bytes:
     """The bytes of a file as com.unity.ml-agents 3.0 writes it.
 
-    Pictures of three channels in whole 255ths are written as PNG files, as Unity writes a camera's,
-    other observations as floats. Other than Unity's, the metadata count the episodes that
-    ended, and their mean return counts group rewards, too. There is no second copy of it at the
-    end: readers stop at the number of records.
+    Pictures and grids of several channels in whole 255ths are written as PNG files, as Unity writes
+    those of cameras and grid sensors; other observations as floats. Other than Unity's, the
+    metadata count the episodes that ended, and their mean return counts group rewards, too. There
+    is no second copy of it at the end: readers stop at the number of records.
     """
     meta = MESSAGES.DemonstrationMetaProto(
         api_version=API_VERSIONS[-1],

@@ -41,18 +41,22 @@ class ImageBudget:
 
 
 def encode_png(picture: NDArray[np.float32]) -> bytes | None:
-    """A picture [3, H, W] of whole 255ths as a PNG file, without loss; None for any other.
+    """A picture or grid [C, H, W] of whole 255ths as PNG files, without loss; None for any other.
 
-    A file with one channel is not written: mlagents 1.1.0 reads files of three.
+    Each file holds three channels, which is what mlagents 1.1.0 reads; the last one is filled up
+    with zeros. One channel alone would be read as the mean of three, so it is not written.
     """
-    if len(picture) != 3:
+    if len(picture) < 2:
         return None
     with np.errstate(invalid="ignore"):  # NaN becomes some byte, and differs below
         pixels = np.rint(picture * np.float32(255)).astype(np.uint8)
     if not np.array_equal(pixels / np.float32(255), picture):
         return None
+    missing = -len(pixels) % 3
+    pixels = np.pad(pixels, ((0, missing), (0, 0), (0, 0)))
     out = io.BytesIO()
-    Image.fromarray(pixels.transpose(1, 2, 0)).save(out, "PNG")
+    for first in range(0, len(pixels), 3):
+        Image.fromarray(pixels[first : first + 3].transpose(1, 2, 0)).save(out, "PNG")
     return out.getvalue()
 
 
