@@ -14,6 +14,7 @@ import numpy as np
 from touchline.envs.wire_server import METHOD, SERVICE
 from touchline.protocol.dialect import Dialect
 from touchline.protocol.session import PlayerSession
+from touchline.protocol.side_channels import SideChannels, StatsSideChannel
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, TerminalSteps
 
@@ -72,15 +73,25 @@ def misbehaviour(act, good, call):
     if act == "garbage":
         return b"\xff" * 20
     if act == "nan":
-        session = PlayerSession({NAME: SPEC})
-        session.state = type(session.state).PLAYER_SIMULATES
-        return session.exchange(exchange_of([[float("nan"), 0]]))
+        return session_in_step().exchange(exchange_of([[float("nan"), 0]]))
+    if act == "100,003-statistics":
+        stats = StatsSideChannel()
+        for value in range(100_003):
+            stats.add_stat("Score" if value % 2 else "Goals", value)
+        statistics = SideChannels([stats]).gather()
+        return session_in_step().exchange(exchange_of([[0, 0]]), statistics)
     if act == "too-large":
         # An unknown field of 4 MiB.
         return good + b"\x7a\x80\x80\x80\x02" + bytes(1 << 22)
     if act == "out-of-turn":
         return b"\x0a\x03\x08\xc8\x01"
     return good
+
+
+def session_in_step():
+    session = PlayerSession({NAME: SPEC})
+    session.state = type(session.state).PLAYER_SIMULATES
+    return session
 
 
 if __name__ == "__main__":

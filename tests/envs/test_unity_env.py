@@ -21,7 +21,12 @@ import pytest
 from touchline.envs import player_connection
 from touchline.envs.actions import ActionError
 from touchline.envs.env import EnvRecipe, make
-from touchline.envs.unity_env import PlayerKeywords, PlayerOptions, UnityEnvironment
+from touchline.envs.unity_env import (
+    MOST_STATISTICS,
+    PlayerKeywords,
+    PlayerOptions,
+    UnityEnvironment,
+)
 from touchline.envs.wire_server import WireServer
 from touchline.errors import NonFiniteError, UsageError
 from touchline.parameters import Uniform
@@ -48,8 +53,10 @@ from touchline.protocol.side_channels import (
     EngineConfigurationChannel,
     FloatPropertiesChannel,
     RawBytesChannel,
+    StatsSideChannel,
 )
 from touchline.specs import ActionTuple
+from touchline.statistics import StatsAggregationMethod
 
 PUPPET = "Puppet?team=0"
 SOURCE = Path(__file__).parents[2] / "src"
@@ -391,6 +398,26 @@ def test_parameters_and_statistics_have_channels_of_their_own(basic):
         own.send_raw_data(b"hello")
         env.step()
         assert env.stats.get_and_reset_stats() == {}
+
+
+def test_statistics_that_nobody_takes_do_not_fill_the_memory(puppet, caplog):
+    own = StatsSideChannel()
+    player = puppet("100,003-statistics")
+    with (
+        UnityEnvironment(player) as env,
+        UnityEnvironment(player, side_channels=[own]) as keeping,
+    ):
+        for each in (env, keeping):
+            each.reset()
+            each.step()
+        latest, everything = env.take_statistics(), own.get_and_reset_stats()
+        assert env.take_statistics() == {}
+    average = StatsAggregationMethod.AVERAGE
+    assert latest["Score"] == [(value, average) for value in range(3, 100_003, 2)]
+    assert sum(map(len, latest.values())) == MOST_STATISTICS
+    assert sum(map(len, everything.values())) == 100_003
+    (warning,) = caplog.messages
+    assert "only the latest 100000 were kept; 3 before them are lost" in warning
 
 
 def test_a_recorded_session_replays_step_for_step(basic, tmp_path):

@@ -55,6 +55,8 @@ ENGINE: Mapping[str, Any] = {
     "capture_frame_rate": 60,
 }
 """What `mlagents-learn` 1.1.0 sets by default."""
+MOST_STATISTICS = 100_000
+"""How many values of statistics wait to be taken, about 20 MB; trainers take them in every step."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,8 @@ class UnityEnvironment(ClosesOnExit, MLAgentsNames):
         self._closed = False
         self._channels = SideChannels(side_channels or ())
         self._parameters = self._channel(EnvironmentParametersChannel)
-        self.stats: StatsSideChannel = self._channel(StatsSideChannel)
+        # Only trainers take statistics; in all other loops a game would fill the memory.
+        self.stats: StatsSideChannel = self._channel(StatsSideChannel, MOST_STATISTICS)
         self._set: dict[str, ParameterValue] = {}
         self._actions: dict[str, ActionTuple] = {}
         self._record_wire = (
@@ -302,7 +305,9 @@ class UnityEnvironment(ClosesOnExit, MLAgentsNames):
         return exchange[behavior]
 
     def take_statistics(self) -> EnvironmentStats:
-        """What the game's StatsRecorder reported since the last call."""
+        """What the game's StatsRecorder reported since the last call: the latest `MOST_STATISTICS`
+        values, or with a `StatsSideChannel` of your own among `side_channels` all of them.
+        """
         return self.stats.get_and_reset_stats()
 
     def close(self) -> None:
@@ -331,11 +336,11 @@ class UnityEnvironment(ClosesOnExit, MLAgentsNames):
             return self.DEFAULT_EDITOR_PORT
         return None if worker_id is None else self.BASE_ENVIRONMENT_PORT + worker_id
 
-    def _channel(self, kind: type[Any]) -> Any:
-        """The user's channel of this kind, or else one of our own."""
+    def _channel(self, kind: type[Any], *arguments: Any) -> Any:
+        """The user's channel of this kind, or else one of our own, made with these arguments."""
         channel = self._channels.find(kind)
         if channel is None:
-            channel = kind()
+            channel = kind(*arguments)
             self._channels.add(channel)
         return channel
 

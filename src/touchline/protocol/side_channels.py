@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import struct
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -437,13 +438,19 @@ def read_parameter(msg: IncomingMessage) -> tuple[str, ParameterValue]:
 
 
 class StatsSideChannel(SideChannel):
-    """Named numbers from the game, for the training log."""
+    """Named numbers from the game, for the training log.
+
+    All of them are kept until they are taken, or with `most` only the latest ones.
+    """
 
     IDENTIFIER: ClassVar = uuid.UUID("a1d8f7b7-cec8-50f9-b78b-d3e165a78520")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
         super().__init__(self.IDENTIFIER)
-        self._stats: dict[str, list[tuple[float, StatsAggregationMethod]]] = {}
+        self._arrived: deque[tuple[str, float, StatsAggregationMethod]] = deque(
+            maxlen=most
+        )
+        self._num_dropped = 0
 
     def on_message_received(self, msg: IncomingMessage) -> None:
         key = msg.read_string()
@@ -453,11 +460,24 @@ class StatsSideChannel(SideChannel):
             raise UnitySideChannelException(
                 f"statistic {key!r}: expected an aggregation of 0 to 3, got {method}"
             )
-        self._stats.setdefault(key, []).append((value, StatsAggregationMethod(method)))
+        if len(self._arrived) == self._arrived.maxlen:
+            self._num_dropped += 1
+        self._arrived.append((key, value, StatsAggregationMethod(method)))
 
     def get_and_reset_stats(self) -> EnvironmentStats:
         """Everything since the last call: name -> [(value, how to aggregate)]."""
-        stats, self._stats = self._stats, {}
+        stats: dict[str, list[tuple[float, StatsAggregationMethod]]] = {}
+        for key, value, method in self._arrived:
+            stats.setdefault(key, []).append((value, method))
+        if self._num_dropped:
+            logger.warning(
+                "of the game's statistics since they were last taken, only the latest %d were "
+                "kept; %d before them are lost: take them more often",
+                len(self._arrived),
+                self._num_dropped,
+            )
+        self._arrived.clear()
+        self._num_dropped = 0
         return stats
 
     def add_stat(
