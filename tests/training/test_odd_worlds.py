@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 import pytest
 
+import touchline
 from touchline.envs.env import WORLDS, EnvRecipe, World
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
@@ -21,6 +22,7 @@ from touchline.training.collect import opening
 from touchline.training.config.settings import RunConfig
 from touchline.training.evaluation import evaluate
 from touchline.training.recording import record_episodes
+from touchline.training.studies.matches import Match, play
 from touchline.training.studies.parity import parity
 
 # They repeat calls whose shapes shorter tests check.
@@ -94,6 +96,22 @@ class Plan:
         return decisions, ends
 
 
+def _teams(late, shown_at_first=True):
+    """Two agents of A on each of the teams named in `late`, which begin at these exchanges.
+    Episodes last ten exchanges and pay all teams the same.
+    """
+    ids = {f"A?team={team}": [2 * team + 1, 2 * team + 2] for team in late}
+    begin = {f"A?team={team}": at for team, at in late.items()}
+
+    def plan(name, time):
+        return ids[name] if time >= begin[name] else []
+
+    def ends(name, time):
+        return plan(name, time) if time and time % 10 == 0 else []
+
+    return Plan(list(ids), plan, late={} if shown_at_first else begin, ends=ends)
+
+
 def _train(monkeypatch, tmp_path, world, behaviors, **settings):
     @contextmanager
     def open_slots(*_):
@@ -161,6 +179,39 @@ def test_teams_need_not_be_alike(monkeypatch, tmp_path, second):
     assert result.behaviors["A"].steps >= 2000
     tensors, _ = read_checkpoint(result.folder / "A" / "checkpoint.safetensors")
     assert all(np.isfinite(tensor.numpy()).all() for tensor in tensors.values())
+
+
+def test_a_team_that_comes_later_joins_self_play(monkeypatch, tmp_path):
+    world = _teams({1: 0, 2: 0, 0: 5}, shown_at_first=False)
+    block = _behavior() | {"self_play": {"save_steps": 200, "swap_steps": 100}}
+    result = _train(monkeypatch, tmp_path, world, {"A": block})
+    assert result.behaviors["A"].steps >= 2000
+
+
+def test_a_game_of_one_team_alone_is_no_game_of_a_match(monkeypatch):
+    monkeypatch.setitem(WORLDS, "teams", World(f"{__name__}:open_teams"))
+    match = Match(EnvRecipe("teams", "A"), ("random", "zero"), 6)
+    score = play(match)
+    assert (score.won, score.drawn, score.lost) == (0, 6, 0)
+
+
+def test_a_team_whose_agents_come_later_is_evaluated_too(monkeypatch):
+    monkeypatch.setitem(WORLDS, "teams", World(f"{__name__}:open_teams"))
+    recipe = EnvRecipe("teams", "A")
+    assert _episodes(touchline.evaluate(recipe, "random", episodes=6)) == {"A": 12}
+    slots = Slots(_teams({0: 15, 1: 0}))
+    own = ["A?team=0"]
+    figures = evaluate(slots, _actors(slots, ["zero"]), 6, seed=0, evaluated=own)
+    assert _episodes(figures) == {"A": 6}
+
+
+def _episodes(figures):
+    return {name: of["episodes"] for name, of in figures["behaviors"].items()}
+
+
+def open_teams(recipe):
+    """As an entry of `WORLDS` names it: the higher team comes after its opponents' first end."""
+    return nullcontext(_teams({0: 0, 1: 15}))
 
 
 def test_each_team_has_returns_of_its_own(monkeypatch, tmp_path):
@@ -271,8 +322,7 @@ def _actors(slots, versus=()):
 def test_a_behavior_that_comes_later_is_played_and_evaluated_too():
     slots = Slots(_late_world())
     figures = evaluate(slots, _actors(slots), episodes=6, seed=0)
-    played = {name: of["episodes"] for name, of in figures["behaviors"].items()}
-    assert played == {"A": 6, "B": 6}
+    assert _episodes(figures) == {"A": 6, "B": 6}
 
 
 def open_late(recipe):

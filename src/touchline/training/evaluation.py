@@ -121,17 +121,17 @@ def evaluate(
     tallies = _new_tallies(rows, episodes, evaluated)
     agent_steps = 0
     check_end = EndCheck()
-    while left := sum(tally.quotas.left for tally in tallies.values()):
-        num_behaviors = len(rows)
+    while left := _left(tallies, episodes):
+        shown = _shown(rows)
         actions = {name: actors[name].act(row) for name, row in rows.items()}
         rows = slots.step(actions)
         for name, tally in tallies.items():
             tally.add(rows[name])
-        if len(rows) > num_behaviors:  # a world may show another at any time
+        if _shown(rows) != shown:  # a world may show another at any time
             tallies = _new_tallies(rows, episodes, evaluated) | tallies
         check_end(left, rows)
         agent_steps += sum(int(row.closed.sum()) for row in rows.values())
-        total = episodes * len(tallies)
+        total = episodes * max(len(tallies), 1)
         progress(total - left, total)
     speed = agent_steps / (time.perf_counter() - started)
     behaviors: dict[str, Outcomes] = {}
@@ -179,8 +179,22 @@ class EndCheck:
 def _new_tallies(
     rows: Mapping[str, SlotRows], episodes: int, evaluated: Sequence[str] | None
 ) -> dict[str, _Tally]:
-    names = _one_side(list(evaluated or rows), rows)
+    shown = _shown(rows)
+    counted = shown if evaluated is None else [n for n in evaluated if n in shown]
+    names = _one_side(counted, rows)
     return {name: _Tally(rows[name], episodes) for name in names}
+
+
+def _shown(rows: Mapping[str, SlotRows]) -> list[str]:
+    """The behaviors of which agents have come; a world may name others before."""
+    return [name for name, row in rows.items() if len(row)]
+
+
+def _left(tallies: Mapping[str, _Tally], episodes: int) -> int:
+    """The episodes and games that are still to be played, all of them before agents come."""
+    if not tallies:
+        return episodes
+    return sum(tally.quotas.left for tally in tallies.values())
 
 
 def _one_side(names: Sequence[str], rows: Mapping[str, SlotRows]) -> list[str]:

@@ -26,6 +26,8 @@ from touchline.specs import team_of
 
 EQUAL = 1e-6
 """Last rewards closer than this are equal."""
+_ABSENT = -np.inf
+"""What no agent is paid. Not NaN, which no saved state would be equal to."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,12 @@ class Result:
     area: int
     points: Mapping[int, float]
     """Team -> what decides: its score as the scene states it; otherwise what its agents were paid
-    on the average in the row in which they ended, or nothing where episodes were cut short."""
+    on the average in the row in which they ended, or nothing where episodes were cut short. A team
+    of which no agent was in the game is not here."""
+
+    def is_between(self, team: int, other: int) -> bool:
+        """Whether agents of both teams were in it."""
+        return {team, other} <= self.points.keys()
 
     def score(self, team: int, other: int) -> float:
         """1 if the team won against the other, 0 if it lost, 0.5 for a draw."""
@@ -82,7 +89,8 @@ class Games:
         self._first_area: dict[int, tuple[int, int]] = {}
         """World -> its first area, and how many it has."""
         self._paid: dict[int, NDArray[np.float64]] = {}
-        """Team -> [A] what its agents were paid when some of them last ended."""
+        """Team -> [A] what its agents were paid when some of them last ended, `_ABSENT` where none
+        has ended in this game."""
 
     def area(self, behavior: str) -> NDArray[np.int64]:
         """[N] the area of each slot, -1 where no agent has been."""
@@ -146,7 +154,9 @@ class Games:
             is_cut = num_ended[game] == num_cut[game]
             points = {}
             for team, known in self._paid.items():
-                points[team] = 0.0 if is_cut else float(known[game])
+                if known[game] != _ABSENT:
+                    points[team] = 0.0 if is_cut else float(known[game])
+                known[game] = _ABSENT
             # What the scene states decides, but only if it states it for every team.
             scores = self._stated_scores(game, rows, stated) if stated else {}
             if scores.keys() == points.keys():
@@ -172,7 +182,8 @@ class Games:
 
     def _paid_to(self, team: int) -> NDArray[np.float64]:
         known = self._paid.get(team, np.zeros(0))
-        wider = np.pad(known, (0, self.num_areas - len(known)))
+        extra = np.full(self.num_areas - len(known), _ABSENT)
+        wider = np.concatenate([known, extra])
         self._paid[team] = wider
         return wider
 

@@ -170,11 +170,13 @@ class Seating:
 
     def _see(self, rows: Mapping[str, SlotRows]) -> None:
         """New behaviors; their slots act by the latest policy until a game begins."""
+        # Those that come later join games that have begun.
+        num_begun = len(self._num_games)
         for name in rows:
             if name not in self._player:
                 self.behaviors.append(name)
-                self._player[name] = np.zeros(0, np.int64)
-                self._learned[name] = np.zeros(0, np.bool_)
+                self._player[name] = np.full(num_begun, OWN)
+                self._learned[name] = np.ones(num_begun, np.bool_)
 
     def _has_grown(self, name: str, rows: SlotRows) -> bool:
         policy = self._policies.get(name)
@@ -200,7 +202,7 @@ class Seating:
                 own = team_of(name)
                 its = team_of(other)
                 # Each pair once, from the side of the lower team.
-                if own < its and {own, its} <= result.points.keys():
+                if own < its and result.is_between(own, its):
                     meeting = Meeting(
                         name,
                         other,

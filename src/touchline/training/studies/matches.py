@@ -79,6 +79,8 @@ def play(match: Match) -> Score:
             decisions += int(sum(row.closed.sum() for row in rows.values()))
             results = games.follow(rows, slots.game_scores)
             for result in results:
+                if not result.is_between(low, high):
+                    continue  # agents of one team alone, before others came
                 # Later games of an area are left out: areas whose games are short would count
                 # more often.
                 if result.area < len(left) and left[result.area]:
