@@ -172,11 +172,14 @@ def read_run(
     config: str | os.PathLike[str] | None,
     changes: Mapping[str, Any] | Iterable[str] = (),
     overrides: Mapping[str, Any] | None = None,
+    *,
+    of_several: bool = False,
 ) -> RunRequest:
     """Read the configuration of a run.
 
     `config` and `changes` are those of `train`; `overrides` are dotted keys from the command line,
-    which win. Raises a UsageError that names the place of the first mistake.
+    which win; `of_several` is that of `read_config`. Raises a UsageError that names the place of
+    the first mistake.
     """
     from touchline.training.config.reading import about_preset, is_file, read_config
 
@@ -189,7 +192,9 @@ def read_run(
         # different scenes into one folder.
         overrides.setdefault(RUN_ID, preset)
     notes: list[str] = []
-    settings = read_config(source, changes, overrides, notes.append)
+    settings = read_config(
+        source, changes, overrides, notes.append, of_several=of_several
+    )
     if source is None:
         notes.append("no CONFIG: every behavior is trained with ML-Agents' defaults")
     elif preset is not None:
@@ -312,7 +317,7 @@ def train_seeds(
     overrides = _given("train", config, env, run_id, resume=resume)
     if _is_changed(SEED, changes):
         raise UsageError("a seed and several seeds are given: leave one of them out")
-    request = read_run(config, changes, overrides)
+    request = read_run(config, changes, overrides, of_several=True)
     return start_seeds(request, parsed, to_wandb=to_wandb, log=log)
 
 
@@ -392,12 +397,12 @@ def start_tuning(
     if RUN_ID not in keys and not _is_changed(RUN_ID, changes):
         # Beside the runs of the configuration itself, not in place of them.
         keys[RUN_ID] = f"tune-{Path(config or 'ppo').stem}"
-    request = read_run(config, changes, keys)
+    request = read_run(config, changes, keys, of_several=True)
     for note in request.notes:
         log(note)
 
     def read(tried: Mapping[str, Any]) -> RunConfig:
-        return read_run(config, changes, {**keys, **tried}).config
+        return read_run(config, changes, {**keys, **tried}, of_several=True).config
 
     return search(read, Path(space), trials, request.preset, log)
 

@@ -87,7 +87,9 @@ def train(
             "train what? give a preset's name (3DBall), a YAML file, or a player with --env"
         )
     several = None if seeds is None else _several_seeds(seeds, settings, record_wire)
-    request = read_run(config, changes or (), settings.values)
+    request = read_run(
+        config, changes or (), settings.values, of_several=several is not None
+    )
     request = replace(request, notes=(*settings.notes, *request.notes))
     if print_config:
         _print_config(request)

@@ -534,6 +534,22 @@ def test_of_resume_and_initialize_from_the_typed_one_wins(
     assert len(lines) == 1
 
 
+def test_of_several_runs_those_that_cannot_be_resumed_start_as_their_settings_say():
+    resume, start = "checkpoint_settings.resume", "checkpoint_settings.initialize_from"
+    lines = []
+
+    def read(changes, typed):
+        config = read_config("Basic", changes, typed, lines.append, of_several=True)
+        settings = config.checkpoint_settings
+        return settings.resume, settings.initialize_from
+
+    assert read({start: "a"}, {resume: True}) == (True, "a")
+    assert read({resume: True, start: "a"}, {}) == (True, "a")
+    assert not lines
+    assert read({resume: True}, {start: "a"}) == (False, "a")
+    assert len(lines) == 1
+
+
 def test_even_checkpoints_share_out_the_steps(tmp_path):
     text = (
         "behaviors: {A: {even_checkpoints: true, max_steps: 1000, keep_checkpoints: 4}}"

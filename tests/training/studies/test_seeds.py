@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -305,6 +306,28 @@ def test_every_seed_starts_with_the_run_beside_the_study(tmp_path, monkeypatch):
     own = tmp_path / "results/x/seed-1/Basic/checkpoint.safetensors"
     single_run = tmp_path / "results/seed-1/Basic/checkpoint.safetensors"
     assert own.read_bytes() == single_run.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_seed_that_was_not_begun_starts_with_that_run_after_resume(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    short = {"behaviors.*.max_steps": 300}
+    quiet = {"log": lambda _: None}
+    touchline.train("Basic", run_id="base", changes=short, **quiet)
+    changes = short | {"checkpoint_settings.initialize_from": "base"}
+    study = {"run_id": "x", "changes": changes, **quiet}
+    touchline.train_seeds("Basic", [0], **study)
+    touchline.train_seeds("Basic", "0-2", resume=True, **study)
+    start = (tmp_path / "results" / "base").absolute()
+    for seed in (0, 1, 2):
+        settings = (tmp_path / f"results/x/seed-{seed}/configuration.yaml").read_text()
+        assert f"initialize_from: {start}" in settings
+    shutil.rmtree(start)
+    touchline.train_seeds("Basic", "0-2", resume=True, **study)
+    with pytest.raises(UsageError, match=r"there is no run .*base"):
+        touchline.train_seeds("Basic", "0-3", resume=True, **study)
 
 
 def test_a_start_that_is_not_there_is_one_line_and_nothing_is_written(

@@ -74,6 +74,17 @@ def test_what_cannot_be_searched_is_one_line_and_nothing_is_written(
 
 
 @pytest.mark.slow
+def test_trials_of_a_resumed_search_start_with_the_run_that_is_named(finished, space):
+    quiet = {"log": lambda _: None}
+    touchline.train("Basic", run_id="base", changes=SHORT, **quiet)
+    changes = SHORT | {"checkpoint_settings.initialize_from": "base"}
+    settings = {"changes": changes, "run_id": "x", "resume": True, **quiet}
+    touchline.tune("Basic", space, 2, **settings)
+    own = (finished.path / "trial-1" / "configuration.yaml").read_text()
+    assert f"initialize_from: {space.parent / 'results' / 'base'}" in own
+
+
+@pytest.mark.slow
 def test_a_search_ranks_its_trials_and_goes_on_later(space):
     lines = []
     settings = {"changes": SHORT, "run_id": "x", "log": lines.append}

@@ -37,6 +37,8 @@ def read_config(
     changes: Mapping[str, Any] | Iterable[str] = (),
     overrides: Mapping[str, Any] | None = None,
     log: Log = silent,
+    *,
+    of_several: bool = False,
 ) -> RunConfig:
     """The configuration of a preset's name or a YAML file.
 
@@ -51,6 +53,9 @@ def read_config(
         Dotted keys and their values from the command line (see `flags`), which win.
     log
         Gets a line for each old spelling and for each key that is ignored.
+    of_several
+        For several runs, of which only those that were begun can be resumed: `initialize_from`
+        stays beside `resume`, for the others.
 
     Raises
     ------
@@ -74,7 +79,7 @@ def read_config(
         _put(tree, key, value, flag_of_key.get(key, key))
     # From here on every behavior's block is whole, so that a mistake in it is found once.
     _merge_defaults(tree)
-    _settle_start(tree, overrides, notices)
+    _settle_start(tree, overrides, notices, of_several=of_several)
     try:
         config = RunConfig.model_validate(tree.values)
     except ValidationError as error:
@@ -273,9 +278,15 @@ def _merge_defaults(tree: YamlTree) -> None:
 
 
 def _settle_start(
-    tree: YamlTree, overrides: Mapping[str, Any], notices: list[str]
+    tree: YamlTree,
+    overrides: Mapping[str, Any],
+    notices: list[str],
+    *,
+    of_several: bool,
 ) -> None:
-    """Of `resume` and `initialize_from`, the one of the command line wins; otherwise `resume`."""
+    """Of `resume` and `initialize_from`, the one of the command line wins; otherwise `resume`, and
+    where it is `of_several` runs, both stay.
+    """
     resume = ("checkpoint_settings", "resume")
     start = ("checkpoint_settings", "initialize_from")
     if not (tree.get(resume) and tree.get(start)):
@@ -283,6 +294,8 @@ def _settle_start(
     resume_is_typed = ".".join(resume) in overrides
     start_is_typed = ".".join(start) in overrides
     only_start_is_typed = start_is_typed and not resume_is_typed
+    if of_several and not only_start_is_typed:
+        return
     loser, winner = (resume, start) if only_start_is_typed else (start, resume)
     _drop(tree, loser, f"{winner[-1]} is given too", notices)
 

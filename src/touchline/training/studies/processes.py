@@ -45,7 +45,9 @@ def settings_of(
     `position` is that among the runs that go on at the same time, for the ports of their players.
     """
     files, worlds = config.checkpoint_settings, config.env_settings
-    start = files.initialize_from
+    # A run that was never begun has nothing to resume.
+    resumes = files.resume and own.resume_point.exists()
+    start = None if resumes else files.initialize_from
     if start is not None:
         # A run beside the study, not beside this one.
         start = str(Path(files.results_dir, start).absolute())
@@ -53,8 +55,7 @@ def settings_of(
         "results_dir": str(own.path.parent),
         "run_id": own.path.name,
         "initialize_from": start,
-        # A run that was never begun has nothing to resume.
-        "resume": files.resume and own.resume_point.exists(),
+        "resume": resumes,
     }
     port = worlds.base_port
     if port is not None:

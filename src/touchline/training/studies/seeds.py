@@ -204,7 +204,10 @@ def _runs(
         own = settings_of(config, study.seed(seed), seed, position)
         to = silent if runs else log  # what is said of one is true of all
         runs[seed] = own, world_of(own, own_scene, "--seeds", to)
-    check_files(runs[seeds[0]][0])
+    # One that has not begun, if there is one: it needs the most files.
+    settings = [own for own, _ in runs.values()]
+    settings.sort(key=lambda own: own.checkpoint_settings.resume)
+    check_files(settings[0])
     return runs
 
 
