@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -22,6 +23,7 @@ from touchline.testing import random_slot_actions
 
 RECIPE = EnvRecipe("scene", "3DBall", 2, seed=5, options={"num_threads": 1})
 NAME = "3DBall?team=0"
+SOURCE = Path(__file__).parents[2] / "src"
 
 
 def actions_for(slots, rows, rng):
@@ -285,25 +287,47 @@ def test_ctrl_c_while_worlds_open_closes_all_of_them():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the player is a shell script")
-def test_ctrl_c_while_a_player_is_waited_for_ends_it_at_once(tmp_path):
-    player, pid = tmp_path / "silent.x86_64", tmp_path / "pid"
-    player.write_text(
-        f"#!/bin/sh\necho $$ > {pid}.new\nmv {pid}.new {pid}\nexec sleep 20\n"
-    )
+@pytest.mark.parametrize("number", [1, 2])
+def test_ctrl_c_while_players_are_waited_for_ends_them_at_once(tmp_path, number):
+    player, pids = tmp_path / "silent.x86_64", tmp_path / "pids"
+    player.write_text(f"#!/bin/sh\necho $$ > {pids}/$$\nexec sleep 20\n")
     player.chmod(0o755)
+    pids.mkdir()
 
     def interrupt():
-        while not pid.exists():
+        while len(list(pids.iterdir())) < number:
             time.sleep(0.01)
+        time.sleep(0.3)  # what started it has begun to wait
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()
     recipe = EnvRecipe("unity", str(player), options={"timeout_wait": 15})
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        SideBySide([recipe], RestartLimits())
+        SideBySide(copies_of(recipe, number), RestartLimits())
     assert time.monotonic() - began < 8
-    assert not psutil.pid_exists(int(pid.read_text()))
+    assert not any(psutil.pid_exists(int(path.name)) for path in pids.iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the player is a shell script")
+def test_ctrl_c_in_a_step_ends_silent_players_within_their_time_to_quit(tmp_path):
+    player, script = (
+        tmp_path / "p.x86_64",
+        Path(__file__).with_name("scripted_player.py"),
+    )
+    path = f'PYTHONPATH="{SOURCE}" exec "{sys.executable}" "{script}" fall-silent "$@"'
+    player.write_text(f"#!/bin/sh\n{path}\n")
+    player.chmod(0o755)
+    recipe = EnvRecipe("unity", str(player), options={"timeout_wait": 60})
+    with SideBySide(copies_of(recipe, 2)) as many:
+        rows = many.reset()
+        pids = [slots.env.pid for slots in many.slots]
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            play(many, rows, 1)
+    assert time.monotonic() - began < 20
+    assert not any(map(psutil.pid_exists, pids))
 
 
 def test_ports_and_recordings_are_numbered_and_the_editor_is_one():

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from touchline.envs.giving_up import check_not_given_up
 from touchline.envs.player_process import QUIT_S, PlayerProcess
 from touchline.envs.wire_server import HungUpError, WireServer
 from touchline.errors import UsageError
@@ -241,6 +242,7 @@ class PlayerConnection:
         return received
 
     def _check_process(self, doing: str) -> None:
+        check_not_given_up(self.launch.name)
         if self._process is not None:
             self._process.check(doing)
 

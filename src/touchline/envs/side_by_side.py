@@ -17,12 +17,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.env import ClosesOnExit, Env, EnvRecipe, Waiting, make
+from touchline.envs.giving_up import wait_only_until
 from touchline.envs.restarts import RestartLimits, Restarts
 from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.envs.slots import Slots
@@ -88,8 +90,13 @@ class SideBySide(ClosesOnExit):
         self._sizes: dict[str, int] = {}
         self._worlds: list[_World] = []
         self._is_closed = False
+        self._given_up = Event()
+        """Once it is set, no thread waits for a player any more."""
         self._threads = ThreadPoolExecutor(
-            len(worlds), thread_name_prefix="touchline-world"
+            len(worlds),
+            thread_name_prefix="touchline-world",
+            initializer=wait_only_until,
+            initargs=(self._given_up,),
         )
         opened = self._opened(worlds)
         for index, (entry, env) in enumerate(zip(worlds, opened, strict=True)):
@@ -245,6 +252,8 @@ class SideBySide(ClosesOnExit):
         if self._is_closed:
             return
         self._is_closed = True
+        # After Ctrl-C in a step, threads may still wait, and the worlds are closed by them.
+        self._given_up.set()
         closing = []
         try:
             for slots in self.slots:
@@ -274,6 +283,7 @@ class SideBySide(ClosesOnExit):
             opened = {index: future.result() for index, future in opening.items()}
         # An interrupt, too, must not leave players behind.
         except BaseException:
+            self._given_up.set()
             self._threads.shutdown()
             for future in opening.values():
                 if future.exception() is None:
