@@ -205,6 +205,19 @@ def test_a_team_whose_agents_come_later_is_evaluated_too(monkeypatch):
     assert _episodes(figures) == {"A": 6}
 
 
+@pytest.mark.parametrize(
+    ("late", "text"),
+    [
+        ({0: 0, 1: 5}, "only one team; both must be there in its first exchange"),
+        ({1: 0, 2: 0, 0: 5}, "team 0 of the world came after team 1 had begun to play"),
+    ],
+)
+def test_sides_that_would_change_in_mid_play_are_refused(late, text):
+    slots = Slots(_teams(late, shown_at_first=False))
+    with pytest.raises(UsageError, match=text):
+        evaluate(slots, _actors(slots, ["zero"]), episodes=6, seed=0)
+
+
 def _episodes(figures):
     return {name: of["episodes"] for name, of in figures["behaviors"].items()}
 

@@ -18,7 +18,9 @@ def two_sides(names: Iterable[str], world: str) -> tuple[list[str], list[str]]:
     names = list(names)
     teams = sorted({team_of(name) for name in names})
     if len(teams) < 2:
-        raise UsageError(f"--versus: {world} has only one team")
+        raise UsageError(
+            f"--versus: {world} has only one team; both must be there in its first exchange"
+        )
     own = [name for name in names if team_of(name) == teams[0]]
     return own, [name for name in names if name not in own]
 
@@ -36,11 +38,22 @@ def load_sides(
 
     Raises a UsageError where a policy does not fit, or the world has only one team for two sides.
     """
+    first = _lowest_team(slots)
 
     def load() -> Mapping[str, SlotActor]:
+        # Those who play already would have to change sides.
+        if versus and _lowest_team(slots) < first:
+            raise UsageError(
+                f"--versus: team {_lowest_team(slots)} of {world} came after team {first} had "
+                "begun to play as the lowest one; it must be there in the first exchange"
+            )
         return _load_sides(sources, versus, slots.behaviors, world, deterministic, seed)
 
     return Actors(load)
+
+
+def _lowest_team(slots: Slots) -> int:
+    return min(map(team_of, slots.behaviors), default=0)
 
 
 def _load_sides(

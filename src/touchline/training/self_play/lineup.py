@@ -97,7 +97,8 @@ class SelfPlay:
         if self.pools and len({team_of(name) for name in behaviors}) < 2:
             raise UsageError(
                 f"behaviors.{next(iter(self.pools))}.self_play: all agents of this world are on "
-                "one team, so there is no opponent; leave the block out"
+                "one team, so there is no opponent; leave the block out, or let the other team "
+                "be there in the first exchange"
             )
 
     # games of this process

@@ -95,7 +95,8 @@ def _actors(match: Match, slots: Slots) -> Mapping[str, SlotActor]:
     if len(teams) != 2:
         known = "one team" if len(teams) == 1 else f"{len(teams)} teams"
         raise UsageError(
-            f"{match.recipe.target} has {known}; entrants play games of two teams"
+            f"{match.recipe.target} has {known}; entrants play games of two teams, which must "
+            "be there in its first exchange"
         )
     actors: dict[str, SlotActor] = {}
     for team, entrant in zip(teams, match.seats, strict=True):
