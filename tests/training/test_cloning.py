@@ -339,6 +339,7 @@ def test_a_run_that_only_clones_saves_evaluates_and_exports(shared, tmp_path, ca
     said = capsys.readouterr().err
     assert "action is in the same record" in said
     assert "Basic: cloned from 4,0" in said
+    assert " gradient steps, loss " in said
     assert "which only imitates demonstrations" in said
     folder = tmp_path / "results" / "clone"
     for policy in (folder, folder / "Basic.onnx"):

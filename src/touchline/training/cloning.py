@@ -165,16 +165,18 @@ class Cloning:
             return
         fades = self._only_clones and settings.steps > 0
         schedule = "linear" if fades else "constant"
-        done, next_line, losses = 0, wanted / LINES, list[Tensor]()
+        done, num_steps, next_line, losses = 0, 0, wanted / LINES, list[Tensor]()
         while done < wanted:
             for rows, sequences in examples.minibatches(self._generator):
                 rate = scheduled(self._first_rate, LEAST_RATE, schedule, done / wanted)
                 losses.append(self._gradient_step(rows, sequences, rate))
                 done += len(rows)
+                num_steps += 1
                 if done >= min(next_line, wanted):
                     loss = float(torch.stack(losses).mean())
                     self._log(
-                        f"{self._behavior}: cloned from {done:,} actions, loss {loss:.5f}"
+                        f"{self._behavior}: cloned from {done:,} actions in {num_steps:,} "
+                        f"gradient steps, loss {loss:.5f}"
                     )
                     next_line, losses = done + wanted / LINES, []
                 if done >= wanted:
