@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -52,15 +54,21 @@ if __name__ == "__main__":
 """
 
 
-def started(engine, script: str, tmp_path: Path) -> subprocess.Popen:
-    return subprocess.Popen(
+@contextmanager
+def started(engine, script: str, tmp_path: Path) -> Iterator[subprocess.Popen]:
+    """A process that runs `PLAY` and then `script`; it does not outlive the block."""
+    with subprocess.Popen(
         [sys.executable, "-c", PLAY + script, str(engine.folder)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def recipe(engine, **options) -> EnvRecipe:
@@ -117,14 +125,19 @@ if child == 0:
     os._exit(9)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    process = started(engine, script, tmp_path)
-    process.communicate(timeout=60)
+    with started(engine, script, tmp_path) as process:
+        process.communicate(timeout=60)
     assert process.returncode == 7
 
 
 def test_ctrl_c_reaches_python_as_keyboard_interrupt(engine, tmp_path):
+    # Python drops a KeyboardInterrupt that comes in a `__del__`. The first step compiles, and
+    # what llvmlite made for that is freed in such methods: all of it before Ctrl-C.
     script = """
+import gc
 try:
+    play()
+    gc.collect()
     print("ready", flush=True)
     while True:
         play()
@@ -132,22 +145,19 @@ except KeyboardInterrupt:
     env.close()
     sys.exit(130)
 """
-    process = started(engine, script, tmp_path)
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    with started(engine, script, tmp_path) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
     assert process.returncode == 130
 
 
 def test_sigterm_ends_the_process_without_a_java_crash(engine, tmp_path):
-    process = started(
-        engine,
-        "play()\nprint('ready', flush=True)\nwhile True:\n    play()\n",
-        tmp_path,
-    )
-    assert process.stdout.readline() == "ready\n"
-    process.terminate()
-    process.communicate(timeout=60)
+    script = "play()\nprint('ready', flush=True)\nwhile True:\n    play()\n"
+    with started(engine, script, tmp_path) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.terminate()
+        process.communicate(timeout=60)
     assert process.returncode in (-signal.SIGTERM, 128 + signal.SIGTERM)
     assert not list(tmp_path.glob("hs_err*"))
 
@@ -161,8 +171,8 @@ for _ in range(1500):
     play()
 print(sum(r.invalid_orders for r in env.pop_records()) > 100 or env._num_invalid.sum() > 100)
 """
-    process = started(engine, script, tmp_path)
-    out, err = process.communicate(timeout=120)
+    with started(engine, script, tmp_path) as process:
+        out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (0, "True\n"), err
 
 
