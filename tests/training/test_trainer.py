@@ -460,3 +460,29 @@ def test_the_presets_reach_their_benchmarks(tmp_path, scene, score, seed):
     """Source of the scores: ML-Agents' published benchmarks, 100, 100 and 0.93."""
     result = train(_config(tmp_path, scene, seed=seed), EnvRecipe("scene", scene))
     assert _score(scene, result.folder, 100) >= score
+
+
+@pytest.mark.parametrize(
+    "block", ["network_settings", "reward_signals.curiosity.network_settings"]
+)
+def test_an_encoder_that_is_too_large_for_an_image_is_refused_with_its_line(
+    block, tmp_path
+):
+    settings = "{network_settings: {vis_encode_type: nature_cnn}}"
+    if block != "network_settings":
+        settings = (
+            "{network_settings: {vis_encode_type: match3}, "
+            f"reward_signals: {{curiosity: {settings}}}}}"
+        )
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        f"behaviors:\n  Match3VisualObs: {settings}\n"
+        "default_settings: {trainer_type: ppo}\n"
+        f"checkpoint_settings: {{results_dir: {tmp_path}}}\n"
+    )
+    with pytest.raises(
+        UsageError,
+        match=rf"config.yaml:2:\d+: behaviors.Match3VisualObs.{block}.vis_encode_type: "
+        r"observation 'Match3 Sensor \(cells\)': .* this one is 9 x 8",
+    ):
+        train(read_config(str(path)), EnvRecipe("scene", "Match3"))

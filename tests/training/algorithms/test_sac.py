@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.slot_rows import slot_rows
 from tests.training.group_tasks import Anything, practiced
-from tests.training.practice import Practice, make_learner
+from tests.training.practice import CPU, Practice, make_learner
 from tests.training.tiny_tasks import Heed, Look, Remember, solve
 
 from touchline.policies.files.checkpoints import (
@@ -19,6 +19,7 @@ from touchline.policies.files.onnx_in import OnnxPolicy
 from touchline.policies.files.onnx_out import export_onnx
 from touchline.policies.policy import NetworkPolicy, SlotActor
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from touchline.training.algorithms.learner import LearnerSetup, learner_class
 from touchline.training.algorithms.sac.loss import (
     LogTemperatures,
     PolicyDraw,
@@ -132,6 +133,17 @@ def test_without_its_replay_a_restored_learner_fills_one_before_it_learns():
     _aimed(second, 60, np.random.default_rng(4))
     assert not torch.equal(alpha, second.log_temperatures)
     assert second._updates - 1 <= second.steps / 20
+
+
+def test_a_run_that_ends_before_its_first_gradient_step_says_so():
+    said = []
+    config = BehaviorConfig.model_validate(
+        _settings(buffer_init_steps=500) | {"max_steps": 500}
+    )
+    learner_class("sac")(LearnerSetup("Tiny", HYBRID, config, 0, CPU, said.append))
+    assert said == [
+        "Tiny will not learn: buffer_init_steps 500 leaves nothing of max_steps 500"
+    ]
 
 
 def test_as_many_gradient_steps_as_ml_agents():

@@ -270,6 +270,10 @@ def test_damaged_and_missing_files_are_one_line_each(tmp_path):
     (tmp_path / "configuration.yaml").write_text("behaviors: {}\n")
     with pytest.raises(UsageError, match=r"no figures in metrics\.csv yet"):
         findings(tmp_path)
+    only_clones = "behaviors: {A: {max_steps: 0}}\n"
+    (tmp_path / "configuration.yaml").write_text(only_clones)
+    with pytest.raises(UsageError, match=r"a run that only clones has no figures"):
+        findings(tmp_path)
     run = write_run(tmp_path / "run", healthy_columns())
     metrics = RunLayout(run).metrics(BEHAVIOR)
     text = metrics.read_text()

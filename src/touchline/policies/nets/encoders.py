@@ -119,6 +119,13 @@ def image_encoder(
     return nn.Sequential(*layers, nn.Flatten(), linear(flat, outputs, gain), last)
 
 
+def check_images(kind: str, spec: BehaviorSpec) -> None:
+    """Raises a UsageError when an image of the behavior is too small for this kind of encoder."""
+    for sensor in spec.observation_specs:
+        if len(sensor.shape) == 3:
+            _check_size(kind, f"observation {sensor.name!r}", *sensor.shape[1:])
+
+
 def _check_size(kind: str, sensor: str, height: int, width: int) -> None:
     side = min(height, width)
     if kind not in SMALLEST_SIDE:

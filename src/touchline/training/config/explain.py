@@ -45,7 +45,7 @@ def explain(
             if each is None
             else list(each.model_fields)
         )
-        problem = _unknown_key(keys[-1], known)
+        problem = _unknown_key(keys, known)
     else:
         problem = _wrong_value(mistake)
     return f"{tree.place(keys)}: {'.'.join(keys)}: {problem}"
@@ -56,11 +56,26 @@ def _without_tags(location: Keys) -> Keys:
     return tuple(key for key in location if not key.startswith("["))
 
 
-def _unknown_key(key: str, known: list[str]) -> str:
+def _unknown_key(keys: Keys, known: list[str]) -> str:
+    key = keys[-1]
+    if keys[-2:-1] == ("hyperparameters",) and (others := _trainers_with(key)):
+        return (
+            f"this key belongs to {' and '.join(others)}; known keys here: "
+            f"{', '.join(known)}"
+        )
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     if near:
         return f"unknown key; did you mean {near[0]!r}?"
     return f"unknown key; known keys: {', '.join(known)}"
+
+
+def _trainers_with(key: str) -> list[str]:
+    """The trainers of Touchline whose `hyperparameters` have this key."""
+    return [
+        name
+        for name in learner.ALGORITHMS
+        if key in learner.settings_class(name).model_fields
+    ]
 
 
 def _wrong_value(mistake: ErrorDetails) -> str:

@@ -12,6 +12,7 @@ from touchline.envs.env import EnvRecipe
 from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.envs.slots import SlotRows
 from touchline.errors import UsageError
+from touchline.policies.nets.encoders import check_images
 from touchline.specs import BehaviorSpec, base_name
 from touchline.training.algorithms.learner import (
     Imitating,
@@ -24,7 +25,7 @@ from touchline.training.algorithms.threaded import Threaded
 from touchline.training.behavior_names import check_names
 from touchline.training.behavior_training import BehaviorTraining
 from touchline.training.collect.collector import GameScores, Seat
-from touchline.training.config.settings import RunConfig
+from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.run.experience import ExperienceFiles
 from touchline.training.run.folder import RunFolder
 from touchline.training.run.metrics import MetricsWriter
@@ -159,6 +160,7 @@ class Enrollment:
             )
         setup = LearnerSetup(name, spec, config, self._seed, self.device, self._log)
         try:
+            _check_encoders(config, spec)
             learner: Learner = learner_class(config.trainer_type)(setup)
         except SettingError as error:
             place = self._config.place(name, error.key)
@@ -237,3 +239,18 @@ class Enrollment:
         """Finish every behavior's files."""
         for training in self.trainings.values():
             training.writer.close()
+
+
+def _check_encoders(config: BehaviorConfig, spec: BehaviorSpec) -> None:
+    """Raises a SettingError for an encoder that is too large for an image, with its key."""
+    if spec.network != "standard":
+        return
+    blocks = {"network_settings": config.network_settings}
+    for name, signal in config.reward_signals.items():
+        if (own := getattr(signal, "network_settings", None)) is not None:
+            blocks[f"reward_signals.{name}.network_settings"] = own
+    for block, settings in blocks.items():
+        try:
+            check_images(settings.vis_encode_type, spec)
+        except UsageError as error:
+            raise SettingError(f"{block}.vis_encode_type", str(error)) from None

@@ -108,12 +108,16 @@ def read_run_figures(run: Path) -> list[RunFigures]:
     found = sorted(run.glob("*/metrics.csv"))
     # The file is there from the start, and empty until the first summary.
     files = [path for path in found if path.stat().st_size]
+    tree = YamlTree.read(layout.configuration, str(layout.configuration))
+    if not files and _only_clones(tree.values):
+        raise UsageError(
+            f"{run}: a run that only clones has no figures; play its model with touchline eval"
+        )
     if not files:
         raise UsageError(
             f"{run}: no figures in metrics.csv yet: a run writes its first figures after "
             "summary_freq steps, and ML-Agents' own runs have none"
         )
-    tree = YamlTree.read(layout.configuration, str(layout.configuration))
     status, seconds = _json(layout.status), _json(layout.timers)
     return [
         RunFigures(
@@ -126,6 +130,14 @@ def read_run_figures(run: Path) -> list[RunFigures]:
         )
         for path in files
     ]
+
+
+def _only_clones(values: Mapping[str, Any]) -> bool:
+    """Whether no behavior of a configuration takes a step."""
+    behaviors = values.get("behaviors")
+    blocks = list(behaviors.values()) if isinstance(behaviors, Mapping) else []
+    steps = [b.get("max_steps") for b in blocks if isinstance(b, Mapping)]
+    return bool(steps) and not any(steps) and None not in steps
 
 
 def _configured(values: Mapping[str, Any], behavior: str) -> dict[str, Any]:

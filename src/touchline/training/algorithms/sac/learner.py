@@ -92,6 +92,13 @@ class SAC:
         signals = make_signals(setup.config.reward_signals, for_signals)
         self.signals: list[RewardSignal] = signals
         self._device = setup.device
+        # A single step is how a file says that a behavior is not to learn.
+        if 1 < setup.config.max_steps <= self.hyper.buffer_init_steps:
+            setup.log(
+                f"{self.behavior} will not learn: buffer_init_steps "
+                f"{self.hyper.buffer_init_steps:,} leaves nothing of max_steps "
+                f"{setup.config.max_steps:,}"
+            )
         self._make_networks(setup)
         row = row_bytes(setup.spec, len(self.signals), self.network.memory_shape)
         _refuse_larger_than_memory(self.hyper.buffer_size, row)
