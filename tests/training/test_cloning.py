@@ -1,5 +1,8 @@
 """Behavioral cloning: what is sent is what was shown, and a killed run goes on bit for bit."""
 
+import signal
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +18,7 @@ from touchline.policies.nets import bodies
 from touchline.protocol.demonstrations import DemoFile, encode_demo
 from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec, ObservationSpec
 from touchline.training.cloning import imitation_loss, kl_from
+from touchline.training.config.reading import read_config
 from touchline.training.config.settings import BehaviorConfig
 from touchline.training.trainer import train
 
@@ -413,8 +417,6 @@ def test_only_ppo_stays_near_a_clone():
 
 def test_cloning_first_makes_the_first_steps_good_ones(shared, tmp_path):
     """ExpertBasic: the clone reaches the large reward from the first episode on."""
-    from touchline.training.config.reading import read_config
-
     path = str(shared / "demos" / "ExpertBasic.demo")
     block = {"demo_path": path, "first_passes": 100, "clone_kl": 1.0}
     block |= {"steps": 50_000, "strength": 10}
@@ -446,6 +448,30 @@ def test_a_run_without_a_clone_cannot_be_resumed_near_one(shared, tmp_path, caps
     capsys.readouterr()
     assert run([*command, "--resume", "--max-steps", "1000"]) != 0
     assert "clone_kl: this run made no clone to stay near" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_cloning_at_once_and_leaves_the_signals_as_they_were(
+    number, tmp_path
+):
+    config = tmp_path / "basic.yaml"
+    demo = Path(__file__).parents[2] / "models" / "demos" / "Basic.demo"
+    config.write_text(CLONE_ONLY.format(demo=demo) + "      steps: 100000\n")
+    said = []
+
+    def interrupt_cloning(line):
+        said.append(line)
+        if "cloned from" in line:
+            signal.raise_signal(number)
+
+    before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+    settings = read_config(
+        str(config), (), {"checkpoint_settings.results_dir": str(tmp_path)}
+    )
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, EnvRecipe("scene", "Basic"), interrupt_cloning)
+    assert len([line for line in said if "cloned from" in line]) == 1
+    assert before == [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
 
 
 def test_a_demonstration_is_not_read_with_another_pairing_by_mistake(two_numbers):

@@ -29,6 +29,7 @@ from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.run.experience import ExperienceFiles
 from touchline.training.run.folder import RunFolder
 from touchline.training.run.metrics import MetricsWriter
+from touchline.training.run.process import interruptible
 from touchline.training.self_play.lineup import LONG_WAIT, Roster, SelfPlay
 from touchline.training.self_play.seating import GameReport
 from touchline.training.warm_start import first_checkpoint, warm_start
@@ -171,7 +172,9 @@ class Enrollment:
             warm_start(learner, name, start, list(config.reward_signals))
             self._log(f"{name} starts with {start}")
         if isinstance(learner, Imitating) and name not in self._absent:
-            learner.clone_first()
+            # It may take minutes, and a behavior without a step has nothing to save yet.
+            with interruptible():
+                learner.clone_first()
         if config.threaded:
             learner = Threaded(learner, setup)
         pool = None

@@ -66,6 +66,20 @@ def stop_on_signals() -> Iterator[threading.Event]:
 
 
 @contextmanager
+def interruptible() -> Iterator[None]:
+    """Within `stop_on_signals`: the first signal already raises, where there is nothing to save."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with sigterm_as_ctrl_c():
+            yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
 def tuned_process(config: RunConfig) -> Iterator[None]:
     """One torch thread, fast matrices, freed memory is kept, and threads take turns often."""
     with one_torch_thread(), matrices_for(config), kept_memory(), short_turns():
