@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from touchline.api import evaluate_opponents as evaluate_opponents
     from touchline.api import exploit as exploit
     from touchline.api import export as export
+    from touchline.api import film_demonstration as film_demonstration
     from touchline.api import inspect as inspect
     from touchline.api import inspect_demonstration as inspect_demonstration
     from touchline.api import parity as parity
@@ -167,6 +168,7 @@ _HOME = {
     "exploit": "api",
     "export": "api",
     "inspect": "api",
+    "film_demonstration": "api",
     "inspect_demonstration": "api",
     "load_policies": "policies.policy",
     "load_policy": "policies.policy",

@@ -12,7 +12,8 @@
 | play | `touchline.play` |
 | view | `touchline.view` |
 | record | `touchline.record` |
-| inspect | `touchline.inspect`, as text `touchline.describe`; `touchline.inspect_demonstration` |
+| inspect | `touchline.inspect`, as text `touchline.describe` |
+| inspect x.demo | `touchline.inspect_demonstration`, `touchline.film_demonstration` |
 | export | `touchline.export` |
 | push | `touchline.push` |
 | pull | `touchline.pull` |
@@ -984,6 +985,31 @@ def inspect_demonstration(path: str | os.PathLike[str]) -> dict[str, Any]:
     from touchline.training.demonstrations import read_demonstration
 
     return read_demonstration(os.fspath(path)).figures()
+
+
+def film_demonstration(
+    path: str | os.PathLike[str], to: str | os.PathLike[str]
+) -> None:
+    """What the cameras of a demonstration saw, as an mp4 file `to`, one action after another.
+
+    Raises a UsageError that names the file, also where its agents had no camera: a demonstration
+    holds what agents observed and not the world, which therefore cannot be drawn.
+    """
+    from touchline.film import film_pictures
+    from touchline.training.demonstrations import read_demonstration
+
+    shown = read_demonstration(os.fspath(path))
+    # Other numbers of channels are grids of something else than colors.
+    is_picture = [s.ndim == 4 and s.shape[1] in (1, 3, 6, 9, 12) for s in shown.seen]
+    cameras = [
+        s[shown.row] for s, is_one in zip(shown.seen, is_picture, strict=True) if is_one
+    ]
+    if not cameras:
+        raise UsageError(
+            f"{path}: its agents observe no pictures, and a demonstration holds nothing else of "
+            "the world, so there is nothing to film"
+        )
+    film_pictures(cameras, Path(to))
 
 
 def describe(env: str | EnvRecipe) -> str:

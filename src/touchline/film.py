@@ -11,6 +11,7 @@ from typing import Any
 
 import imageio_ffmpeg
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 from touchline.envs.env import Drawable, Env, Watchable
@@ -39,6 +40,10 @@ class FilmOptions:
 
 
 DEFAULTS = FilmOptions()
+PICTURES_PER_SECOND = 10.0
+"""Of a film of observations: a usual rate of decisions."""
+PICTURE_HEIGHT = 336
+"""Roughly, in pixels: observed pictures are small, so they are enlarged."""
 
 
 def watch(
@@ -82,8 +87,7 @@ def film(
             "this world cannot be recorded: it draws in a window of its own, or not at all; "
             "leave --record away"
         )
-    if path.suffix != ".mp4":
-        raise UsageError(f"{path}: expected a file name that ends in .mp4")
+    _check_name(path)
     width, height = (length + length % 2 for length in options.size)
     slots = Slots(env)
     rows = slots.reset(options.seed)
@@ -117,6 +121,42 @@ def film(
             # One exchange can be several frames long, or shorter than one.
             actions = {name: actors[name].act(row) for name, row in rows.items()}
             rows = slots.step(actions)
+
+
+def film_pictures(
+    sensors: Sequence[Float[NDArray[Any], "R C H W"]], path: Path
+) -> None:
+    """What cameras saw as an mp4 file, side by side, ten pictures per second.
+
+    Numbers are in [0, 1]. Of stacked pictures the latest are shown; with 1 channel they are gray.
+    Raises a UsageError for a file name with another ending.
+    """
+    _check_name(path)
+    height = max(sensor.shape[2] for sensor in sensors)
+    scale = max(1, round(PICTURE_HEIGHT / height))
+    height += height * scale % 2  # video needs even lengths
+    shown = []
+    for sensor in sensors:
+        colors = sensor[:, -3:] if sensor.shape[1] >= 3 else sensor[:, -1:].repeat(3, 1)
+        above = (
+            (0, 0),
+            (0, 0),
+            (height - sensor.shape[2], 0),
+            (0, sensor.shape[3] % 2),
+        )
+        shown.append(np.pad(colors, above))
+    joined = np.concatenate(shown, axis=3).transpose(0, 2, 3, 1)
+    pictures = np.clip(joined * 255 + 0.5, 0, 255).astype(np.uint8)
+    size = (pictures.shape[2] * scale, pictures.shape[1] * scale)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _open_video(path, size, PICTURES_PER_SECOND) as video:
+        for picture in pictures:
+            _write(video, [picture.repeat(scale, axis=0).repeat(scale, axis=1)])
+
+
+def _check_name(path: Path) -> None:
+    if path.suffix != ".mp4":
+        raise UsageError(f"{path}: expected a file name that ends in .mp4")
 
 
 @contextmanager

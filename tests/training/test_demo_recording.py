@@ -2,6 +2,7 @@
 
 import json
 
+import imageio_ffmpeg
 import numpy as np
 import pytest
 from tests.stderr import without_progress
@@ -143,6 +144,31 @@ def test_the_statistics_of_continuous_actions_are_those_of_the_file(tmp_path):
     ):
         assert shown["mean"] == pytest.approx(column.mean())
         assert shown["max"] == column.max()
+
+
+def test_a_film_shows_what_the_camera_saw(tmp_path):
+    """Compressed in color, so that single pixels differ a little."""
+    path = tmp_path / "grid.demo"
+    touchline.record("GridWorld", "random", path, episodes=2)
+    assert run(["inspect", str(path), "--record", str(tmp_path / "grid.mp4")]) == 0
+    demo = read_demonstration(str(path))
+    video = imageio_ffmpeg.read_frames(str(tmp_path / "grid.mp4"))
+    width, height = next(video)["size"]
+    assert (width, height) == (5 * 84, 5 * 64)
+    pictures = [np.frombuffer(p, np.uint8).reshape(height, width, 3) for p in video]
+    assert len(pictures) == len(demo)
+    for picture, seen in zip(pictures, demo.seen[0][demo.row], strict=True):
+        shown = picture[2::5, 2::5].transpose(2, 0, 1) / 255
+        assert np.abs(shown - seen).mean() < 0.02
+
+
+def test_a_demonstration_without_pictures_cannot_be_filmed(tmp_path, capsys):
+    (path,) = touchline.record("Basic", "random", tmp_path / "basic.demo", episodes=1)
+    assert run(["inspect", str(path), "--record", str(tmp_path / "basic.mp4")]) == 2
+    assert "its agents observe no pictures" in capsys.readouterr().err
+    assert run(["inspect", "Basic", "--record", str(tmp_path / "basic.mp4")]) == 2
+    assert "--record films a demonstration" in capsys.readouterr().err
+    assert not (tmp_path / "basic.mp4").exists()
 
 
 def test_another_ending_is_refused_before_anything_is_played(tmp_path):

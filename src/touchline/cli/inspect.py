@@ -10,6 +10,7 @@ import typer
 from touchline.cli.options import Areas, scene_names
 from touchline.cli.output import show, show_json
 from touchline.cli.progress import shown
+from touchline.errors import UsageError
 
 
 def inspect(
@@ -28,6 +29,14 @@ def inspect(
     as_json: Annotated[
         bool, typer.Option("--json", help="The specs as JSON instead of text.")
     ] = False,
+    record: Annotated[
+        str | None,
+        typer.Option(
+            "--record",
+            metavar="FILE.mp4",
+            help="Film what a demonstration's cameras saw.",
+        ),
+    ] = None,
 ) -> None:
     """Show the observations and actions of each behavior, and the first steps; or the content of a
     demonstration.
@@ -37,7 +46,13 @@ def inspect(
 
     if Path(env).suffix == ".demo":
         _inspect_demonstration(env, as_json=as_json)
+        if record is not None:
+            api.film_demonstration(env, record)
         return
+    if record is not None:
+        raise UsageError(
+            f"--record films a demonstration (*.demo), not {env}; touchline play films a scene"
+        )
     recipe = EnvRecipe.parse(env, num_areas=num_areas)
     with shown(f"inspect {env}", recipe=recipe):
         found = api.inspect(recipe) if as_json else api.describe(recipe)
