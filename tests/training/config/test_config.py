@@ -110,7 +110,7 @@ def test_schedules_follow_the_learning_rates(tmp_path):
     ("old", "new", "expected"),
     [
         ("batch_size: 64", "batch_sise: 64", r"config.yaml:5:7: behaviors.3DBall.hyperparameters.batch_sise: unknown key; did you mean 'batch_size'\?"),
-        ("batch_size: 64", "tau: 0.01", r"config.yaml:5:7: behaviors.3DBall.hyperparameters.tau: this key belongs to sac; known keys here: advantage"),
+        ("batch_size: 64", "tau: 0.01", r"config.yaml:5:7: behaviors.3DBall.hyperparameters.tau: unknown key; it belongs to sac; known keys: advantage"),
         ("batch_size: 64", "batch_size: many", r"config.yaml:5:7: .*batch_size: .*integer.*, got 'many'"),
         ("batch_size: 64", "batch_size: 64.5", r"config.yaml:5:7: .*batch_size: .*integer"),
         ("batch_size: 64", "batch_size: 0", r"config.yaml:5:7: .*batch_size: .*greater than 0, got 0"),

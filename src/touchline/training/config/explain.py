@@ -58,12 +58,11 @@ def _without_tags(location: Keys) -> Keys:
 
 def _unknown_key(keys: Keys, known: list[str]) -> str:
     key = keys[-1]
-    if keys[-2:-1] == ("hyperparameters",) and (others := _trainers_with(key)):
-        return (
-            f"this key belongs to {' and '.join(others)}; known keys here: "
-            f"{', '.join(known)}"
-        )
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    others = _trainers_with(key) if keys[-2:-1] == ("hyperparameters",) else []
+    if near and others:  # then the two only look alike
+        known_keys = ", ".join(known)
+        return f"unknown key; it belongs to {' and '.join(others)}; known keys: {known_keys}"
     if near:
         return f"unknown key; did you mean {near[0]!r}?"
     return f"unknown key; known keys: {', '.join(known)}"
