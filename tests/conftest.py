@@ -1,6 +1,7 @@
 """Fixtures that every test may use."""
 
 import os
+import signal
 from pathlib import Path
 
 # Before torch is loaded: spinning threads cost 5-50x.
@@ -18,6 +19,9 @@ from tests.physics.unity_logs import push_block_log as push_block_log
 from tests.shapes import unchecked_shapes as unchecked_shapes
 
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As a shell sets it for what runs in the background; tests of Ctrl-C need Python's own.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parent.parent
 
