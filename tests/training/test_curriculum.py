@@ -360,3 +360,12 @@ def test_a_run_killed_at_a_lessons_end_resumes_bit_for_bit(
     assert resumed.keys() == whole.keys()
     for key, array in whole.items():
         np.testing.assert_array_equal(array, resumed[key], key)
+
+
+@pytest.mark.parametrize("preset", ["Sorter", "Sorter_imitation"])
+def test_every_lesson_of_sorter_can_be_passed(preset):
+    """Each episode has 1 to N tiles, and a point for each: (N + 1) / 2 on average."""
+    *lessons, last = read_config(preset).environment_parameters["num_tiles"].curriculum
+    for lesson in lessons:
+        assert lesson.completion_criteria.threshold < 0.9 * (lesson.value + 1) / 2
+    assert last.value == 20
