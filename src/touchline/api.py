@@ -998,12 +998,7 @@ def film_demonstration(
     from touchline.film import film_pictures
     from touchline.training.demonstrations import read_demonstration
 
-    shown = read_demonstration(os.fspath(path))
-    # Other numbers of channels are grids of something else than colors.
-    is_picture = [s.ndim == 4 and s.shape[1] in (1, 3, 6, 9, 12) for s in shown.seen]
-    cameras = [
-        s[shown.row] for s, is_one in zip(shown.seen, is_picture, strict=True) if is_one
-    ]
+    cameras = read_demonstration(os.fspath(path)).pictures()
     if not cameras:
         raise UsageError(
             f"{path}: its agents observe no pictures, and a demonstration holds nothing else of "

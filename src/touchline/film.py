@@ -128,7 +128,8 @@ def film_pictures(
 ) -> None:
     """What cameras saw as an mp4 file, side by side, ten pictures per second.
 
-    Numbers are in [0, 1]. Of stacked pictures the latest are shown; with 1 channel they are gray.
+    Numbers are in [0, 1]. Of stacked pictures the latest are shown; unless three channels make up
+    each, they are gray.
     Raises a UsageError for a file name with another ending.
     """
     _check_name(path)
@@ -137,7 +138,8 @@ def film_pictures(
     height += height * scale % 2  # video needs even lengths
     shown = []
     for sensor in sensors:
-        colors = sensor[:, -3:] if sensor.shape[1] >= 3 else sensor[:, -1:].repeat(3, 1)
+        is_gray = sensor.shape[1] % 3 > 0
+        colors = sensor[:, -1:].repeat(3, 1) if is_gray else sensor[:, -3:]
         above = (
             (0, 0),
             (0, 0),

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import imageio_ffmpeg
 import numpy as np
@@ -15,6 +16,7 @@ from touchline.errors import RunError, UsageError
 from touchline.protocol.demonstrations import read_demo
 from touchline.training.demonstrations import read_demonstration
 
+DEMOS = Path(__file__).parents[2] / "models" / "demos"
 MOVES = np.array([0, -1, 1])
 """What each action of Basic does to the agent's place."""
 
@@ -164,8 +166,11 @@ def test_a_film_shows_what_the_camera_saw(tmp_path):
 
 def test_a_demonstration_without_pictures_cannot_be_filmed(tmp_path, capsys):
     (path,) = touchline.record("Basic", "random", tmp_path / "basic.demo", episodes=1)
-    assert run(["inspect", str(path), "--record", str(tmp_path / "basic.mp4")]) == 2
-    assert "its agents observe no pictures" in capsys.readouterr().err
+    grid = DEMOS / "CooperativePushBlock.demo"  # it has the shape of two pictures
+    for demo in (path, grid):
+        film = str(tmp_path / "basic.mp4")
+        assert run(["inspect", str(demo), "--record", film]) == 2
+        assert "its agents observe no pictures" in capsys.readouterr().err
     assert run(["inspect", "Basic", "--record", str(tmp_path / "basic.mp4")]) == 2
     assert "--record films a demonstration" in capsys.readouterr().err
     assert not (tmp_path / "basic.mp4").exists()

@@ -86,6 +86,19 @@ class Demonstration:
         """
         return [sensor[self.row + 1] for sensor in self.seen]
 
+    def pictures(self) -> list[NDArray[np.float32]]:
+        """[M, channels, height, width] of each camera: what it saw at each action, in [0, 1].
+
+        Grids have the same shapes, so cameras are told by the names that Unity gives them.
+        """
+        sensors = zip(self.spec.observation_specs, self.obs, strict=True)
+        return [
+            seen
+            for sensor, seen in sensors
+            if len(sensor.shape) == 3
+            and any(kind in sensor.name for kind in ("Camera", "RenderTexture"))
+        ]
+
     @cached_property
     def returns(self) -> NDArray[np.float64]:
         """[E] the sum of own and group rewards of each episode, unfinished ones too."""
