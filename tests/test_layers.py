@@ -16,6 +16,7 @@ LAYERS = [
     {"envs"},
     {"adapters", "policies"},
     {"training"},
+    {"studies"},
     {"player", "doctor", "film", "viewer", "testing", "hub"},
     {"bench"},
     {"api"},

@@ -102,13 +102,13 @@ if TYPE_CHECKING:
     from touchline.steps import DecisionSteps as DecisionSteps
     from touchline.steps import TerminalStep as TerminalStep
     from touchline.steps import TerminalSteps as TerminalSteps
+    from touchline.studies.plan import Plan as Plan
+    from touchline.studies.seeds import SeedFigures as SeedFigures
+    from touchline.studies.seeds import SeedsResult as SeedsResult
+    from touchline.studies.tune_report import TrialFigures as TrialFigures
+    from touchline.studies.tune_report import TuneResult as TuneResult
     from touchline.training.run.result import BehaviorResult as BehaviorResult
     from touchline.training.run.result import TrainingResult as TrainingResult
-    from touchline.training.studies.plan import Plan as Plan
-    from touchline.training.studies.seeds import SeedFigures as SeedFigures
-    from touchline.training.studies.seeds import SeedsResult as SeedsResult
-    from touchline.training.studies.tune_report import TrialFigures as TrialFigures
-    from touchline.training.studies.tune_report import TuneResult as TuneResult
 
 _HOME = {
     "ActionSpec": "specs",
@@ -132,11 +132,11 @@ _HOME = {
     "ObservationSpec": "specs",
     "ObservationType": "specs",
     "OutgoingMessage": "protocol.side_channels",
-    "Plan": "training.studies.plan",
+    "Plan": "studies.plan",
     "RawBytesChannel": "protocol.side_channels",
     "RunError": "errors",
-    "SeedFigures": "training.studies.seeds",
-    "SeedsResult": "training.studies.seeds",
+    "SeedFigures": "studies.seeds",
+    "SeedsResult": "studies.seeds",
     "SideChannel": "protocol.side_channels",
     "Sides": "api",
     "SlotActor": "policies.policy",
@@ -148,8 +148,8 @@ _HOME = {
     "TerminalSteps": "steps",
     "TouchlineError": "errors",
     "TrainingResult": "training.run.result",
-    "TrialFigures": "training.studies.tune_report",
-    "TuneResult": "training.studies.tune_report",
+    "TrialFigures": "studies.tune_report",
+    "TuneResult": "studies.tune_report",
     "UnityActionException": "envs.unity_env",
     "UnityCommunicationException": "protocol.errors",
     "UnityCommunicatorStoppedException": "protocol.errors",

@@ -42,12 +42,12 @@ from touchline.log import Log, Progress, no_progress
 
 if TYPE_CHECKING:
     from touchline.envs.env import EnvRecipe
+    from touchline.studies.plan import Plan
+    from touchline.studies.seeds import SeedsResult
+    from touchline.studies.tune_report import TuneResult
     from touchline.training.config.settings import RunConfig
     from touchline.training.run.progress import Watch
     from touchline.training.run.result import TrainingResult
-    from touchline.training.studies.plan import Plan
-    from touchline.training.studies.seeds import SeedsResult
-    from touchline.training.studies.tune_report import TuneResult
 
 PolicySource = str | os.PathLike[str]
 """`[BEHAVIOR=]FILE`: a run folder, a checkpoint, an ONNX file, `random`, `zero`, or
@@ -312,7 +312,7 @@ def train_seeds(
     RunError
         The processes of some seeds failed; the others are done, and their figures written.
     """
-    from touchline.training.studies.seeds import parse_seeds
+    from touchline.studies.seeds import parse_seeds
 
     parsed, changes = parse_seeds(seeds), _listed(changes)
     overrides = _given("train", config, env, run_id, resume=resume)
@@ -331,7 +331,7 @@ def start_seeds(
     log: Log = print,
 ) -> SeedsResult:
     """Train a configured run with several seeds, as `train_seeds` does."""
-    from touchline.training.studies.seeds import train_seeds as train_all
+    from touchline.studies.seeds import train_seeds as train_all
 
     for note in request.notes:
         log(note)
@@ -392,7 +392,7 @@ def start_tuning(
     log: Log = print,
 ) -> TuneResult:
     """Search for settings as `tune` does; `overrides` are those of `read_run`."""
-    from touchline.training.studies.tune import tune as search
+    from touchline.studies.tune import tune as search
 
     changes, keys = _listed(changes), dict(overrides or {})
     if RUN_ID not in keys and not _is_changed(RUN_ID, changes):
@@ -426,8 +426,8 @@ def plan(
 def start_plan(request: RunRequest) -> Plan:
     """Plan a configured run, as `plan` does."""
     from touchline.log import silent
+    from touchline.studies.plan import plan as measure_and_compute
     from touchline.training.file_check import check_files
-    from touchline.training.studies.plan import plan as measure_and_compute
     from touchline.training.world import recipe_of
 
     check_files(request.config)
@@ -574,8 +574,8 @@ def tournament(
     """
     from touchline.envs.env import EnvRecipe
     from touchline.policies.trained_world import as_trained
-    from touchline.training.studies import tournament as study
-    from touchline.training.studies.matches import sources_of
+    from touchline.studies import tournament as study
+    from touchline.studies.matches import sources_of
 
     _check_picture(picture)
     recipe, entrants = EnvRecipe.parse(env), _sources(policies)
@@ -637,8 +637,8 @@ def exploit(
         Ctrl-C ended the training, with everything saved.
     """
     from touchline.policies.trained_world import as_trained
-    from touchline.training.studies.exploit import exploitability
-    from touchline.training.studies.matches import sources_of
+    from touchline.studies.exploit import exploitability
+    from touchline.studies.matches import sources_of
     from touchline.training.world import recipe_of
 
     (source,) = _sources(policy)
@@ -702,8 +702,8 @@ def parity(
     """
     from touchline.envs.env import EnvRecipe
     from touchline.policies.trained_world import as_trained
-    from touchline.training.studies.parity import draw_parity, reference_recipe
-    from touchline.training.studies.parity import parity as compare
+    from touchline.studies.parity import draw_parity, reference_recipe
+    from touchline.studies.parity import parity as compare
 
     _check_picture(picture)
     sources = _sources(policy)
@@ -1024,7 +1024,7 @@ def _exploiter(
     overrides: Mapping[str, Any],
 ) -> RunRequest:
     """The run of a fresh opponent of `policy`, with a name and a budget of its own."""
-    from touchline.training.studies.exploit import SHARE_OF_BUDGET, exploiter_settings
+    from touchline.studies.exploit import SHARE_OF_BUDGET, exploiter_settings
 
     keys = dict(overrides) | exploiter_settings(policy)
     if RUN_ID not in keys and not _is_changed(RUN_ID, changes):

@@ -64,7 +64,7 @@ def findings(run: str | Path) -> list[dict[str, str]]:
 
     Raises a UsageError for a folder that is no run, or whose files are damaged.
     """
-    from touchline.training.studies.learning_faults import diagnose
+    from touchline.studies.learning_faults import diagnose
 
     return diagnose(Path(run))
 

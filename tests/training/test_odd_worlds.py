@@ -17,13 +17,13 @@ from touchline.policies.files.checkpoints import read_checkpoint
 from touchline.policies.sides import load_sides
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, TerminalSteps
+from touchline.studies.matches import Match, play
+from touchline.studies.parity import parity
 from touchline.training import trainer
 from touchline.training.collect import opening
 from touchline.training.config.settings import RunConfig
 from touchline.training.evaluation import evaluate
 from touchline.training.recording import record_episodes
-from touchline.training.studies.matches import Match, play
-from touchline.training.studies.parity import parity
 
 # They repeat calls whose shapes shorter tests check.
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")

@@ -22,7 +22,7 @@ from touchline.bench.learn import (
 from touchline.envs.env import EnvRecipe
 from touchline.log import Log
 from touchline.player import build
-from touchline.training.studies.matches import Match, play
+from touchline.studies.matches import Match, play
 
 SCENE, PRESET = "SoccerTwos", "SoccerTwos_official"
 TURNS = 5

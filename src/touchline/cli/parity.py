@@ -46,7 +46,7 @@ def parity(
     policy, else the policy's own normalizer.
     """
     from touchline import api
-    from touchline.training.studies.parity import parity_lines
+    from touchline.studies.parity import parity_lines
 
     other = reference.source()
     recipe = world.recipe()

@@ -36,7 +36,7 @@ def plan(
 ) -> None:
     """Predict how long a run takes, what limits it and what helps, from ten seconds of it."""
     from touchline.api import read_run, start_plan
-    from touchline.training.studies.plan import plan_lines
+    from touchline.studies.plan import plan_lines
 
     if config is None and "env_settings.env_path" not in settings.values:
         raise UsageError(

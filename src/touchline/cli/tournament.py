@@ -62,7 +62,7 @@ def tournament(
 ) -> None:
     """Rate policies by games of each against each, half of them with sides exchanged."""
     from touchline import api
-    from touchline.training.studies.tournament import tournament_lines
+    from touchline.studies.tournament import tournament_lines
 
     recipe = world.recipe()
     with shown(f"tournament {world.env}", "games", recipe) as progress:

@@ -141,7 +141,7 @@ def _several_seeds(
 ) -> list[int]:
     """The seeds of `--seeds`, which some other flags exclude."""
     from touchline.api import SEED
-    from touchline.training.studies.seeds import parse_seeds
+    from touchline.studies.seeds import parse_seeds
 
     if SEED in settings.values:
         raise UsageError("--seed and --seeds are given: leave one of them out")

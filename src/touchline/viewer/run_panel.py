@@ -22,7 +22,7 @@ from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
 from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
 from touchline.policies.policy import SlotActor
-from touchline.training.studies.run_figures import RunFigures, read_run_figures
+from touchline.studies.run_figures import RunFigures, read_run_figures
 from touchline.viewer.beside import Beside
 from touchline.viewer.curve import add_curve
 from touchline.viewer.simulation import Simulation

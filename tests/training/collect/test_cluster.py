@@ -416,8 +416,8 @@ def test_seeds_of_a_shipped_player_run_on_the_nodes(cluster, tmp_path):
 def test_a_run_that_finds_no_room_says_that_it_waits(cluster, tmp_path, monkeypatch):
     import ray
 
+    from touchline.studies import on_nodes, seeds
     from touchline.training.collect.cluster import connected
-    from touchline.training.studies import on_nodes, seeds
 
     class Holder:  # in here, so that Ray sends it along
         def is_there(self):

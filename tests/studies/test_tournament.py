@@ -16,7 +16,7 @@ import touchline
 from touchline.cli.app import run
 from touchline.envs.env import WORLDS, EnvRecipe, World
 from touchline.errors import RunError, UsageError
-from touchline.training.studies.tournament import (
+from touchline.studies.tournament import (
     figures_of,
     names_of,
     schedule,
@@ -125,7 +125,7 @@ if __name__ == "__main__":
 )
 def test_a_tournament_that_is_stopped_closes_its_worlds_at_once(tmp_path, number):
     (tmp_path / "slow.py").write_text(SLOW)
-    path = os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])
+    path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
     with subprocess.Popen(
         [sys.executable, "slow.py"],
         cwd=tmp_path,

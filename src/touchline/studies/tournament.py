@@ -15,15 +15,15 @@ from touchline.cores import num_cores
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.log import Progress, no_progress
-from touchline.training.game_results import wilson_interval
-from touchline.training.run.process import sigterm_as_ctrl_c
-from touchline.training.self_play.ratings import ELO, SPREAD_OF_PLAYERS, most_likely
-from touchline.training.studies.matches import (
+from touchline.studies.matches import (
     Match,
     play_all,
     single_threaded,
     sources_of,
 )
+from touchline.training.game_results import wilson_interval
+from touchline.training.run.process import sigterm_as_ctrl_c
+from touchline.training.self_play.ratings import ELO, SPREAD_OF_PLAYERS, most_likely
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

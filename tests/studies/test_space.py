@@ -3,8 +3,8 @@
 import pytest
 
 from touchline.errors import UsageError
+from touchline.studies.space import read_space
 from touchline.training.config.reading import read_config
-from touchline.training.studies.space import read_space
 
 optuna = pytest.importorskip("optuna", reason="needs touchline[tune]")
 A = "behaviors.*."

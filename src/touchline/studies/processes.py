@@ -34,7 +34,7 @@ STOPS_WITHIN_S = 3.5
 """What a process may take to save after Ctrl-C, of five seconds for all. Then it is killed, and its
 last resume point, which is at most 20 seconds old, stays."""
 INTERRUPTED = 130
-_CHILD = "from touchline.training.studies.processes import run_child; run_child()"
+_CHILD = "from touchline.studies.processes import run_child; run_child()"
 
 
 def settings_of(

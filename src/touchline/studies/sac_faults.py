@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from touchline.training.studies.run_figures import RunFigures
+from touchline.studies.run_figures import RunFigures
 
 ENTROPY_LEAST_DISCRETE = 0.02
 """Of the entropy of uniform choices; the target is 0.2 of it."""

@@ -24,10 +24,10 @@ from touchline.specs import (
     ObservationSpec,
 )
 from touchline.steps import DecisionSteps, TerminalSteps
-from touchline.training.studies import references
-from touchline.training.studies.comparison import Figures, compare, figures_of
-from touchline.training.studies.parity import parity_lines
-from touchline.training.studies.units import FIRST_OBS, Units
+from touchline.studies import references
+from touchline.studies.comparison import Figures, compare, figures_of
+from touchline.studies.parity import parity_lines
+from touchline.studies.units import FIRST_OBS, Units
 
 BALL = "3DBall?team=0"
 
@@ -374,6 +374,6 @@ def test_json_is_json(capsys):
 
 
 def _basic():
-    from touchline.training.studies.references import UNITY
+    from touchline.studies.references import UNITY
 
     return str(UNITY / "Basic.unity-policy.json")

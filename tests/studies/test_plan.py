@@ -6,14 +6,14 @@ import pytest
 
 import touchline
 from touchline.cli import run
-from touchline.training.config.reading import read_config
-from touchline.training.studies.measuring import Costs
-from touchline.training.studies.plan import (
+from touchline.studies.measuring import Costs
+from touchline.studies.plan import (
     Model,
     fixed_share,
     worthwhile_areas,
     worthwhile_players,
 )
+from touchline.training.config.reading import read_config
 
 # 10 actions take 8 ms to collect and 2 ms to learn from.
 COSTS = Costs(

@@ -22,12 +22,12 @@ from touchline.policies.files.normalizers import Normalizer, normalizers_of
 from touchline.policies.files.onnx_in import OnnxPolicy
 from touchline.policies.policy import Policy, RandomPolicy, SlotActor
 from touchline.specs import BehaviorSpec, shortened
-from touchline.training.studies.comparison import (
+from touchline.studies.comparison import (
     EPISODE_FIGURES,
     Figures,
     figures_of,
 )
-from touchline.training.studies.units import (
+from touchline.studies.units import (
     EPISODES,
     GAMES,
     Units,

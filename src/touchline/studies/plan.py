@@ -19,7 +19,7 @@ from touchline.training.algorithms.settings import OnPolicySettings
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 
 if TYPE_CHECKING:
-    from touchline.training.studies.measuring import Costs
+    from touchline.studies.measuring import Costs
 
 SECONDS = 10.0
 """What measuring takes, without opening worlds and compiling."""
@@ -162,7 +162,7 @@ def fixed_share(few: Costs, many: Costs, factor: float) -> float:
 
 def plan(config: RunConfig, recipe: EnvRecipe, seconds: float = SECONDS) -> Plan:
     """Measure for about `seconds`, and compute the rest."""
-    from touchline.training.studies.measuring import measure  # it brings torch
+    from touchline.studies.measuring import measure  # it brings torch
 
     cluster = config.cluster_settings
     if cluster.collectors is not None or cluster.cluster is not None:

@@ -27,9 +27,8 @@ import numpy as np
 from touchline.errors import RunError, UsageError
 from touchline.log import Log, silent
 from touchline.policies.files.run_layout import RunLayout
-from touchline.training.run.claim import locked
-from touchline.training.studies.places import Place, place_for_runs
-from touchline.training.studies.processes import (
+from touchline.studies.places import Place, place_for_runs
+from touchline.studies.processes import (
     STOPS_WITHIN_S,
     Job,
     job_of,
@@ -37,9 +36,10 @@ from touchline.training.studies.processes import (
     why_failed,
     world_of,
 )
-from touchline.training.studies.seeds import scores_of
-from touchline.training.studies.space import Read, read_space
-from touchline.training.studies.tune_report import TuneResult, result_of, write_result
+from touchline.studies.seeds import scores_of
+from touchline.studies.space import Read, read_space
+from touchline.studies.tune_report import TuneResult, result_of, write_result
+from touchline.training.run.claim import locked
 
 if TYPE_CHECKING:
     import optuna

@@ -16,7 +16,7 @@ import touchline
 from touchline import UsageError
 from touchline.cli import run
 from touchline.policies.files.run_layout import RunLayout
-from touchline.training.studies.seeds import (
+from touchline.studies.seeds import (
     interquartile_mean,
     mean_curve,
     parse_seeds,

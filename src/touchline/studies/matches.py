@@ -15,11 +15,11 @@ from touchline.errors import UsageError
 from touchline.log import Progress, no_progress
 from touchline.policies.policy import Actors, SlotActor, load_policies
 from touchline.specs import base_name, team_of
+from touchline.studies.processes import leave_at_end_of
 from touchline.training.collect.opening import import_ray
 from touchline.training.evaluation import EndCheck
 from touchline.training.quotas import shares
 from touchline.training.self_play.games import Games
-from touchline.training.studies.processes import leave_at_end_of
 
 AREAS = 25
 """Areas of a match, where the caller names no other number."""
@@ -148,7 +148,7 @@ def play_all(
         scores = _scores(matches, processes)
     else:
         import_ray("--cluster")
-        from touchline.training.studies.on_nodes import scores_on_cluster
+        from touchline.studies.on_nodes import scores_on_cluster
 
         scores = scores_on_cluster(cluster, matches)
     for at, score in scores:

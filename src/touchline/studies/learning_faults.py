@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from touchline.training.studies import sac_faults
-from touchline.training.studies.run_figures import RunFigures, read_run_figures
+from touchline.studies import sac_faults
+from touchline.studies.run_figures import RunFigures, read_run_figures
 
 KL_HIGH = 0.1
 """Healthy runs stay at 0.003 to 0.02, and PPO is usually stopped at 0.015 to 0.05 (Spinning Up's

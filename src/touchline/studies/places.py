@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from touchline.cores import num_cores
 from touchline.policies.files.run_layout import RunLayout
-from touchline.training.studies.processes import Job, LocalJob
+from touchline.studies.processes import Job, LocalJob
 
 if TYPE_CHECKING:
     from touchline.envs.env import EnvRecipe
@@ -50,7 +50,7 @@ def place_for_runs(config: RunConfig, recipe: EnvRecipe) -> Iterator[Place]:
     from touchline.training.collect.opening import import_ray
 
     import_ray("--cluster")
-    from touchline.training.studies.on_nodes import nodes_for_runs
+    from touchline.studies.on_nodes import nodes_for_runs
 
     with nodes_for_runs(settings, recipe) as place:
         yield place

@@ -21,18 +21,18 @@ from touchline.errors import UsageError
 from touchline.log import Progress, no_progress
 from touchline.policies.sides import load_sides
 from touchline.specs import BehaviorSpec
-from touchline.training.studies.comparison import (
+from touchline.studies.comparison import (
     EPISODE_FIGURES,
     Comparison,
     Figures,
     compare,
 )
-from touchline.training.studies.references import (
+from touchline.studies.references import (
     Reference,
     find_reference,
     write_statistics,
 )
-from touchline.training.studies.units import (
+from touchline.studies.units import (
     EPISODES,
     Units,
     observation_names,

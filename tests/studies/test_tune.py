@@ -14,9 +14,9 @@ import touchline
 from touchline.cli import run
 from touchline.errors import RunError, UsageError
 from touchline.policies.files.run_layout import RunLayout
+from touchline.studies import places, tune
+from touchline.studies.tune import points_of
 from touchline.training.config.reading import read_config
-from touchline.training.studies import places, tune
-from touchline.training.studies.tune import points_of
 
 optuna = pytest.importorskip("optuna", reason="needs touchline[tune]")
 RATE = "behaviors.*.hyperparameters.learning_rate"

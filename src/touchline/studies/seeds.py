@@ -26,8 +26,8 @@ from touchline.errors import RunError, UsageError
 from touchline.log import Log
 from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.files.whole import write_whole
-from touchline.training.studies.places import Place, place_for_runs
-from touchline.training.studies.processes import (
+from touchline.studies.places import Place, place_for_runs
+from touchline.studies.processes import (
     STOPS_WITHIN_S,
     Job,
     job_of,

@@ -24,17 +24,17 @@ from ray.exceptions import RayError, RayTaskError
 from touchline.errors import RunError, TouchlineError
 from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.files.whole import PART, write_whole
+from touchline.studies.matches import Match, Score, play, sources_of
+from touchline.studies.processes import (
+    ask_to_stop,
+    hand_over,
+    start_process,
+)
 from touchline.training.collect.cluster import check_cluster, connected, nodes
 from touchline.training.collect.opening import build_of, for_nodes
 from touchline.training.collect.shipping import Build, unpacked
 from touchline.training.collect.temporary import removed_when_over
 from touchline.training.config.cluster_settings import place_of
-from touchline.training.studies.matches import Match, Score, play, sources_of
-from touchline.training.studies.processes import (
-    ask_to_stop,
-    hand_over,
-    start_process,
-)
 
 if TYPE_CHECKING:
     from touchline.envs.env import EnvRecipe

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from touchline.training.studies.units import (
+from touchline.studies.units import (
     DECISIONS,
     EPISODES,
     GAMES,
