@@ -1,24 +1,44 @@
-"""Limits that keep functions, argument lists and modules small enough to read."""
+"""The size of the house: distributions and ratchets, so that no place is cut to fit a limit.
+
+A function that reads best in 70 lines has 70; what is held here is that few do. A ratchet is a
+figure of the whole source that may only improve: move it when the source is better than it.
+"""
 
 import ast
+import io
+import tokenize
+from functools import cache
 from pathlib import Path
-
-import pytest
+from typing import NamedTuple
 
 SOURCE = Path(__file__).parent.parent / "src" / "touchline"
 FILES = sorted(SOURCE.rglob("*.py"))
-MOST_LINES_OF_A_FUNCTION = 60
-MOST_ARGUMENTS = 8
-MOST_LINES_OF_A_SCENE = 400
-MOST_LINES_OF_THE_TRAINER = 199
 COMPILERS = {"compiled", "inlined", "makes_arrays", "njit"}
 """Decorators of kernels: numba hands over arrays one by one."""
+LAYOUT = {
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+"""Tokens that are white space."""
+
+MOST_LINES = 74_500
+"""Ratchet on all lines of the source; the goal is 70,000."""
+MOST_TOKENS_A_CODE_LINE = 8.0
+LEAST_COMMENTS_A_HUNDRED_CODE_LINES = 3.7
+"""Ratchet on lines that say why; the goal is 5.0."""
 
 
-def _functions(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+@cache
+def _functions():
+    return [
+        node
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
 
 
 def _is_kernel(function):
@@ -31,29 +51,96 @@ def _is_kernel(function):
     return bool(names & COMPILERS)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_functions_are_short_and_take_few_arguments(path):
-    for function in _functions(path):
-        lines = function.end_lineno - function.lineno + 1
-        assert lines <= MOST_LINES_OF_A_FUNCTION, f"{function.name} has {lines} lines"
-        given = function.args
-        names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-        count = len([name for name in names if name not in ("self", "cls")])
-        assert count <= MOST_ARGUMENTS or _is_kernel(function), (
-            f"{function.name} takes {count}"
-        )
+def _num_arguments(function):
+    given = function.args
+    names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return len([name for name in names if name not in ("self", "cls")])
 
 
 def _num_lines(path):
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
-@pytest.mark.parametrize(
-    "path", sorted((SOURCE / "scenes").rglob("*.py")), ids=lambda p: p.name
-)
-def test_a_scene_module_can_be_read_at_once(path):
-    assert _num_lines(path) <= MOST_LINES_OF_A_SCENE
+class _Sizes(NamedTuple):
+    median: int
+    ninth_decile: int
+    share_above: float
 
 
-def test_the_trainer_is_a_story_of_one_screenful_after_another():
-    assert _num_lines(SOURCE / "training" / "trainer.py") <= MOST_LINES_OF_THE_TRAINER
+def _sizes(numbers, above):
+    ordered = sorted(numbers)
+    return _Sizes(
+        ordered[len(ordered) // 2],
+        ordered[len(ordered) * 9 // 10],
+        sum(number > above for number in ordered) / len(ordered),
+    )
+
+
+def test_most_functions_are_short():
+    sizes = _sizes([f.end_lineno - f.lineno + 1 for f in _functions()], above=60)
+    assert sizes.median <= 9, sizes
+    assert sizes.ninth_decile <= 25, sizes
+    assert sizes.share_above <= 0.01, sizes
+
+
+def test_most_functions_take_few_arguments():
+    numbers = [_num_arguments(f) for f in _functions() if not _is_kernel(f)]
+    sizes = _sizes(numbers, above=6)
+    assert sizes.median <= 2, sizes
+    assert sizes.ninth_decile <= 3, sizes
+    assert sizes.share_above <= 0.015, sizes
+
+
+def test_most_modules_can_be_read_at_once():
+    sizes = _sizes([_num_lines(path) for path in FILES], above=500)
+    assert sizes.median <= 180, sizes
+    assert sizes.ninth_decile <= 420, sizes
+    assert sizes.share_above <= 0.03, sizes
+
+
+def test_most_scenes_can_be_read_at_once():
+    scenes = [_num_lines(path) for path in (SOURCE / "scenes").rglob("*.py")]
+    sizes = _sizes(scenes, above=400)
+    assert sizes.median <= 200, sizes
+    assert sizes.ninth_decile <= 380, sizes
+    assert sizes.share_above <= 0.05, sizes
+
+
+def test_the_source_does_not_grow():
+    total = sum(map(_num_lines, FILES))
+    assert total <= MOST_LINES, f"{total} lines of src: delete before you add"
+
+
+class _Text(NamedTuple):
+    code_lines: int
+    """Lines on which a token begins that is neither a comment nor white space."""
+    tokens: int
+    comments: int
+
+
+@cache
+def _text():
+    code_lines = tokens = comments = 0
+    for path in FILES:
+        begins = set()
+        text = path.read_text(encoding="utf-8")
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                comments += 1
+            elif token.type not in LAYOUT:
+                tokens += 1
+                begins.add(token.start[0])
+        code_lines += len(begins)
+    return _Text(code_lines, tokens, comments)
+
+
+def test_lines_of_code_are_not_dense():
+    density = _text().tokens / _text().code_lines
+    assert density <= MOST_TOKENS_A_CODE_LINE, f"{density:.2f} tokens a code line"
+
+
+def test_comments_say_why():
+    share = 100 * _text().comments / _text().code_lines
+    assert share >= LEAST_COMMENTS_A_HUNDRED_CODE_LINES, (
+        f"{share:.2f} comments a hundred code lines"
+    )
