@@ -1,4 +1,7 @@
-"""The arrows of docs/architecture.md: a layer imports only lower layers, and modules form no cycle."""
+"""The arrows of docs/architecture.md: a layer imports only lower layers, and modules form no cycle.
+
+An import inside a function is an arrow like any other.
+"""
 
 import ast
 from functools import cache
@@ -8,7 +11,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "touchline"
 LAYERS = [
-    {"errors", "log"},
+    {"errors", "log", "version"},
     {"specs", "steps", "parameters", "statistics", "extras", "cores"},
     {"physics"},
     {"sensors", "drawing"},
@@ -28,6 +31,11 @@ LEAVES = {frozenset({"protocol", "scenes"}), frozenset({"adapters", "policies"})
 """Parts of one layer that never meet."""
 WING = "microrts"
 """Named outside only as strings, in dictionaries whose entries are imported when they are used."""
+KNOWN = {
+    ("touchline.policies.policy", "touchline.policies.files.onnx_in"),
+    ("touchline.policies.policy", "touchline.policies.greedy"),
+}
+"""Imports that close a circle today: to be taken apart, and this set with them."""
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 FILES = sorted(SOURCE.rglob("*.py"))
 
@@ -40,39 +48,19 @@ def _module(path):
 MODULES = {_module(path): path for path in FILES}
 
 
-def _names(path, nodes):
-    """Full names of the modules of this package that these import statements load."""
-    found = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            submodules = {f"{node.module}.{alias.name}" for alias in node.names} & set(
-                MODULES
-            )
-            found |= submodules or {node.module}
-    return {name for name in found if name.startswith("touchline.")}
-
-
 @cache
 def _imports(path):
-    """Everything that a module imports, also inside functions and under TYPE_CHECKING."""
-    return _names(path, ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-
-
-@cache
-def _imports_at_once(path):
-    """What is imported when the module is, or under TYPE_CHECKING; not what functions import."""
-
-    def statements(node):
-        for child in ast.iter_child_nodes(node):
-            if not isinstance(
-                child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-            ):
-                yield child
-                yield from statements(child)
-
-    return _names(path, statements(ast.parse(path.read_text(encoding="utf-8"))))
+    """Modules of this package that a module imports, also inside functions and for type checkers."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: name the module in full"
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                found.add(name if name in MODULES else node.module)
+    return {name for name in found if name.split(".")[0] == "touchline"}
 
 
 def _part(module):
@@ -87,7 +75,7 @@ def test_a_layer_imports_only_lower_layers(path):
     assert own in RANK, (
         f"{own} is in no layer: add it to the list and to docs/architecture.md"
     )
-    for module in _imports(path):
+    for module in _imports(path) - {"touchline"}:
         other = _part(module)
         assert RANK[other] <= RANK[own], (
             f"{own} imports {module}, which is of a higher layer"
@@ -96,6 +84,16 @@ def test_a_layer_imports_only_lower_layers(path):
         assert other != WING or own == WING, (
             f"{own} imports {module}; the wing is named as a string"
         )
+
+
+def test_no_module_below_the_commands_imports_the_whole_package():
+    """`touchline` itself names every layer: whoever imports it points upward."""
+    importing = {
+        module
+        for module, path in MODULES.items()
+        if "touchline" in _imports(path) and module.split(".")[1:2] != ["cli"]
+    }
+    assert not importing
 
 
 def test_no_module_imports_itself_by_way_of_others():
@@ -108,8 +106,8 @@ def test_no_module_imports_itself_by_way_of_others():
         if module in done or module not in MODULES:
             return
         path.append(module)
-        for other in sorted(_imports_at_once(MODULES[module])):
-            if other != module:
+        for other in sorted(_imports(MODULES[module])):
+            if (module, other) not in KNOWN:
                 visit(other)
         done.add(path.pop())
 

@@ -10,8 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from touchline.adapters.gymnasium_names import register_when_imported
-
-__version__ = "0.2.0.dev0"
+from touchline.version import __version__
 
 if TYPE_CHECKING:
     from touchline.adapters.to_gymnasium import make_gymnasium as make_gymnasium

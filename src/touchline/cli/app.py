@@ -17,11 +17,11 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from touchline import __version__
 from touchline.cli.generate import command_of, summary_of
 from touchline.cli.output import log, show
 from touchline.errors import TouchlineError, UsageError
 from touchline.extras import missing_extra
+from touchline.version import __version__
 
 COMMANDS = {
     "train": "touchline.cli.train:train",

@@ -36,6 +36,7 @@ from touchline.protocol.session import (
 )
 from touchline.specs import ActionTuple
 from touchline.steps import Exchange
+from touchline.version import __version__
 
 EDITOR_QUIT_S = 1.0
 """How long the Editor may take to close the connection after the message to quit."""
@@ -286,8 +287,6 @@ class PlayerConnection:
 
     def _header(self) -> dict[str, Any]:
         """What a recording says about the session."""
-        from touchline import __version__
-
         numbers = {
             name: value
             for name, value in self._parameters.items()

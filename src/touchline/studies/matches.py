@@ -12,11 +12,9 @@ from pathlib import Path
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
-from touchline.log import Progress, no_progress
 from touchline.policies.policy import Actors, SlotActor, load_policies
 from touchline.specs import base_name, team_of
 from touchline.studies.processes import leave_at_end_of
-from touchline.training.collect.opening import import_ray
 from touchline.training.evaluation import EndCheck
 from touchline.training.quotas import shares
 from touchline.training.self_play.games import Games
@@ -131,33 +129,8 @@ def _sources_for(
     return sources
 
 
-def play_all(
-    matches: Sequence[Match],
-    processes: int,
-    progress: Progress = no_progress,
-    cluster: str | None = None,
-) -> Iterator[tuple[int, Score]]:
-    """The score of each match with its position, as they are finished.
-
-    With one process they are played in this one, with a `cluster` on its nodes. `progress` counts
-    games.
-    """
-    total, done = sum(match.games for match in matches), 0
-    progress(0, total)
-    if cluster is None:
-        scores = _scores(matches, processes)
-    else:
-        import_ray("--cluster")
-        from touchline.studies.on_nodes import scores_on_cluster
-
-        scores = scores_on_cluster(cluster, matches)
-    for at, score in scores:
-        done += matches[at].games
-        progress(done, total)
-        yield at, score
-
-
-def _scores(matches: Sequence[Match], processes: int) -> Iterator[tuple[int, Score]]:
+def scores(matches: Sequence[Match], processes: int) -> Iterator[tuple[int, Score]]:
+    """The score of each match with its position, as they are finished; one process is this one."""
     processes = min(processes, len(matches))
     if processes <= 1:
         yield from ((at, play(match)) for at, match in enumerate(matches))

@@ -17,10 +17,12 @@ from touchline.errors import UsageError
 from touchline.log import Progress, no_progress
 from touchline.studies.matches import (
     Match,
-    play_all,
+    Score,
+    scores,
     single_threaded,
     sources_of,
 )
+from touchline.training.collect.opening import import_ray
 from touchline.training.game_results import wilson_interval
 from touchline.training.run.process import sigterm_as_ctrl_c
 from touchline.training.self_play.ratings import ELO, SPREAD_OF_PLAYERS, most_likely
@@ -70,13 +72,39 @@ def tournament(
     tallies = np.zeros((len(entrants), len(entrants), 3), np.int64)
     decisions = 0
     with sigterm_as_ctrl_c():
-        for at, score in play_all(matches, num_processes, progress, cluster):
+        for at, score in _play_all(matches, num_processes, progress, cluster):
             low, high = seats[at]
             tallies[low, high] += [score.won, score.drawn, score.lost]
             tallies[high, low] += [score.lost, score.drawn, score.won]
             decisions += score.decisions
     about = {"scene": recipe.target, "seed": recipe.seed, "games_per_pair": games}
     return {**about, "decisions": decisions, **figures_of(names_of(entrants), tallies)}
+
+
+def _play_all(
+    matches: Sequence[Match],
+    processes: int,
+    progress: Progress = no_progress,
+    cluster: str | None = None,
+) -> Iterator[tuple[int, Score]]:
+    """The score of each match with its position, as they are finished.
+
+    With one process they are played in this one, with a `cluster` on its nodes. `progress` counts
+    games.
+    """
+    total, done = sum(match.games for match in matches), 0
+    progress(0, total)
+    if cluster is None:
+        found = scores(matches, processes)
+    else:
+        import_ray("--cluster")
+        from touchline.studies.on_nodes import scores_on_cluster
+
+        found = scores_on_cluster(cluster, matches)
+    for at, score in found:
+        done += matches[at].games
+        progress(done, total)
+        yield at, score
 
 
 def schedule(

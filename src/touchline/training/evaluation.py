@@ -8,19 +8,21 @@ the interval takes a whole game as one.
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import SlotRows, Slots
 from touchline.errors import RunError
-from touchline.log import Progress, no_progress
-from touchline.policies.policy import SlotActor
-from touchline.specs import base_name, team_of
+from touchline.log import Log, Progress, no_progress, now_and_then, silent
+from touchline.policies.policy import Actors, Policy, SlotActor
+from touchline.specs import BehaviorSpec, base_name, team_of
 from touchline.training.quotas import Ended, Quotas
 
 MOST_DECISIONS = 20_000
@@ -144,6 +146,44 @@ def evaluate(
         "agent_steps_per_s": round(speed),
         "behaviors": {name: outcomes.figures() for name, outcomes in behaviors.items()},
     }
+
+
+@dataclass(frozen=True)
+class Played:
+    """What episodes with the policies of a run gave."""
+
+    figures: Mapping[str, Any]
+    """Base name -> figures as `touchline eval --json` has them; empty without episodes."""
+    failure: str = ""
+    """Why there are none, where one cannot know beforehand."""
+
+
+def play(
+    recipe: EnvRecipe,
+    episodes: int,
+    policy_for: Callable[[str, BehaviorSpec], Policy],
+    log: Log = silent,
+) -> Played:
+    """Play so many episodes of each behavior; `policy_for` gives the policy of a base name."""
+    with make(recipe) as env:
+        slots = Slots(env)
+        slots.reset(recipe.seed)
+        actors = Actors(
+            lambda: {
+                name: SlotActor(policy_for(base_name(name), spec), spec, recipe.seed)
+                for name, spec in slots.behaviors.items()
+            }
+        )
+        try:
+            progress = now_and_then(log, "evaluation", "episodes")
+            found = evaluate(slots, actors, episodes, recipe.seed, progress=progress)
+        # A policy in training may never end an episode. That is no reason to stop the run.
+        except RunError as error:
+            return Played({}, str(error))
+        finally:
+            # Closed worlds refer to themselves and would pile up until Python collects them.
+            gc.collect()
+    return Played(dict(found["behaviors"]))
 
 
 class EndCheck:

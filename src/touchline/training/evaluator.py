@@ -6,22 +6,18 @@ on meanwhile.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any, Protocol
 
-from touchline.envs.env import EnvRecipe, make
-from touchline.envs.slots import Slots
-from touchline.errors import RunError
-from touchline.log import Log, now_and_then, silent
-from touchline.policies.policy import Actors, NetworkPolicy, Policy, SlotActor
-from touchline.specs import BehaviorSpec, base_name
+from touchline.envs.env import EnvRecipe
+from touchline.log import Log
+from touchline.policies.policy import NetworkPolicy
 from touchline.training.behavior_training import BehaviorTraining
 from touchline.training.collect.opening import for_nodes
 from touchline.training.curriculum import Curriculum
-from touchline.training.evaluation import evaluate, what_was_played
+from touchline.training.evaluation import Played, play, what_was_played
 from touchline.training.run.folder import RunFolder
 from touchline.training.run.stopwatch import Stopwatch
 
@@ -30,16 +26,6 @@ EPISODES = 50
 WAIT_S = 0.5
 """For episodes, at a time: Ctrl-C is noticed in between."""
 _KEPT = ("episodes", "mean_return", "mean_group_return", "ci95", "games")
-
-
-@dataclass(frozen=True)
-class Played:
-    """What episodes with the policies of a run gave."""
-
-    figures: Mapping[str, Any]
-    """Base name -> figures as `touchline eval --json` has them; empty without episodes."""
-    failure: str = ""
-    """Why there are none, where one cannot know beforehand."""
 
 
 class Playing(Protocol):
@@ -186,31 +172,3 @@ class PlayedHere:
 
     def played(self, patience_s: float) -> Played | None:  # noqa: ARG002 - it is over
         return self._played
-
-
-def play(
-    recipe: EnvRecipe,
-    episodes: int,
-    policy_for: Callable[[str, BehaviorSpec], Policy],
-    log: Log = silent,
-) -> Played:
-    """Play so many episodes of each behavior; `policy_for` gives the policy of a base name."""
-    with make(recipe) as env:
-        slots = Slots(env)
-        slots.reset(recipe.seed)
-        actors = Actors(
-            lambda: {
-                name: SlotActor(policy_for(base_name(name), spec), spec, recipe.seed)
-                for name, spec in slots.behaviors.items()
-            }
-        )
-        try:
-            progress = now_and_then(log, "evaluation", "episodes")
-            found = evaluate(slots, actors, episodes, recipe.seed, progress=progress)
-        # A policy in training may never end an episode. That is no reason to stop the run.
-        except RunError as error:
-            return Played({}, str(error))
-        finally:
-            # Closed worlds refer to themselves and would pile up until Python collects them.
-            gc.collect()
-    return Played(dict(found["behaviors"]))

@@ -19,7 +19,7 @@ from touchline.training.collect.weights import (
     take,
     weights_of,
 )
-from touchline.training.evaluator import Played, play
+from touchline.training.evaluation import Played, play
 from touchline.training.run.process import one_torch_thread
 
 MOST_RETRIES = 10

@@ -15,12 +15,12 @@ import numpy as np
 import psutil
 import pytest
 
-import touchline
 from touchline.envs.env import EnvRecipe
 from touchline.envs.restarts import RestartLimits
 from touchline.errors import RunError, UsageError
 from touchline.player import build
 from touchline.policies.files.checkpoints import read_arrays
+from touchline.training.collect import cluster as collecting
 from touchline.training.collect.opening import RAY
 from touchline.training.collect.worker import WorkerSetup
 from touchline.training.config.reading import read_config
@@ -517,7 +517,7 @@ def test_what_a_cluster_cannot_do_is_one_line_and_nothing_is_written(
     assert "room for 0" in refused(cluster_settings__cpus_per_collector=2)
     where = {"cluster_settings__cluster": "127.0.0.1:1"}
     assert "no cluster there" in refused(**where)
-    monkeypatch.setattr(touchline, "__version__", "99.0")
+    monkeypatch.setattr(collecting, "__version__", "99.0")
     assert "it has Touchline" in refused()
 
 

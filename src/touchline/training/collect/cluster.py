@@ -29,7 +29,6 @@ from ray.exceptions import (
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-import touchline
 from touchline.envs.env import EnvRecipe
 from touchline.envs.restarts import RestartLimits, Restarts
 from touchline.envs.saved_state import Arrays
@@ -46,6 +45,7 @@ from touchline.training.collect.worker import (
     WorkerSetup,
 )
 from touchline.training.run.metrics import load_drawing
+from touchline.version import __version__
 
 LOCAL = "local:"
 """`local:3` starts Ray in this machine, with 3 processors."""
@@ -163,11 +163,10 @@ def check_cluster(recipe: EnvRecipe | None, count: int, cpus: float) -> None:
             f"--cluster: not every node answers: {_one_line(error)}"
         ) from error
     for node, (python, version, problem) in zip(known, found, strict=True):
-        here = touchline.__version__
         if python.rpartition(".")[0] != platform.python_version().rpartition(".")[0]:
             problem = f"it has Python {python}, this is {platform.python_version()}"
-        elif version != here:
-            problem = f"it has Touchline {version or '(none)'}, this is {here}"
+        elif version != __version__:
+            problem = f"it has Touchline {version or '(none)'}, this is {__version__}"
         if problem:
             raise UsageError(f"--cluster: node {node.address}: {_one_line(problem)}")
 
@@ -180,9 +179,9 @@ def _probe_of_a_node() -> Callable[[str | None], tuple[str, str | None, str]]:
 
         python = platform.python_version()
         try:
-            import touchline
             from touchline.envs.player_process import check_executable, find_player
             from touchline.errors import TouchlineError
+            from touchline.version import __version__
         except ImportError:
             return python, None, ""
         problem = ""
@@ -191,7 +190,7 @@ def _probe_of_a_node() -> Callable[[str | None], tuple[str, str | None, str]]:
                 check_executable(find_player(player))
             except TouchlineError as error:
                 problem = str(error)
-        return python, touchline.__version__, problem
+        return python, __version__, problem
 
     return probe
 

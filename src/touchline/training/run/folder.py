@@ -15,7 +15,6 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-import touchline
 from touchline.envs.env import WORLDS
 from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import (
@@ -33,6 +32,7 @@ from touchline.training.algorithms.threaded import OWN
 from touchline.training.config.reading import write_config
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.run.claim import Claim
+from touchline.version import __version__
 
 
 def same_lessons(
@@ -57,7 +57,7 @@ class RunFolder:
         self.resumes = settings.resume
         self.config = config
         self._status: dict[str, Any] = {
-            "touchline": touchline.__version__,
+            "touchline": __version__,
             "python": platform.python_version(),
             **about,
         }
