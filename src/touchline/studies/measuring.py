@@ -23,6 +23,7 @@ from touchline.training.run import process
 from touchline.training.run.device import device_of
 from touchline.training.run.enrollment import Enrollment
 from touchline.training.run.folder import RunFolder
+from touchline.training.run.seats import lineup_of
 from touchline.training.run.stopwatch import Stopwatch
 from touchline.training.world import open_slots
 
@@ -122,7 +123,7 @@ class _Measurement:
     ) -> None:
         self._enrollment = enrollment
         self._stopwatch = Stopwatch()
-        self._collector = LocalCollector(slots, enrollment, self._stopwatch)
+        self._collector = LocalCollector(slots, lineup_of(enrollment), self._stopwatch)
         self._collector.reset(recipe.seed)
         enrollment.start(slots.behaviors, recipe)
         self._begin()

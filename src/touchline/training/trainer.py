@@ -31,6 +31,7 @@ from touchline.training.run.progress import Watch, progress_of, unwatched
 from touchline.training.run.report import result_of, write_report
 from touchline.training.run.result import TrainingResult
 from touchline.training.run.resume import ResumePoints
+from touchline.training.run.seats import lineup_of
 from touchline.training.run.stopwatch import Stopwatch
 
 RESUME_EVERY_S = 20.0  # between resume points: what a kill may cost
@@ -89,7 +90,7 @@ class Trainer:
         self._enrollment = enrollment
         self._log = log
         self._stopwatch = Stopwatch()
-        self._collector = make_collector(enrollment, self._stopwatch)
+        self._collector = make_collector(lineup_of(enrollment), self._stopwatch)
         self._curriculum = Curriculum(config)
         self._evaluator = evaluator_of(recipe, folder, self._stopwatch, log)
         self._resume_points = ResumePoints(

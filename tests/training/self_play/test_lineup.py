@@ -179,7 +179,7 @@ def test_a_run_whose_games_never_end_says_so_once(tmp_path, monkeypatch):
     monkeypatch.setitem(
         WORLDS, "duel", World("tests.training.self_play.duel:open_duel")
     )
-    monkeypatch.setattr("touchline.training.run.enrollment.LONG_WAIT", 20)
+    monkeypatch.setattr("touchline.training.run.seats.LONG_WAIT", 20)
     overrides = {
         "checkpoint_settings.results_dir": str(tmp_path),
         "behaviors.Duel.trainer_type": "ppo",
@@ -240,3 +240,28 @@ def test_a_run_reports_its_rating_and_its_opponents(tmp_path):
     assert "| SoccerTwos 0 | 1200 ± 0 |" in report
     assert "| random |" in report
     assert (result.folder / "SoccerTwos.png").exists() or "none ended" in report
+
+
+def test_a_resumed_run_can_begin_self_play(tmp_path):
+    def run(**changes):
+        overrides = {
+            "behaviors.*.hyperparameters.batch_size": 256,
+            "behaviors.*.hyperparameters.buffer_size": 1024,
+            "behaviors.*.network_settings.hidden_units": 8,
+            "checkpoint_settings.results_dir": str(tmp_path),
+            "checkpoint_settings.run_id": "run",
+            "env_settings.num_areas": 4,
+            "env_settings.seed": 1,
+            **changes,
+        }
+        config = read_config("SoccerTwos", overrides)
+        recipe = EnvRecipe("scene", "SoccerTwos", num_areas=4)
+        lines = []
+        train(config, recipe, log=lines.append)
+        return lines
+
+    lines = run(**{"behaviors.*.self_play": None, "behaviors.*.max_steps": 2000})
+    assert not any("ELO" in line for line in lines)
+    lines = run(**{"behaviors.*.max_steps": 4000, "checkpoint_settings.resume": True})
+    assert any("ELO" in line for line in lines)
+    assert any(line.startswith("this run had no self-play") for line in lines)

@@ -65,8 +65,8 @@ class Lineup(Protocol):
 class GameHost(Protocol):
     """A lineup that can decide who plays in the games of collectors."""
 
-    def roster(self, behaviors: Sequence[str]) -> Roster | None:
-        """For the next round, in worlds with these full names; None without self-play."""
+    def roster(self, behaviors: Sequence[str]) -> Roster:
+        """For the next round, in worlds with these full names."""
 
     def record_games(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe
 from touchline.envs.saved_state import Arrays, below, prefixed
-from touchline.envs.slots import SlotRows
 from touchline.errors import UsageError
+from touchline.log import Log
 from touchline.policies.nets.encoders import check_images
 from touchline.specs import BehaviorSpec, base_name
 from touchline.training.algorithms.learner import (
@@ -24,19 +24,17 @@ from touchline.training.algorithms.learner import (
 from touchline.training.algorithms.threaded import Threaded
 from touchline.training.behavior_names import check_names
 from touchline.training.behavior_training import BehaviorTraining
-from touchline.training.collect.collector import GameScores, Seat
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.run.experience import ExperienceFiles
 from touchline.training.run.folder import RunFolder
 from touchline.training.run.metrics import MetricsWriter
 from touchline.training.run.process import interruptible
-from touchline.training.self_play.lineup import LONG_WAIT, Roster, SelfPlay
-from touchline.training.self_play.seating import GameReport
+from touchline.training.self_play.lineup import SelfPlay
 from touchline.training.warm_start import first_checkpoint, warm_start
 
 
 class Enrollment:
-    """A learner for each behavior (base name) that the world has shown."""
+    """The training of each behavior (base name) that the world has shown."""
 
     def __init__(
         self,
@@ -44,19 +42,19 @@ class Enrollment:
         folder: RunFolder,
         seed: int,
         device: torch.device,
-        log: Callable[[str], None],
+        log: Log,
     ) -> None:
+        self.config = config
         self.device = device
+        self.log = log
         self.trainings: dict[str, BehaviorTraining] = {}
-        self._config = config
+        self.self_play = SelfPlay(seed)
+        """Without pools unless a behavior has the block `self_play`."""
+        self.experience = ExperienceFiles(folder.layout)
         self._folder = folder
         self._seed = seed
-        self._log = log
-        self.self_play = SelfPlay(seed) if config.has_self_play else None
-        self._has_warned = False
         self._shown: dict[str, None] = {}
         """Base names that the world has shown."""
-        self.experience = ExperienceFiles(folder.layout)
         self._absent: dict[str, tuple[Mapping[str, Any], Arrays]] = {}
         """Counters and arrays of a resumed run's behaviors that the world has not shown yet."""
 
@@ -65,11 +63,10 @@ class Enrollment:
         """Whether every behavior has its steps; a world that has shown none is not done."""
         return bool(self.trainings) and all(t.is_done for t in self.trainings.values())
 
-    def training(self, name: str, spec: BehaviorSpec) -> BehaviorTraining:
-        """The training of a behavior, begun if this is the first time that it is shown."""
-        if name not in self.trainings:
-            self.trainings[name] = self._enroll(name, spec)
-        return self.trainings[name]
+    @property
+    def learners(self) -> dict[str, Learner]:
+        """The learners of the behaviors that the world has shown."""
+        return {name: training.learner for name, training in self.trainings.items()}
 
     def start(self, specs: Mapping[str, BehaviorSpec], recipe: EnvRecipe) -> None:
         """Enroll what a world shows at first.
@@ -78,107 +75,27 @@ class Enrollment:
         """
         if not recipe.kind.is_player:
             shown = map(base_name, specs)
-            check_names(self._config, recipe.target, shown, all_are_shown=True)
-        self._enroll_all(specs)
-        if self.self_play is not None:
-            self.self_play.require_opponents(specs)
+            check_names(self.config, recipe.target, shown, all_are_shown=True)
+        self.enroll_all(specs)
+        self.self_play.require_opponents(specs)
 
-    def begin(
-        self, rows: Mapping[str, SlotRows], specs: Mapping[str, BehaviorSpec]
-    ) -> None:
-        """The worlds were restarted."""
-        if self.self_play is not None:
-            self._enroll_all(specs)
-            self.self_play.begin(rows)
-
-    def follow(
-        self,
-        rows: Mapping[str, SlotRows],
-        specs: Mapping[str, BehaviorSpec],
-        game_scores: GameScores,
-    ) -> None:
-        """Take note of what one step led to."""
-        if self.self_play is not None:
-            self._enroll_all(specs)
-            self.self_play.follow(rows, game_scores)
-            self._warn_of_endless_games(self.self_play.steps_without_end)
-
-    def roster(self, behaviors: Sequence[str]) -> Roster | None:
-        """Who plays in the games of collectors; None without self-play."""
-        return None if self.self_play is None else self.self_play.roster(behaviors)
-
-    def record_games(
-        self,
-        behaviors: Sequence[str],
-        reports: Sequence[GameReport],
-        playing: Sequence[Mapping[str, set[int]]],
-    ) -> None:
-        """Count what happened in the games of collectors."""
-        if self.self_play is not None:
-            self.self_play.record(behaviors, reports, playing)
-            self._warn_of_endless_games(self.self_play.steps_without_end)
-
-    def _warn_of_endless_games(self, steps: int) -> None:
-        if steps >= LONG_WAIT and not self._has_warned:
-            self._has_warned = True
-            self._log(
-                f"self_play: no game was over for {LONG_WAIT:,} decision steps, so opponents "
-                "and ratings stay as they are; the world should end its agents' episodes"
-            )
-
-    def _enroll_all(self, specs: Mapping[str, BehaviorSpec]) -> None:
+    def enroll_all(self, specs: Mapping[str, BehaviorSpec]) -> None:
+        """Enroll behaviors (full names) that were not seen before."""
         self._shown |= dict.fromkeys(map(base_name, specs))
         for name, spec in specs.items():
             self.training(base_name(name), spec)
 
-    def seat(self, behavior: str, spec: BehaviorSpec) -> Seat:
-        """Every team acts by its behavior's own latest policy, unless self-play has another."""
-        training = self.training(base_name(behavior), spec)
-        learner = training.learner
-        if self.self_play is not None and training.pool is not None:
-            # Opponents may need other parts of the observations than the learner's network.
-            return Seat(
-                self.self_play.policy(behavior, learner.policy),
-                learner.generator,
-                is_learned_from=not training.is_done,
-            )
-        return Seat(
-            learner.policy,
-            learner.generator,
-            is_learned_from=not training.is_done,
-            compact=learner.policy.network.compact,
-        )
+    def training(self, name: str, spec: BehaviorSpec) -> BehaviorTraining:
+        """The training of a behavior, begun if this is the first time that it is shown."""
+        if name not in self.trainings:
+            self.trainings[name] = self._enroll(name, spec)
+        return self.trainings[name]
 
     def _enroll(self, name: str, spec: BehaviorSpec) -> BehaviorTraining:
-        self._shown[name] = None
-        check_names(self._config, "the world", self._shown, all_are_shown=False)
-        config = self._config.behavior(name)
-        if config is None:
-            configured = ", ".join(self._config.behaviors) or "none"
-            raise UsageError(
-                f"the world has a behavior {name!r} without a configuration; "
-                f"configured: {configured}"
-            )
-        setup = LearnerSetup(name, spec, config, self._seed, self.device, self._log)
-        try:
-            _check_encoders(config, spec)
-            learner: Learner = learner_class(config.trainer_type)(setup)
-        except SettingError as error:
-            place = self._config.place(name, error.key)
-            raise UsageError(f"{place}: {error.why}") from None
-        # A resumed behavior goes on with its own weights.
-        start = None if name in self._absent else first_checkpoint(self._config, name)
-        if start is not None:
-            warm_start(learner, name, start, list(config.reward_signals))
-            self._log(f"{name} starts with {start}")
-        if isinstance(learner, Imitating) and name not in self._absent:
-            # It may take minutes, and a behavior without a step has nothing to save yet.
-            with interruptible():
-                learner.clone_first()
-        if config.threaded:
-            learner = Threaded(learner, setup)
+        config = self._config_of(name)
+        learner = self._new_learner(name, spec, config)
         pool = None
-        if config.self_play is not None and self.self_play is not None:
+        if config.self_play is not None:
             pool = self.self_play.enroll(
                 name, spec, config.self_play, learner.policy, learner.steps
             )
@@ -197,10 +114,38 @@ class Enrollment:
             del self._absent[name]
         return training
 
-    @property
-    def learners(self) -> dict[str, Learner]:
-        """The learners of the behaviors that the world has shown."""
-        return {name: training.learner for name, training in self.trainings.items()}
+    def _config_of(self, name: str) -> BehaviorConfig:
+        self._shown[name] = None
+        check_names(self.config, "the world", self._shown, all_are_shown=False)
+        config = self.config.behavior(name)
+        if config is None:
+            configured = ", ".join(self.config.behaviors) or "none"
+            raise UsageError(
+                f"the world has a behavior {name!r} without a configuration; "
+                f"configured: {configured}"
+            )
+        return config
+
+    def _new_learner(
+        self, name: str, spec: BehaviorSpec, config: BehaviorConfig
+    ) -> Learner:
+        setup = LearnerSetup(name, spec, config, self._seed, self.device, self.log)
+        try:
+            _check_encoders(config, spec)
+            learner: Learner = learner_class(config.trainer_type)(setup)
+        except SettingError as error:
+            place = self.config.place(name, error.key)
+            raise UsageError(f"{place}: {error.why}") from None
+        if name not in self._absent:  # a resumed behavior has weights of its own
+            start = first_checkpoint(self.config, name)
+            if start is not None:
+                warm_start(learner, name, start, list(config.reward_signals))
+                self.log(f"{name} starts with {start}")
+            if isinstance(learner, Imitating):
+                # It may take minutes, and a behavior without a step has nothing to save yet.
+                with interruptible():
+                    learner.clone_first()
+        return Threaded(learner, setup) if config.threaded else learner
 
     def arrays(self) -> Arrays:
         """The learners of all behaviors, those not shown yet included."""
@@ -222,21 +167,6 @@ class Enrollment:
         """Go on from what `counters` and `arrays` gave, once the world shows each behavior."""
         for name, own in counters.items():
             self._absent[name] = own, below(name, arrays)
-
-    def self_play_arrays(self) -> Arrays:
-        """Pools, areas and who plays in them."""
-        return {} if self.self_play is None else self.self_play.arrays()
-
-    def self_play_counters(self) -> dict[str, Any] | None:
-        """What else self-play needs to go on, as plain values; None without."""
-        return None if self.self_play is None else self.self_play.counters()
-
-    def restore_self_play(
-        self, counters: Mapping[str, Any] | None, arrays: Arrays
-    ) -> None:
-        """Go on from what the two above gave; a run that had no self-play begins it."""
-        if self.self_play is not None and counters is not None:
-            self.self_play.restore(counters, arrays)
 
     def close(self) -> None:
         """Finish every behavior's files."""

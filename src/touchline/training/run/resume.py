@@ -37,6 +37,7 @@ class ResumePoints:
         self._curriculum = curriculum
         self._enrollment = enrollment
         self._stopwatch = stopwatch
+        self._has_self_play = folder.config.has_self_play
         settings = folder.config.env_settings
         # The saved state of worlds fits only as many worlds and areas.
         self._worlds = {"num_envs": settings.num_envs, "num_areas": settings.num_areas}
@@ -56,7 +57,6 @@ class ResumePoints:
             parameters = self._curriculum.values
             arrays = prefixed("collector", self._collector.state())
             arrays |= prefixed("learners", self._enrollment.arrays())
-            arrays |= prefixed("self_play", self._enrollment.self_play_arrays())
             metadata = {
                 "resume_format": FORMAT,
                 "worlds": self._worlds,
@@ -66,9 +66,12 @@ class ResumePoints:
                 "curriculum": self._curriculum.state(),
                 "behaviors": self._enrollment.counters(),
                 "experience": pieces,
-                "self_play": self._enrollment.self_play_counters(),
                 "seconds": self._stopwatch.seconds(),
             }
+            if self._has_self_play:
+                self_play = self._enrollment.self_play
+                arrays |= prefixed("self_play", self_play.arrays())
+                metadata["self_play"] = self_play.counters()
             self._folder.save_resume_point(arrays, metadata)
             experience.drop_unnamed()
 
@@ -100,9 +103,10 @@ class ResumePoints:
         self._curriculum.load_state(metadata["curriculum"])
         self._enrollment.experience.load_state(metadata.get("experience", {}))
         self._enrollment.restore(metadata["behaviors"], below("learners", arrays))
-        self._enrollment.restore_self_play(
-            metadata.get("self_play"), below("self_play", arrays)
-        )
+        begins_self_play = self._has_self_play and "self_play" not in metadata
+        if self._has_self_play and not begins_self_play:
+            own = below("self_play", arrays)
+            self._enrollment.self_play.restore(metadata["self_play"], own)
         values = self._curriculum.values
         self._collector.set_parameters(values)
         collected = below("collector", arrays)
@@ -116,6 +120,10 @@ class ResumePoints:
                 f"this run had collectors {before or 'none'}, now {self._collectors or 'none'}: "
                 "the worlds restart, so it is not the run that it would have been"
             )
+            self._collector.reset(seed)
+            return
+        if begins_self_play:
+            log("this run had no self-play: the worlds restart, so that games begin")
             self._collector.reset(seed)
             return
         for setting, count in self._worlds.items():
