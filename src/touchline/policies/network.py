@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -107,7 +107,10 @@ class Network(Protocol):
     architecture: Architecture
     num_signals: int
     """S: how many reward signals it estimates values for."""
-    normalizer: RunningNormalizer | None
+    if TYPE_CHECKING:
+        # A runtime check looks attributes up without `__getattr__` from Python 3.12 on, and
+        # there torch finds submodules: no network with a normalizer would be a `Network`.
+        normalizer: RunningNormalizer | None
 
     @property
     def memory_shape(self) -> tuple[int, int] | None:
