@@ -122,7 +122,7 @@ class Slots:
         until some agent decides.
         """
         for name, table in self._tables.items():
-            num_deciding = len(table.deciding)
+            num_deciding = table.num_deciding
             if not num_deciding:
                 continue
             if name not in actions:

@@ -7,13 +7,14 @@ A slot's states, and what changes them:
 
 In most worlds the same agents decide at every step. The table recognizes that by comparing ids as
 bytes; then it needs no search, and it hands the world's observations on without copying them.
+Arrays of observations are never written to once rows hold them: a step brings new ones.
 """
 
 # mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,10 @@ _LARGE_ID = 4096
 """With ids from here on, slots are found by binary search. Below, an array indexed by id is quicker
 and cheap enough to rebuild."""
 _NO_SLOTS = np.zeros(0, np.int32)
+_NONE_DECIDING = np.zeros(0, np.intp)
+
+Index = slice | NDArray[np.intp]
+"""Slots by their numbers, or a whole slice for all of them in order, which is quicker."""
 
 
 class Table:
@@ -51,35 +56,26 @@ class Table:
         sensors = tuple(channels_first(sensor) for sensor in spec.observation_specs)
         self.spec = replace(spec, observation_specs=sensors)
         self.counts = SlotCounts()
-        self.deciding: NDArray[np.intp] = np.zeros(0, np.intp)
-        """Slots that need an action, in the world's order."""
         self._name = name
         self._grow = grow
         self._env_index = env_index
         self._agent_id = np.full(size, -1, np.int32)
         self._group_id = np.full(size, -1, np.int32)
-        self._active = self._new_active(size)
+        self._active = np.zeros(size, np.bool_)
         """Whether an episode runs in each slot."""
+        self._deciding: Index = _NONE_DECIDING
+        """Slots that need an action, in the world's order."""
         self._reserved_since = np.zeros(size, np.int64)
         """The exchange in which each slot's last episode ended."""
         self._obs = [np.zeros((size, *sensor.shape), np.float32) for sensor in sensors]
-        self._obs_is_shared = False
-        """Rows that were handed out hold the same arrays, so these must not be written to."""
-        self._stale: list[NDArray[np.intp]] = []
-        """Slots whose observations are out of date, to be zeroed before they are shown."""
+        self._is_stale = False
+        """Whether observations of episodes that ended are still in `_obs`."""
         num_choices = spec.action_spec.mask_size
         self._mask = np.ones((size, num_choices), np.bool_) if num_choices else None
         staged = spec.action_spec.second_mask_shape
         self._second_mask = np.ones((size, *staged), np.bool_) if staged else None
-        self._all_slots: NDArray[np.intp]
-        """All slots in order. `deciding` is this very array if all decide in this order, so that
-        the test for that case is one comparison of identities."""
-        self._known_deciding: bytes
-        """Agent and group ids of the last to decide, until an episode begins or ends."""
-        self._known_slots: NDArray[np.intp]
-        """The slots of `_known_deciding`."""
-        self._known_ids: NDArray[np.int32] | None
-        """`SlotRows.ids` of a step in which no episode ends, until an episode begins or ends."""
+        self._known: _Known | None = None
+        """Who decided last; None after an episode began or ended, or an agent got another slot."""
         self._index_ids()
         self.start_step()
 
@@ -88,6 +84,13 @@ class Table:
         """How many episodes are open."""
         return int(self._active.sum())
 
+    @property
+    def num_deciding(self) -> int:
+        """How many slots need an action."""
+        if isinstance(self._deciding, slice):
+            return len(self._agent_id)
+        return len(self._deciding)
+
     def state(self) -> Arrays:
         """Everything that later rows depend on, as copies."""
         kept: dict[str, NDArray[Any] | None] = {
@@ -95,7 +98,7 @@ class Table:
             "group_id": self._group_id,
             "active": self._active,
             "reserved_since": self._reserved_since,
-            "deciding": self.deciding,
+            "deciding": np.arange(len(self._agent_id))[self._deciding],
             "counts": np.array([*vars(self.counts).values()], np.float64),
             "mask": self._mask,
             "second_mask": self._second_mask,
@@ -107,14 +110,11 @@ class Table:
         """Continue from what `state` returned."""
         self._agent_id = state["agent_id"].astype(np.int32)
         self._group_id = state["group_id"].copy()
-        self._active = self._new_active(len(self._agent_id))
-        # Written in place, because `_active` is a view into the array that `_is_active`
-        # indexes.
-        self._active[:] = state["active"]
+        self._active = state["active"].copy()
         self._reserved_since = state["reserved_since"].copy()
-        self.deciding = state["deciding"].copy()
+        self._deciding = state["deciding"].copy()
         self._obs = [state[f"obs.{i}"].copy() for i in range(len(self._obs))]
-        self._stale = []
+        self._is_stale = False
         self._mask = state["mask"].copy() if "mask" in state else None
         self._second_mask = None
         if "second_mask" in state:
@@ -129,15 +129,14 @@ class Table:
     def start_step(self) -> None:
         """From here on, results belong to the next rows."""
         self._results = _Results(len(self._agent_id))
-        self._obs_is_shared = True
 
     def clear(self) -> None:
         """The world was restarted: all slots are free, and open episodes get no result."""
         self._agent_id[:] = -1
         self._group_id[:] = -1
         self._active[:] = False
-        self._blank(np.arange(len(self._agent_id)))
-        self.deciding = self.deciding[:0]
+        self._blank(slice(None))
+        self._deciding = _NONE_DECIDING
         self._index_ids()
 
     def truncate_all(self, exchange: int) -> None:
@@ -145,7 +144,7 @@ class Table:
         self._truncate(np.flatnonzero(self._active), exchange)
         # The next world numbers its agents from the start, so an equal id is another agent.
         self._agent_id[:] = -1
-        self.deciding = self.deciding[:0]
+        self._deciding = _NONE_DECIDING
         self._index_ids()
 
     def truncate_moved(self, agent_ids: NDArray[np.int32], exchange: int) -> None:
@@ -163,14 +162,14 @@ class Table:
             raise UsageError(
                 f"{self._name}: expected actions for {num_slots} slots, got {len(actions)}"
             )
-        all_decide = self.deciding is self._all_slots
-        return actions if all_decide else actions.select(self.deciding)
+        deciding = self._deciding
+        return actions if isinstance(deciding, slice) else actions.select(deciding)
 
     def acted(self) -> None:
         """The world has the actions: until the next exchange no agent waits, and its order must not
         be used for other actions.
         """
-        self.deciding = self.deciding[:0]
+        self._deciding = _NONE_DECIDING
 
     def add_ends(self, steps: TerminalSteps, exchange: int) -> None:
         """Episodes that ended: their open actions close, and their slots are reserved."""
@@ -195,29 +194,28 @@ class Table:
         # Comparing bytes is one call, whatever the order and number of the agents. Groups
         # belong to it, because an agent may change its group in mid-episode.
         key = steps.agent_id.tobytes() + steps.group_id.tobytes()
-        if key == self._known_deciding:
-            slots = self._known_slots
+        known = self._known
+        if known is not None and known.key == key:
             beginning = steps.agent_id[:0]
-            self._close(self._index_of(slots), steps.reward, steps.group_reward)
+            self._close(known.slots, steps.reward, steps.group_reward)
         else:
             slots, beginning = self._match(steps)
             self._group_id[slots] = steps.group_id
             all_decide = len(slots) == len(self._agent_id)
             in_order = bool((slots[:-1] < slots[1:]).all())
-            if all_decide and in_order:
-                slots = self._all_slots
-            # First what `_row_ids` kept, then this key: the order of the two matters.
-            self._forget_known()
-            self._known_deciding, self._known_slots = key, slots
-        self._show(slots, steps)
-        self.deciding = slots
+            known = _Known(key, slice(None) if all_decide and in_order else slots)
+            self._known = known
+        self._show(known.slots, steps)
+        self._deciding = known.slots
         return beginning
 
     def rows(self) -> SlotRows:
         """What the step that began with `start_step` led to."""
-        self._zero_stale()
+        if self._is_stale:
+            self._obs = self._copied_obs()
+            self._is_stale = False
         results = self._results
-        results.deciding[self._index_of(self.deciding)] = True
+        results.deciding[self._deciding] = True
         if results.final_slot:
             final_slot = _joined(results.final_slot).astype(np.int32)
             sensors = zip(*results.final_obs, strict=True)
@@ -267,10 +265,14 @@ class Table:
             # An agent that ended and one that moved in can share a slot: the present one shows.
             present = self._ids(slice(None))
             return np.where(self._active[:, None], present, ended)
-        if self._known_ids is None:
-            present = self._ids(slice(None))
-            self._known_ids = np.where(self._active[:, None], present, np.int32(-1))
-        return self._known_ids.copy()
+        known = self._known
+        if known is not None and known.ids is not None:
+            return known.ids.copy()
+        present = self._ids(slice(None))
+        ids = np.where(self._active[:, None], present, np.int32(-1))
+        if known is not None:
+            known.ids = ids.copy()
+        return ids
 
     def _ids(self, slots: Any) -> NDArray[np.int32]:
         """Agent, group and world of these slots, [K, 3], whether they are active or not."""
@@ -281,17 +283,11 @@ class Table:
         ids[:, 2] = self._env_index
         return ids
 
-    def _forget_known(self) -> None:
-        """An episode began or ended, or an agent got another slot."""
-        self._known_deciding = b""
-        self._known_ids = None
-
-    def _index_of(self, slots: NDArray[np.intp]) -> Any:
-        """An index for these slots: a slice, which is quicker, if they are all slots in order."""
-        return slice(None) if slots is self._all_slots else slots
-
     def _close(
-        self, slots: Any, reward: NDArray[np.float32], group_reward: NDArray[np.float32]
+        self,
+        slots: Index,
+        reward: NDArray[np.float32],
+        group_reward: NDArray[np.float32],
     ) -> None:
         """The open actions in these slots have their results."""
         self._results.closed[slots] = True
@@ -319,7 +315,7 @@ class Table:
         self._results.add_ends(slots, self._ids(slots), final_obs)
         self._active[slots] = False
         self._blank(slots)
-        self._forget_known()
+        self._known = None
 
     def _count_unattributed(
         self, reward: NDArray[np.float32], group_reward: NDArray[np.float32]
@@ -371,14 +367,11 @@ class Table:
                 f"{extra} agents more than fit into {self._name}: {size} slots; "
                 "make the adapter with more spare_slots"
             )
-        active = self._active
-        self._active = self._new_active(size + extra)
-        self._active[:size] = active
+        self._active = _widened(self._active, extra, False)
         self._agent_id = _widened(self._agent_id, extra, -1)
         self._group_id = _widened(self._group_id, extra, -1)
         self._reserved_since = _widened(self._reserved_since, extra, 0)
         self._obs = [_widened(obs, extra, 0.0) for obs in self._obs]
-        self._obs_is_shared = False
         if self._mask is not None:
             self._mask = _widened(self._mask, extra, True)
         if self._second_mask is not None:
@@ -386,55 +379,48 @@ class Table:
         self._results.widen(extra)
         return np.arange(size, size + extra)
 
-    def _show(self, slots: NDArray[np.intp], steps: DecisionSteps) -> None:
+    def _show(self, slots: Index, steps: DecisionSteps) -> None:
         """Put what these agents act on into their rows."""
         new_obs = self._as_channels_first(steps.obs)
-        if slots is self._all_slots:
+        if isinstance(slots, slice):
             # The world's own arrays are handed on; it never writes to them again.
             self._obs = new_obs
-            self._obs_is_shared = True
-            self._stale = []
         else:
-            if len(slots) == np.count_nonzero(self._active):
-                # No agent waits, so every other row is blank: new zeros are cheaper than a copy.
-                self._obs = [np.zeros(obs.shape, obs.dtype) for obs in self._obs]
-                self._obs_is_shared, self._stale = False, []
-            self._zero_stale()
-            self._own_obs()
+            # Where no agent waits, every other row is blank: new zeros are cheaper than a copy.
+            none_waits = len(slots) == np.count_nonzero(self._active)
+            self._obs = (
+                [np.zeros(obs.shape, obs.dtype) for obs in self._obs]
+                if none_waits
+                else self._copied_obs()
+            )
             for own, new in zip(self._obs, new_obs, strict=True):
                 own[slots] = new
-        index = self._index_of(slots)
+        self._is_stale = False
         if self._mask is not None:
             # ML-Agents marks what is forbidden; from slots onward True = allowed.
             forbidden = steps.action_mask
-            self._mask[index] = ~flat_mask(forbidden) if forbidden else True
+            self._mask[slots] = ~flat_mask(forbidden) if forbidden else True
         if self._second_mask is not None:
             second = steps.second_mask
-            self._second_mask[index] = True if second is None else ~second
+            self._second_mask[slots] = True if second is None else ~second
 
-    def _blank(self, slots: NDArray[np.intp]) -> None:
+    def _blank(self, slots: Index) -> None:
         """These slots have nothing to act on."""
         # Zeroing is put off, because mostly all agents decide next, which brings new arrays anyway.
-        self._stale.append(slots)
+        self._is_stale = True
         if self._mask is not None:
             self._mask[slots] = True
         if self._second_mask is not None:
             self._second_mask[slots] = True
 
-    def _zero_stale(self) -> None:
-        if not self._stale:
-            return
-        self._own_obs()
-        for slots in self._stale:
-            for obs in self._obs:
-                obs[slots] = 0.0
-        self._stale = []
-
-    def _own_obs(self) -> None:
-        """Make the observations writable: rows that were handed out keep their arrays."""
-        if self._obs_is_shared:
-            self._obs = [obs.copy() for obs in self._obs]
-            self._obs_is_shared = False
+    def _copied_obs(self) -> list[NDArray[Any]]:
+        """New arrays of observations, zero where no episode runs."""
+        copies = [obs.copy() for obs in self._obs]
+        if self._is_stale:
+            is_blank = ~self._active
+            for obs in copies:
+                obs[is_blank] = 0.0
+        return copies
 
     def _as_channels_first(self, obs: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
         """The sensors' arrays, images as [N, C, H, W]; views, not copies."""
@@ -456,16 +442,12 @@ class Table:
 
     def _is_active(self, slots: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Whether an episode runs in each of these slots; False for -1, which is no slot."""
-        return self._active_and_none[slots]
-
-    def _new_active(self, size: int) -> NDArray[np.bool_]:
-        """[size] False, with one more False behind the end, where `_is_active` finds slot -1."""
-        self._active_and_none = np.zeros(size + 1, np.bool_)
-        return self._active_and_none[:-1]
+        is_slot = slots >= 0
+        # An empty table has no last slot, which is what -1 indexes.
+        return is_slot & self._active[slots] if len(self._active) else is_slot
 
     def _index_ids(self) -> None:
         """Prepare `_find`, after agents got or lost slots."""
-        self._all_slots = np.arange(len(self._agent_id))
         taken = np.flatnonzero(self._agent_id >= 0)
         order = np.argsort(self._agent_id[taken], kind="stable")
         self._sorted_slots = taken[order]
@@ -478,7 +460,18 @@ class Table:
             # Places for ids -1 to `largest`, and one behind them for all larger ids.
             self._slot_of_id = np.full(largest + 3, -1)
             self._slot_of_id[self._sorted_ids + 1] = self._sorted_slots
-        self._forget_known()
+        self._known = None
+
+
+@dataclass
+class _Known:
+    """The agents that decided last, in whose slots nothing has changed since."""
+
+    key: bytes
+    """Their agent and group ids, in the world's order."""
+    slots: Index
+    ids: NDArray[np.int32] | None = None
+    """`SlotRows.ids` of a step in which no episode ends; None before the first such step."""
 
 
 class _Results:
