@@ -2,6 +2,7 @@
 
 import os
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 # Before torch is loaded: spinning threads cost 5-50x.
@@ -12,13 +13,15 @@ from tests.shapes import check_shapes
 check_shapes()  # before any module is imported whose shapes are checked
 
 import pytest
-import torch
 
 # For all folders.
 from tests.physics.unity_logs import push_block_log as push_block_log
 from tests.shapes import unchecked_shapes as unchecked_shapes
 
-torch.set_num_threads(1)
+if find_spec("torch") is not None:  # `.ci/run` also tests without
+    import torch
+
+    torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell sets it for what runs in the background; tests of Ctrl-C need Python's own.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -118,13 +118,24 @@ class _Text(NamedTuple):
     comments: int
 
 
+def _tokens(path):
+    """The tokens of a module; an f-string is one, as before Python 3.12."""
+    depth = 0
+    text = path.read_text(encoding="utf-8")
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        name = tokenize.tok_name[token.type]
+        depth -= name == "FSTRING_END"
+        if depth == 0 and name != "FSTRING_END":
+            yield token
+        depth += name == "FSTRING_START"
+
+
 @cache
 def _text():
     code_lines = tokens = comments = 0
     for path in FILES:
         begins = set()
-        text = path.read_text(encoding="utf-8")
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        for token in _tokens(path):
             if token.type == tokenize.COMMENT:
                 comments += 1
             elif token.type not in LAYOUT:

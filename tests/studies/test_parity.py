@@ -41,6 +41,14 @@ class Distorted:
         )
         self._scale = recipe.options.get("scale", 1.0)
         self._bonus = recipe.options.get("bonus", 0.0)
+        # Attributes, not `__getattr__`, which a runtime check of `Env` does not call on Python 3.12.
+        self.behaviors = self._world.behaviors
+        self.capacity = self._world.capacity
+        self.reset = self._world.reset
+        self.set_parameters = self._world.set_parameters
+        self.set_actions = self._world.set_actions
+        self.step = self._world.step
+        self.close = self._world.close
 
     def __getattr__(self, name):
         return getattr(self._world, name)
