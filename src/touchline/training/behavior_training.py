@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from touchline.envs.saved_state import Arrays
+from touchline.envs.saved_state import Arrays, kept, put_back
 from touchline.errors import UsageError
 from touchline.log import ProgressLine
 from touchline.policies.files.checkpoints import spec_from_json, spec_to_json
@@ -22,6 +22,17 @@ from touchline.training.self_play.pool import Pool
 
 RECENT_EPISODES = 100
 """The mean return that people see is taken over this many episodes."""
+_KEPT = (
+    "recent",
+    "recent_groups",
+    "_returns",
+    "_lengths",
+    "_group_returns",
+    "_metrics",
+    "_next_summary",
+    "_next_checkpoint",
+)
+"""Attributes that a resume point holds as they are."""
 
 
 class BehaviorTraining:
@@ -134,16 +145,8 @@ class BehaviorTraining:
 
     def counters(self) -> dict[str, Any]:
         """Everything else that a resume point holds, as plain values."""
-        return {
+        return kept(self, _KEPT) | {
             "steps": self.learner.steps,
-            "next_summary": self._next_summary,
-            "next_checkpoint": self._next_checkpoint,
-            "recent": self.recent,
-            "returns": self._returns,
-            "lengths": self._lengths,
-            "recent_groups": self.recent_groups,
-            "group_returns": self._group_returns,
-            "metrics": self._metrics,
             "statistics": self._statistics,
             "spec": spec_to_json(self.learner.policy.network.spec),
             "reward_signals": list(self.config.reward_signals),
@@ -159,7 +162,7 @@ class BehaviorTraining:
                 "it observes or does something else"
             )
         signals = list(self.config.reward_signals)
-        known = counters.get("reward_signals", signals)
+        known = counters["reward_signals"]
         if known != signals:
             raise UsageError(
                 f"{self.name}: this run's reward signals are {', '.join(known)}; expected the same "
@@ -182,20 +185,10 @@ class BehaviorTraining:
                 f"{self.name}: the saved learner does not fit the configured one"
             ) from None
         self.learner.steps = counters["steps"]
-        self._next_summary = counters["next_summary"]
-        self._next_checkpoint = counters["next_checkpoint"]
-        self.recent = counters["recent"]
-        self._returns = counters["returns"]
-        self._lengths = counters["lengths"]
-        # Runs that were saved before groups were counted begin to count them here.
-        self.recent_groups = counters.get("recent_groups", [])
-        self._group_returns = counters.get("group_returns", [])
-        self._metrics = counters["metrics"]
-        # Resume points of earlier versions hold none.
-        reported = counters.get("statistics", {})
+        put_back(self, _KEPT, counters)
         self._statistics = {
             name: [(value, StatsAggregationMethod(method)) for value, method in values]
-            for name, values in reported.items()
+            for name, values in counters["statistics"].items()
         }
         # A killed run may have written summaries after its resume point; they will be written
         # again.

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.envs.saved_state import Arrays
+from touchline.envs.saved_state import Arrays, kept, put_back
 from touchline.envs.slots.rows import FLAGS, IDS, REWARDS, SlotCounts, SlotRows
 from touchline.errors import RunError, UsageError
 from touchline.specs import (
@@ -35,6 +35,15 @@ _LARGE_ID = 4096
 """With ids from here on, slots are found by binary search. Below, an array indexed by id is quicker
 and cheap enough to rebuild."""
 _NO_SLOTS = np.zeros(0, np.int32)
+_KEPT = (
+    "_agent_id",
+    "_group_id",
+    "_active",
+    "_reserved_since",
+    "_mask",
+    "_second_mask",
+)
+"""Arrays of the saved state, whose size is that of the table."""
 _NONE_DECIDING = np.zeros(0, np.intp)
 
 Index = slice | NDArray[np.intp]
@@ -93,32 +102,20 @@ class Table:
 
     def state(self) -> Arrays:
         """Everything that later rows depend on, as copies."""
-        kept: dict[str, NDArray[Any] | None] = {
-            "agent_id": self._agent_id,
-            "group_id": self._group_id,
-            "active": self._active,
-            "reserved_since": self._reserved_since,
+        state: dict[str, NDArray[Any]] = kept(self, _KEPT) | {
             "deciding": np.arange(len(self._agent_id))[self._deciding],
             "counts": np.array([*vars(self.counts).values()], np.float64),
-            "mask": self._mask,
-            "second_mask": self._second_mask,
         }
-        kept |= {f"obs.{i}": obs for i, obs in enumerate(self._obs)}
-        return {name: array.copy() for name, array in kept.items() if array is not None}
+        state |= {f"obs.{i}": obs.copy() for i, obs in enumerate(self._obs)}
+        return {name: array for name, array in state.items() if array is not None}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from what `state` returned."""
-        self._agent_id = state["agent_id"].astype(np.int32)
-        self._group_id = state["group_id"].copy()
-        self._active = state["active"].copy()
-        self._reserved_since = state["reserved_since"].copy()
+        # A table without discrete branches has no masks.
+        put_back(self, _KEPT, {"mask": None, "second_mask": None, **state})
         self._deciding = state["deciding"].copy()
         self._obs = [state[f"obs.{i}"].copy() for i in range(len(self._obs))]
         self._is_stale = False
-        self._mask = state["mask"].copy() if "mask" in state else None
-        self._second_mask = None
-        if "second_mask" in state:
-            self._second_mask = state["second_mask"].copy()
         # In the order of SlotCounts' fields, as `state` wrote them: two sums of rewards, then
         # counts.
         own, group, *counts = state["counts"].tolist()

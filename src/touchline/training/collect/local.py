@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe
-from touchline.envs.saved_state import Arrays, below, prefixed
+from touchline.envs.saved_state import Arrays, below, kept, prefixed, put_back
 from touchline.envs.side_by_side import SideBySide
 from touchline.envs.slots import SlotRows, Slots
 from touchline.parameters import ParameterValue
@@ -217,6 +217,9 @@ def _rows_of(arrays: Arrays) -> SlotRows:
     return rows
 
 
+_KEPT = ("_return", "_length", "_group_return", "_group", "_open")
+
+
 class EpisodeMeter:
     """Sums rewards and counts actions of the open episodes of one behavior's slots."""
 
@@ -303,29 +306,10 @@ class EpisodeMeter:
             self._group = np.concatenate([self._group, new_groups])
             self._open = np.concatenate([self._open, rows.deciding[known:]])
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state(self) -> Arrays:
         """The open episodes."""
-        return {
-            "return": self._return.copy(),
-            "length": self._length.copy(),
-            "group_return": self._group_return.copy(),
-            "group": self._group.copy(),
-            "open": self._open.copy(),
-        }
+        return kept(self, _KEPT)
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what `state` gave."""
-        # Copies, because the meter adds in place and the state belongs to the caller.
-        self._return = state["return"].copy()
-        self._length = state["length"].copy()
-        size = len(self._return)
-        # Runs that were saved before groups were counted begin to count them here.
-        none = {
-            "group_return": np.zeros(size),
-            "group": np.zeros(size, np.int64),
-            "open": np.zeros(size, np.bool_),
-        }
-        known = none | dict(state)
-        self._group_return = known["group_return"].copy()
-        self._group = known["group"].copy()
-        self._open = known["open"].copy()
+        put_back(self, _KEPT, state)

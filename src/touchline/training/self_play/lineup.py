@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from touchline.envs.saved_state import Arrays, below, prefixed
+from touchline.envs.saved_state import Arrays, below, kept, prefixed, put_back
 from touchline.envs.slots import SlotRows
 from touchline.errors import UsageError
 from touchline.policies.policy import NetworkPolicy
@@ -37,6 +37,7 @@ collector where there are several."""
 LONG_WAIT = 20_000
 """After this many steps without the end of a game, people should know. Games in ML-Agents' scenes
 last 1000 decisions at most."""
+_KEPT = ("_learning_team", "_num_swaps")
 _SWAP = 1
 """What a stream of draws is for; see `stream`."""
 
@@ -232,18 +233,15 @@ class SelfPlay:
 
     def counters(self) -> dict[str, Any]:
         """Everything else, as plain values."""
-        return {
+        return kept(self, _KEPT) | {
             "behaviors": self._seating.behaviors,
-            "learning_team": self._learning_team,
-            "num_swaps": self._num_swaps,
             "ratings": self.ratings.state(),
             "pools": {base: pool.counters() for base, pool in self.pools.items()},
         }
 
     def restore(self, counters: Mapping[str, Any], arrays: Arrays) -> None:
         """Go on from what `counters` and `arrays` gave, once the world shows each behavior."""
-        self._learning_team = counters["learning_team"]
-        self._num_swaps = counters["num_swaps"]
+        put_back(self, _KEPT, counters)
         self.ratings.load_state(counters["ratings"])
         self._absent = counters["pools"], below("pool", arrays)
         self._seating.load_state(arrays, counters["behaviors"])

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from touchline.envs.saved_state import Arrays, below
+from touchline.envs.saved_state import Arrays, below, kept, put_back
 from touchline.errors import UsageError
 from touchline.policies.policy import NetworkPolicy, load_policy
 from touchline.policies.shared_slots import Guest
@@ -28,6 +28,8 @@ _FLOOR = 0.1
 _DECAY = 0.99
 """Weight of a game in an opponent's win rate, once another was played against it."""
 LATEST = "latest"
+_KEPT = ("current", "opponent_steps", "drawn", "_steps", "_tally")
+"""Attributes that a resume point holds as they are."""
 
 
 def _require_finite(source: str, policy: NetworkPolicy) -> None:
@@ -270,16 +272,11 @@ class Pool:
             for number, guest in self.guests.items()
             if guest.generator is not None
         }
-        return {
-            "current": self.current,
-            "opponent_steps": self.opponent_steps,
-            "drawn": self.drawn,
+        return kept(self, _KEPT) | {
             "last": [self._save.last, self._swap.last, self._turn.last],
-            "steps": self._steps,
             "snapshots": list(self._snapshots.items()),
             "files": list(self._files.items()),
             "recent": list(self._recent.items()),
-            "tally": self._tally,
             "streams": list(streams.items()),
         }
 
@@ -287,11 +284,8 @@ class Pool:
         self, counters: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
         """Go on from what `counters` and `arrays` gave."""
-        self.current = counters["current"]
-        self.opponent_steps = counters["opponent_steps"]
-        self.drawn = list(counters["drawn"])
+        put_back(self, _KEPT, counters)
         self._save.last, self._swap.last, self._turn.last = counters["last"]
-        self._steps = counters["steps"]
         self._snapshots = dict(counters["snapshots"])
         # A file that the settings no longer name leaves the pool; one that is new is added
         # below.
@@ -299,7 +293,6 @@ class Pool:
         files = dict(counters["files"])
         self._files = {n: file for n, file in files.items() if file in named}
         self._recent = {n: tuple(games) for n, games in counters["recent"]}
-        self._tally = {k: tuple(games) for k, games in counters["tally"].items()}
         for number in sorted({int(key.partition("/")[0]) for key in arrays}):
             # The latest network gives the shapes; its weights are replaced at once.
             network = copy.deepcopy(self._policy.network)

@@ -20,6 +20,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from touchline.envs.saved_state import kept, put_back
+
 ELO = 400.0 / np.log(10.0)
 """Points of Elo's scale per unit of log-odds."""
 SPREAD_OF_PLAYERS = 800.0
@@ -29,6 +31,7 @@ SPREAD_OF_SUCCESSORS = 200.0
 older."""
 _LEAST_APART = 1e-4
 """Of an interval: a policy that has learned nothing yet is 2 points around its predecessor."""
+_KEPT = ("names", "kinds", "predecessors", "apart")
 
 
 def expected_score(rating: float, opponent: float) -> float:
@@ -130,20 +133,11 @@ class Ratings:
         at = np.nonzero(self.points + self.draws)
         row, column = at
         entries = [row, column, self.points[at], self.draws[at]]
-        return {
-            "names": self.names,
-            "kinds": self.kinds,
-            "predecessors": self.predecessors,
-            "apart": self.apart,
-            "games": [array.tolist() for array in entries],
-        }
+        return kept(self, _KEPT) | {"games": [array.tolist() for array in entries]}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` gave."""
-        self.names = list(state["names"])
-        self.kinds = list(state["kinds"])
-        self.predecessors = list(state["predecessors"])
-        self.apart = list(state["apart"])
+        put_back(self, _KEPT, state)
         size = (len(self.names), len(self.names))
         self.points = np.zeros(size)
         self.draws = np.zeros(size)
