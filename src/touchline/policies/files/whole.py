@@ -18,8 +18,10 @@ def write_whole(path: Path, content: bytes) -> None:
     """Replace a file's content in one step, and make its folder if there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = part_of(path)
+    # What a crash left, or a link that would lead the content to a file elsewhere.
+    part.unlink(missing_ok=True)
     try:
-        with part.open("wb") as file:
+        with part.open("xb") as file:
             file.write(content)
             file.flush()
             # Renaming is in one step only once the content is on the disk.

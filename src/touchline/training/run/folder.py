@@ -108,6 +108,13 @@ class RunFolder:
         """Go on with the saved status; nothing is written before it is known to fit."""
         path = self.layout.status
         saved = _status_in(path) if path.exists() else {}
+        for behavior, part in saved.items():
+            # Through a link, files of another folder would be replaced and deleted.
+            if isinstance(part, dict) and self.layout.folder(behavior).is_symlink():
+                raise UsageError(
+                    f"{self.layout.folder(behavior)}: a link; a run's files must be in its own "
+                    "folder: move them there"
+                )
         # A player may have moved or been built again; its behaviors are checked later.
         is_player = WORLDS[self._status["world"]].is_player
         for key in ("world",) if is_player else ("world", "target"):
@@ -239,8 +246,33 @@ class RunFolder:
 def _status_in(path: Path) -> dict[str, Any]:
     try:
         status = json.loads(path.read_bytes())
+    except RecursionError:
+        raise UsageError(f"{path}: not JSON of a run: nested too deeply") from None
     except ValueError as error:  # also bytes that are no text
         raise UsageError(f"{path}: not JSON, or cut short ({error})") from None
     if not isinstance(status, dict):
         raise UsageError(f"{path}: expected keys and values, got {str(status)[:80]}")
+    for behavior, part in status.items():
+        if isinstance(part, dict):
+            _check_steps(path, behavior, part)
     return status
+
+
+def _check_steps(path: Path, behavior: str, status: dict[str, Any]) -> None:
+    """Raise a UsageError unless all checkpoints and evaluations are at a number of steps.
+
+    Files are named after these numbers, and old ones are deleted by name: text such as "/../../x"
+    from another person's run would delete files outside its folder.
+    """
+    for key in ("checkpoints", "evaluations"):
+        entries = status.get(key, [])
+        if not isinstance(entries, list):
+            raise UsageError(f"{path}: {behavior}: {key}: expected a list")
+        for entry in entries:
+            steps = entry.get("steps") if isinstance(entry, dict) else None
+            # A bool is an int to Python.
+            if type(steps) is not int or steps < 0:
+                raise UsageError(
+                    f"{path}: {behavior}: {key}: expected steps as a whole number, "
+                    f"got {str(entry)[:80]!r}; remove the entry, or pull the run again"
+                )
