@@ -220,3 +220,23 @@ def test_a_goal_a_picture_and_a_list_take_the_general_way():
         "num_layers": 1,
     }
     assert solve(Look(), settings, 8_000) > 0.95
+
+
+@pytest.mark.parametrize("memory", [None, {"memory_size": 8, "sequence_length": 2}])
+def test_figures_of_a_sample_are_close_to_those_of_the_whole_batch(memory, monkeypatch):
+    hyper = {"learning_rate": 1e-2, "buffer_size": 4000, "batch_size": 500}
+
+    def figures():
+        settings = _settings(hyper, memory)
+        return practice_on(Remember(), settings, 1, num_slots=16).first_metrics
+
+    sampled = None
+    for size in (10**9, 2000):
+        monkeypatch.setattr(
+            "touchline.training.algorithms.ppo.learner.MEASURED_ACTIONS", size
+        )
+        whole, sampled = sampled, figures()
+    assert whole["learning_rate"] == sampled["learning_rate"]
+    assert whole["entropy"] == pytest.approx(sampled["entropy"], rel=0.02)
+    assert whole["kl"] == pytest.approx(sampled["kl"], rel=0.2)
+    assert whole["value_loss"] == pytest.approx(sampled["value_loss"], rel=0.2)

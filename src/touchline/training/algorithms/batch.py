@@ -48,6 +48,26 @@ class Batch:
             **columns,
         )
 
+    def sample(self, size: int) -> Batch:
+        """About `size` of the actions, drawn with replacement; all of them, if there are no more.
+
+        The draws are always the same ones, so that looking at an update does not change the next.
+        """
+        if len(self) <= size:
+            return self
+        generator = torch.Generator().manual_seed(0)
+
+        def drawn(count: int, most: int) -> Tensor:
+            rows = torch.randint(most, (count,), generator=generator)
+            return rows.to(self.target.device)
+
+        if self.sequences is None:
+            return self.at(drawn(size, len(self)))
+        num_sequences = len(self.sequences)
+        # Sequences stay whole: as many as have about `size` actions.
+        some = max(size * num_sequences // len(self), 1)
+        return self.at(*self.sequences.at(drawn(some, num_sequences)))
+
     def split(self, size: int) -> Iterator[Batch]:
         """Pieces of `size` actions, in order; not for sequences."""
         # One split per column, instead of one index per column and minibatch: views, not
