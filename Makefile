@@ -30,7 +30,7 @@ $(DONE): requirements.lock pyproject.toml
 	touch $@
 
 train: setup  ## 3DBall from nothing to its benchmark, then a measurement and a film
-	$(BIN)/touchline train 3DBall --run-id 3DBall --force --num-areas 128
+	$(BIN)/touchline train 3DBall --run-id 3DBall --force
 	$(BIN)/touchline eval 3DBall --policy results/3DBall --deterministic --episodes 100
 	$(BIN)/touchline play 3DBall --policy results/3DBall --deterministic \
 		--record results/3DBall/3DBall.mp4

@@ -163,6 +163,9 @@ def benchmarks(only: Sequence[str], scenes: Sequence[str]) -> Iterator[Benchmark
                 f"learn 3DBall x {num_areas}",
                 "3DBall",
                 f"--num-areas={num_areas}",
+                # ML-Agents' settings, whatever the preset of a tree is.
+                "--set=behaviors.3DBall.hyperparameters.batch_size=64",
+                "--set=behaviors.3DBall.hyperparameters.num_epoch=3",
                 "--set=behaviors.3DBall.summary_freq=12000",
             )
     if "wire" in only:

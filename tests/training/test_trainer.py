@@ -301,7 +301,7 @@ def test_a_resume_point_of_an_earlier_version_is_refused_and_kept(trained, tmp_p
 def test_a_parameter_that_was_changed_for_a_resumed_run_reaches_the_world(tmp_path):
     for gravity, steps, resume in ((4.0, 1000, False), (40.0, 2000, True)):
         config = _config(
-            tmp_path, "3DBall", checkpoint_settings__resume=resume, behaviors__3DBall__max_steps=steps,
+            tmp_path, "3DBall_official", checkpoint_settings__resume=resume, behaviors__3DBall__max_steps=steps,
             behaviors__3DBall__hyperparameters__buffer_size=500, environment_parameters__gravity=gravity,
         )  # fmt: skip
         folder = train(config, EnvRecipe("scene", "3DBall")).folder
@@ -329,7 +329,7 @@ def test_acting_without_learning_goes_on_in_the_lesson_that_the_run_had_reached(
         "behaviors__3DBall__max_steps": 2000, "behaviors__3DBall__hyperparameters__buffer_size": 500,
         "environment_parameters__gravity": {"curriculum": lessons},
     }  # fmt: skip
-    train(_config(tmp_path, "3DBall", **changes), EnvRecipe("scene", "3DBall"))
+    train(_config(tmp_path, "3DBall_official", **changes), EnvRecipe("scene", "3DBall"))
     opened = []
 
     def opening(recipe, *_):
@@ -339,7 +339,7 @@ def test_acting_without_learning_goes_on_in_the_lesson_that_the_run_had_reached(
     monkeypatch.setattr(inference, "open_slots", opening)
     for resume in (True, False):
         config = _config(
-            tmp_path, "3DBall", checkpoint_settings__resume=resume, **changes
+            tmp_path, "3DBall_official", checkpoint_settings__resume=resume, **changes
         )
         config.behaviors["3DBall"].__dict__["init_path"] = str(tmp_path / "run")
         with pytest.raises(KeyboardInterrupt):
@@ -383,7 +383,7 @@ def test_only_the_last_few_checkpoints_are_kept(tmp_path):
 
 def test_weights_that_turn_to_nan_stop_the_run_and_are_saved_nowhere(tmp_path):
     config = _config(
-        tmp_path, "3DBall", behaviors__3DBall__max_steps=6000, behaviors__3DBall__hyperparameters__buffer_size=2000,
+        tmp_path, "3DBall_official", behaviors__3DBall__max_steps=6000, behaviors__3DBall__hyperparameters__buffer_size=2000,
     )  # fmt: skip
     config.behaviors["3DBall"].hyperparameters.__dict__["learning_rate"] = 1e38
     with pytest.raises(

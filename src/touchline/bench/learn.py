@@ -50,7 +50,7 @@ Figures = dict[str, Any]
 def train_with_sb3(scene: str, steps: int, seed: int) -> Figures:
     """Stable-Baselines3's PPO with the preset's hyperparameters; one torch thread, as ours."""
     torch.set_num_threads(1)
-    config = read_config(scene).behaviors[scene]
+    config = read_config(f"{scene}_official").behaviors[scene]
     hyper, network = config.hyperparameters, config.network_settings
     if not isinstance(hyper, PPOSettings):
         raise UsageError(
@@ -119,7 +119,7 @@ def train_with_touchline(
         }
         for key, value in (changes or {}).items():
             overrides[f"behaviors.{scene}.{key}"] = value
-        config = read_config(preset or scene, (), overrides)
+        config = read_config(preset or f"{scene}_official", (), overrides)
         if player is None:
             recipe = EnvRecipe("scene", scene, options={"num_threads": 1})
         else:
@@ -149,7 +149,7 @@ def train_with_mlagents_learn(
 ) -> Figures:
     """The official trainer, from the YAML of a preset. Starting up is not counted."""
     with tempfile.TemporaryDirectory() as folder:
-        source = preset_file(preset or scene).read_text(encoding="utf-8")
+        source = preset_file(preset or f"{scene}_official").read_text(encoding="utf-8")
         official = yaml.safe_load(source)
         official.pop("env_settings", None)  # the player is given here
         behavior = official["behaviors"][scene]

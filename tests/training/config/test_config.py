@@ -66,7 +66,7 @@ def test_every_preset_is_the_same_after_saving_and_reading(name, tmp_path):
 
 
 def test_the_presets_carry_the_official_figures():
-    ball = read_config("3DBall").behaviors["3DBall"]
+    ball = read_config("3DBall_official").behaviors["3DBall"]
     assert (ball.hyperparameters.batch_size, ball.hyperparameters.buffer_size) == (
         64,
         12000,
@@ -76,9 +76,9 @@ def test_the_presets_carry_the_official_figures():
         500_000,
         1000,
     )
-    hard = read_config("3DBallHard").behaviors["3DBallHard"]
+    hard = read_config("3DBallHard_official").behaviors["3DBallHard"]
     assert (hard.hyperparameters.batch_size, hard.hyperparameters.lambd) == (120, 0.95)
-    basic = read_config("Basic").behaviors["Basic"]
+    basic = read_config("Basic_official").behaviors["Basic"]
     assert (
         basic.network_settings.hidden_units,
         basic.reward_signals["extrinsic"].gamma,
@@ -135,7 +135,7 @@ def test_set_changes_one_key_and_keeps_the_rest():
         "3DBall", ["behaviors.3DBall.hyperparameters.learning_rate=1e-3"]
     )
     assert config.behaviors["3DBall"].hyperparameters.learning_rate == 1e-3
-    assert config.behaviors["3DBall"].hyperparameters.batch_size == 64
+    assert config.behaviors["3DBall"].hyperparameters.batch_size == 1024
 
 
 def test_a_run_may_be_named_after_a_day_or_what_looks_like_one(tmp_path):
@@ -170,7 +170,7 @@ def test_aliases_of_aliases_that_would_fill_the_memory_are_refused(tmp_path, how
 
 def test_building_one_config_leaves_the_next_alone():
     read_config("3DBall", ["behaviors.3DBall.max_steps=1"])
-    assert read_config("3DBall").behaviors["3DBall"].max_steps == 500_000
+    assert read_config("3DBall").behaviors["3DBall"].max_steps == 300_000
 
 
 A = "behaviors.A."
@@ -720,7 +720,7 @@ def test_every_scene_has_a_preset_for_each_of_its_behaviors():
 
 def test_the_presets_of_pyramids_carry_ml_agents_reward_signals():
     """Source: ML-Agents Release 22, config/ppo/Pyramids.yaml and PyramidsRND.yaml."""
-    signals = read_config("Pyramids").behaviors["Pyramids"].reward_signals
+    signals = read_config("Pyramids_official").behaviors["Pyramids"].reward_signals
     curiosity = signals["curiosity"]
     assert (curiosity.gamma, curiosity.strength) == (0.99, 0.02)
     assert (curiosity.learning_rate, curiosity.network_settings.hidden_units) == (
@@ -756,17 +756,17 @@ def test_rewards_of_another_size_than_ml_agents_are_announced(tmp_path):
         ),
         (
             "GridWorld",
-            "GridWorld",
+            "GridWorld_official",
             (32, 256, 0.005, 0.95, "linear", 128, 1, 500_000, 5, 20000),
         ),
         (
             "PushBlock",
-            "PushBlock",
+            "PushBlock_official",
             (128, 2048, 0.01, 0.95, "linear", 256, 2, 2_000_000, 64, 60000),
         ),
         (
             "Pyramids",
-            "Pyramids",
+            "Pyramids_official",
             (128, 2048, 0.01, 0.95, "linear", 512, 2, 10_000_000, 128, 30000),
         ),
         (
@@ -776,12 +776,12 @@ def test_rewards_of_another_size_than_ml_agents_are_announced(tmp_path):
         ),
         (
             "Hallway",
-            "Hallway",
+            "Hallway_official",
             (128, 1024, 0.03, 0.95, "linear", 128, 2, 10_000_000, 64, 10000),
         ),
         (
             "BigWallJump",
-            "WallJump",
+            "WallJump_official",
             (128, 2048, 0.005, 0.95, "linear", 256, 2, 20_000_000, 128, 20000),
         ),
         (
@@ -791,7 +791,7 @@ def test_rewards_of_another_size_than_ml_agents_are_announced(tmp_path):
         ),
         (
             "GridFoodCollector",
-            "GridFoodCollector",
+            "GridFoodCollector_official",
             (1024, 10240, 0.005, 0.95, "linear", 256, 1, 2_000_000, 64, 10000),
         ),
         (
@@ -811,12 +811,12 @@ def test_rewards_of_another_size_than_ml_agents_are_announced(tmp_path):
         ),
         (
             "Visual3DBall",
-            "Visual3DBall",
+            "Visual3DBall_official",
             (256, 2560, 0.005, 0.95, "linear", 128, 2, 400_000, 64, 20000),
         ),
         (
             "VisualFoodCollector",
-            "VisualFoodCollector",
+            "VisualFoodCollector_official",
             (1024, 10240, 0.005, 0.95, "linear", 128, 2, 3_000_000, 100, 40000),
         ),
         (

@@ -22,7 +22,7 @@ from touchline.training.run.matrices import (
         ("PushBlock", True),
         ("SoccerTwos", True),
         # 64 rows and 128 units: a call's overhead is more than it saves.
-        ("3DBall", False),
+        ("3DBall_official", False),
         # A memory takes two rows at a time.
         ("Hallway", False),
     ],

@@ -33,11 +33,10 @@ from touchline.training.algorithms.ppo.settings import PPOSettings
 from touchline.training.algorithms.valuation import Valuation, with_values
 from touchline.training.experience.trajectories import Trajectories
 
-
 MEASURED_ACTIONS = 4096
-"""Number of a buffer's actions from which the figures of an update are estimated. A pass over all of
-them costs as much as a third of an epoch; the standard error of a mean over 4,096 is a sixty-fourth
-of the spread."""
+"""Number of a buffer's actions from which the figures of an update are estimated. A pass over all
+of them costs as much as a third of an epoch; over 4,096 the standard error of a mean is a
+sixty-fourth of the spread."""
 
 
 class PPO(OnPolicyLearner):
