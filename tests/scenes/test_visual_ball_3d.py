@@ -89,8 +89,8 @@ def test_the_cubes_face_looks_at_the_camera():
     _, scene = opened()
     level(scene, 0, 30, 0)
     picture = newest(scene)
-    for x, is_dark in ((-0.8, True), (0.0, False), (0.8, True)):
-        row, column = pixel_of(x, 0.8, -2.5)
+    for x, is_dark in ((-1.5, True), (0.0, False), (1.5, True)):
+        row, column = pixel_of(x, 0.37, -2.5)
         assert (picture[2, int(row), int(column)] < 0.1) == is_dark
 
 
@@ -131,3 +131,20 @@ def test_two_threads_draw_what_one_draws():
         pictures.append(env.steps(BEHAVIOR)[0].obs[0][:, 9:])
         env.close()
     np.testing.assert_array_equal(*pictures)
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_the_headband_surrounds_the_cube_and_falls_to_its_right(side):
+    """Source: `AgentCube_Blue.prefab`: center (0, 1.705, 0), half sizes (2.61, 0.482, 2.61), -1.892°."""
+    _, scene = opened()
+    level(scene, 0, 20, 0)
+    tilt = math.radians(-1.892)
+    x = side * 2.3
+    edges = [1.705 + x * math.tan(tilt) + half for half in (0.482, -0.482)]
+    top, bottom = (pixel_of(x, y, -2.61)[0] for y in edges)
+    column = round(pixel_of(x, 1.705, -2.61)[1])
+    picture = newest(scene)[:, :, column]
+    # More red than blue: of all colors only the headband's.
+    rows = np.flatnonzero(picture[0] > picture[2] + 0.1)
+    assert rows.min() == pytest.approx(top, abs=1.0)
+    assert rows.max() + 1 == pytest.approx(bottom, abs=1.0)

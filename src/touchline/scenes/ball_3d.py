@@ -77,7 +77,10 @@ LIGHT = Light(
 _BLUE = (0.25, 0.52, 0.82, 1.0)
 _ORANGE = (0.95, 0.45, 0.20, 1.0)
 _EYE_COLOR = (0.98, 0.98, 0.98, 1.0)
+_TILT_RAD = math.radians(-1.892)
 _PUPIL_COLOR = (0.08, 0.08, 0.10, 1.0)
+_HEADBAND_COLOR = (0.980, 0.651, 0.161, 1.0)
+_HEADBAND_TILT = (0.0, 0.0, math.sin(_TILT_RAD / 2), math.cos(_TILT_RAD / 2))
 _ALONG_X = (0.0, 0.0, math.sqrt(0.5), math.sqrt(0.5))
 _CUBE = join(
     make_shapes(
@@ -86,6 +89,13 @@ _CUBE = join(
         (0.0, 0.0, 0.0),
         _BLUE,
         surface=Surface(Pattern.EDGED, 0.2, 0.3),
+    ),
+    make_shapes(
+        Kind.BOX,
+        (2.610, 0.482, 2.610),
+        (0.0, 1.705, 0.0),
+        _HEADBAND_COLOR,
+        _HEADBAND_TILT,
     ),
     make_shapes(
         Kind.ELLIPSOID,
@@ -103,7 +113,11 @@ _CUBE = join(
         Kind.CAPSULE, (0.1, 0.7, 0.1), (0.0, -0.8, -2.5), _PUPIL_COLOR, _ALONG_X
     ),
 )
-"""The agent with its face, in its own frame: eyes, pupils, mouth."""
+"""The agent with its headband and face, in its own frame: eyes, pupils, mouth.
+
+The headband's size, place, tilt and color are those of ML-Agents' `AgentCube_Blue.prefab` and
+`Headband.mat`; the scene scales the head by 5 and turns it by 180 degrees about y.
+"""
 _BALL_SURFACE = Surface(Pattern.SHADED, specular=0.6, shininess=0.7)
 
 _VECTOR = ObservationSpec.vector(8, "VectorSensor_size8")

@@ -2,9 +2,11 @@
 
 Pixels cannot match Unity's: resolution, place and lens of the camera do, and so do the sizes and
 places of cube and ball. Colors are worked out from the materials and the scene's lights, without
-shadows; the face is drawn from pictures.
+shadows and gloss.
 
-Source: ML-Agents, `Visual3DBall.prefab`, `Visual3DBall.unity`, `AgentBlue.mat`.
+Source: ML-Agents, `Visual3DBall.prefab`, `Visual3DBall.unity`, `AgentCube_Blue.prefab`,
+`AgentBlue.mat`, `Headband.mat`. The prefab of the scene scales the agent's head by 5 and turns it by
+180 degrees about y, which turns the sign of the headband's tilt.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from touchline.sensors.cameras import (
     MISS,
     brightness,
     meet_ball,
-    meet_cube,
+    meet_box,
     view_rays,
 )
 from touchline.sensors.stacking import Stack
@@ -42,17 +44,24 @@ SIDE = 84
 FRAMES = 4
 EYE_M = (0.0, 7.0, -8.0)
 """From the cube's center."""
-CENTER_M = (0.0, 0.0, 0.0)
-AROUND_CUBE_M = CUBE_M / 2 * math.sqrt(3.0)
+CUBE_HALF_M = (CUBE_M / 2, CUBE_M / 2, CUBE_M / 2)
+BAND_CENTER_M = (0.0, 1.705, 0.0)
+BAND_HALF_M = (2.610, 0.482, 2.610)
+"""A box around the cube's upper part, in the cube's frame, tilted about its z axis."""
+BAND_TILT_RAD = math.radians(-1.892)
+_BAND_COS, _BAND_SIN = math.cos(BAND_TILT_RAD), math.sin(BAND_TILT_RAD)
+AROUND_CUBE_M = 4.4
+"""A ball that holds cube and headband, whose corners are 4.34 m from the cube's center."""
 PITCH_DEG, FIELD_OF_VIEW_DEG = 30.0, 60.0
 CUBE_COLOR, BALL_COLOR = (0.129, 0.588, 0.953), (0.8, 0.8, 0.8)
 """The cube's is AgentBlue's; the ball's checkered texture is drawn as its mean."""
-FACE_COLOR = (0.05, 0.05, 0.05)
-FACE_EYES_M, FACE_EYE_RADIUS_M = (0.8, 0.8), 0.4
-FACE_MOUTH_M = (0.7, -0.9, -0.7)
+FACE_COLOR, BAND_COLOR = (0.05, 0.05, 0.05), (0.980, 0.651, 0.161)
+FACE_EYES_M, FACE_EYE_RADIUS_M = (1.5, 0.37), 1.473 / 2
+"""The eyes are round masks on quads of 1.473 m."""
+FACE_MOUTH_M = (0.69, -1.02, -0.81)
 """Half of the mouth's width, and the heights of its edges."""
-_COLORS = np.array([CUBE_COLOR, BALL_COLOR, FACE_COLOR])
-_CUBE, _BALL, _FACE = range(3)
+_COLORS = np.array([CUBE_COLOR, BALL_COLOR, FACE_COLOR, BAND_COLOR])
+_CUBE, _BALL, _FACE, _BAND = range(4)
 _NONE = DimensionProperty.NONE
 _TRANSLATION = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
 
@@ -84,6 +93,7 @@ class VisualBall3D(Ball3D):
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
         self._rays = view_rays(PITCH_DEG, FIELD_OF_VIEW_DEG, SIDE, SIDE)
+        self._near_cube = _meets_surroundings(self._rays)
         self._pictures = Stack(num_areas, FRAMES, 3 * SIDE * SIDE)
 
     def arrays(self) -> Arrays:
@@ -103,10 +113,26 @@ class VisualBall3D(Ball3D):
         )
         picture = np.zeros((count, 3, SIDE, SIDE), np.float32)
         self._threads.run(
-            _draw, count, axes, ball, radius, self._rays, _COLORS, picture
+            _draw,
+            count,
+            axes,
+            ball,
+            radius,
+            self._rays,
+            self._near_cube,
+            _COLORS,
+            picture,
         )
         stacked = self._pictures.push(agents, picture.reshape(count, -1))
         return [stacked.reshape(count, 3 * FRAMES, SIDE, SIDE)]
+
+
+def _meets_surroundings(rays: Floats) -> NDArray[np.bool_]:
+    """[H, W] rays that meet the ball which the cube fits into; it never leaves its place."""
+    eye = np.array(EYE_M)
+    ahead = -rays @ eye
+    squared_distance = eye @ eye - ahead**2
+    return np.asarray(squared_distance < AROUND_CUBE_M**2)
 
 
 @compiled
@@ -117,32 +143,45 @@ def _draw(
     ball: Floats,
     radius: Floats,
     rays: Floats,
+    near_cube: NDArray[np.bool_],
     colors: Floats,
     picture: NDArray[np.float32],
 ) -> None:
     """Fill pictures [K, 3, H, W] (zeros before), in whole 255ths: Unity sends PNG files."""
     for k in range(first, last):
         eye = _turned(axes[k], EYE_M[0], EYE_M[1], EYE_M[2])
+        band_eye = _in_band(
+            eye[0] - BAND_CENTER_M[0], eye[1] - BAND_CENTER_M[1], eye[2]
+        )
         for row in range(rays.shape[0]):
             for column in range(rays.shape[1]):
                 x, y, z = rays[row, column]
                 to_ball = meet_ball(EYE_M, (x, y, z), ball[k], radius[k])
                 to_cube = MISS
+                to_band = MISS
                 face = 0
+                band_face = 0
                 ray = (x, y, z)
-                # Most rays miss even the ball that the cube fits into.
-                if meet_ball(EYE_M, (x, y, z), CENTER_M, AROUND_CUBE_M) != MISS:
+                band_ray = (x, y, z)
+                if near_cube[row, column]:
                     ray = _turned(axes[k], x, y, z)
-                    to_cube, face = meet_cube(eye, ray, CUBE_M / 2)
-                if to_cube == MISS and to_ball == MISS:
+                    to_cube, face = meet_box(eye, ray, CUBE_HALF_M)
+                    band_ray = _in_band(ray[0], ray[1], ray[2])
+                    to_band, band_face = meet_box(band_eye, band_ray, BAND_HALF_M)
+                nearest = min(to_ball, to_cube, to_band)
+                if nearest == MISS:
                     continue
-                if to_ball < to_cube:
+                if nearest == to_ball:
                     what = _BALL
                     light = brightness(
                         (EYE_M[0] + to_ball * x - ball[k, 0]) / radius[k],
                         (EYE_M[1] + to_ball * y - ball[k, 1]) / radius[k],
                         (EYE_M[2] + to_ball * z - ball[k, 2]) / radius[k],
                     )
+                elif nearest == to_band:
+                    what = _BAND
+                    side = 1.0 if band_ray[band_face] < 0.0 else -1.0
+                    light = _light_on_band(axes[k], band_face, side)
                 else:
                     side = 1.0 if ray[face] < 0.0 else -1.0
                     normal = axes[k, face]
@@ -156,6 +195,34 @@ def _draw(
                 for c in range(3):
                     shade = min(colors[what, c] * light, 1.0)
                     picture[k, c, row, column] = np.rint(shade * 255.0) / 255.0
+
+
+@inlined
+def _in_band(x: float, y: float, z: float) -> tuple[float, float, float]:
+    """A vector of the cube's frame in the headband's, which is tilted about z."""
+    return (_BAND_COS * x + _BAND_SIN * y, _BAND_COS * y - _BAND_SIN * x, z)
+
+
+@inlined
+def _light_on_band(axes: Floats, face: int, side: float) -> float:
+    """Brightness of one side of the headband's faces, along its own axis 0 to 2."""
+    # The face's normal in the cube's frame, then in the area's.
+    x = 0.0
+    y = 0.0
+    z = 0.0
+    if face == 0:
+        x = side * _BAND_COS
+        y = side * _BAND_SIN
+    elif face == 1:
+        x = -side * _BAND_SIN
+        y = side * _BAND_COS
+    else:
+        z = side
+    return brightness(
+        x * axes[0, 0] + y * axes[1, 0] + z * axes[2, 0],
+        x * axes[0, 1] + y * axes[1, 1] + z * axes[2, 1],
+        x * axes[0, 2] + y * axes[1, 2] + z * axes[2, 2],
+    )
 
 
 @inlined

@@ -70,24 +70,26 @@ def meet_ball(
 
 
 @inlined
-def meet_cube(eye: Vector, ray: Vector, half: float) -> tuple[float, int]:
-    """How far along a ray a cube is met, or `MISS`; and the axis (0 to 2) of the face.
+def meet_box(eye: Vector, ray: Vector, half: Vector) -> tuple[float, int]:
+    """How far along a ray a box is met, or `MISS`; and the axis (0 to 2) of the face.
 
-    Eye and ray are in the cube's own frame.
+    Eye and ray are in the box's own frame; `half` is half of its size along each axis.
     """
     near = -math.inf
     far = math.inf
     face = 0
     for axis in range(3):
         # Along an axis that the ray does not follow both are infinite, of the right signs.
-        one = (-half - eye[axis]) / ray[axis]
-        other = (half - eye[axis]) / ray[axis]
+        one = (-half[axis] - eye[axis]) / ray[axis]
+        other = (half[axis] - eye[axis]) / ray[axis]
         first = min(one, other)
         last = max(one, other)
         if first > near:
             near, face = first, axis
         far = min(far, last)
-    if near > far or near <= 0.0:
+        if near > far:
+            return MISS, face
+    if near <= 0.0:
         return MISS, face
     return near, face
 

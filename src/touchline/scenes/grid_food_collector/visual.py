@@ -46,7 +46,7 @@ from touchline.sensors.cameras import (
     MISS,
     brightness,
     meet_ball,
-    meet_cube,
+    meet_box,
     view_rays,
 )
 from touchline.specs import (
@@ -56,6 +56,8 @@ from touchline.specs import (
     ObservationSpec,
 )
 
+UNIT_HALF = (1.0, 1.0, 1.0)
+"""Half of the size of a cube in its own frame, which is scaled to it."""
 BEHAVIOR = "VisualFoodCollector?team=0"
 SIDE = 84
 EYE_AHEAD_M, FIELD_OF_VIEW_DEG = 0.15, 60.0
@@ -343,7 +345,7 @@ def _draw_box(view: _View, at: Vector, turned: Floats, half: Vector, what: int) 
                 y / half[1],
                 (x * sin + z * cos) / half[2],
             )
-            far, face = meet_cube(eye, ray, 1.0)
+            far, face = meet_box(eye, ray, UNIT_HALF)
             if far >= view.far[row, column]:
                 continue
             side = 1.0 if ray[face] < 0.0 else -1.0
