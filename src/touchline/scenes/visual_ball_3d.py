@@ -5,8 +5,8 @@ places of cube and ball. Colors are worked out from the materials and the scene'
 shadows and gloss.
 
 Source: ML-Agents, `Visual3DBall.prefab`, `Visual3DBall.unity`, `AgentCube_Blue.prefab`,
-`AgentBlue.mat`, `Headband.mat`. The prefab of the scene scales the agent's head by 5 and turns it by
-180 degrees about y, which turns the sign of the headband's tilt.
+`AgentBlue.mat`, `Headband.mat`. The prefab of the scene scales the agent's head by 5 and turns it
+by 180 degrees about y, which turns the sign of the headband's tilt.
 """
 
 from __future__ import annotations
