@@ -60,7 +60,7 @@ def crc(array: np.ndarray) -> int:
 
 
 def test_unit_form_equals_0_3_2_for_12000_steps_with_a_tenth_of_invalid_orders(engine):
-    """Record made by `touchline.microrts.bench.record_032` with 0.3.2's own engine and stepping class."""
+    """Record made by `bench/microrts/record_032.py` with 0.3.2's own engine and stepping class."""
     record = dict(np.load(GOLDEN))
     games = len(record["begins"])
     orders, clock, checks, paid = (

@@ -1,6 +1,6 @@
 """Record the answers of gym-microrts 0.3.2's engine, which a test holds our unit form to.
 
-    python -m touchline.microrts.bench.record_032 [--sdist FILE] [--out FILE.npz]
+    python bench/microrts/record_032.py [--sdist FILE] [--out FILE.npz]
 
 Plays `MicrortsMining-v4`'s rules through 0.3.2's own `tests.JNIClient`: 12,000 steps, 2,000 as each
 player alternately, nine of ten orders drawn from the two-stage mask and one drawn without it. Kept

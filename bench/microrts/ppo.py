@@ -1,6 +1,6 @@
 """PPO on MicrortsMining-v4: steps per second of our learner next to a well-known plain loop.
 
-    python -m touchline.microrts.bench.ppo [--steps 16384]
+    python bench/microrts/ppo.py [--steps 16384]
 
 Both play 8 games for 128 steps between updates, with 4 epochs of 4 minibatches, on the same
 environment, so that they differ in drawing actions and learning. The plain loop is written like the

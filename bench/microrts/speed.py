@@ -1,6 +1,6 @@
 """Environment steps per second of MicroRTS next to a plain loop over the engine's array client.
 
-    python -m touchline.microrts.bench.speed [--seconds 5]
+    python bench/microrts/speed.py [--seconds 5]
 
 Both play 8 games of basesWorkers16x16 with random orders among the allowed ones, and both end with
 the same things in NumPy: one-hot observations, masks, rewards, ends. The plain loop is what a user
