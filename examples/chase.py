@@ -81,23 +81,26 @@ class Chase(Scene):
         distance = self._light[agents] - self._position[agents]
         return [np.stack([distance, self._speed[agents]], axis=1).astype(np.float32)]
 
-    def play(self, most: int) -> int:
-        academy, dt = self.academy, self.seconds_per_step
-        academy.interrupt_overdue(self)
-        push = PUSH_M_S2 * np.clip(academy.continuous[:, 0, 0], -1.0, 1.0)
-        self._speed += (push - self._drag * self._speed) * dt
-        self._position += self._speed * dt
+    def act(self) -> None:
+        push = PUSH_M_S2 * np.clip(self.academy.continuous[:, 0, 0], -1.0, 1.0)
+        self._speed += push * self.seconds_per_step
+
+    def simulate(self, most: int) -> int:
+        self._speed *= 1.0 - self._drag * self.seconds_per_step
+        self._position += self._speed * self.seconds_per_step
         at_an_end = np.abs(self._position) >= RAIL_M
         self._speed[at_an_end] = 0.0
         np.clip(self._position, -RAIL_M, RAIL_M, out=self._position)
+        return 1  # one round, however many were offered
 
+    def fixed_update(self, rounds: int) -> None:
+        academy = self.academy
         academy.reward[:, 0] -= STEP_COST
         reached = np.flatnonzero(np.abs(self._light - self._position) < REACHED_M)
         if len(reached):
             academy.reward[reached, 0] += REACHED_REWARD
             academy.end(self, reached)
             self.begin_episodes(reached)
-        return 1  # one round, however many were offered
 
     def tableau(self, area: int) -> Tableau:
         puck = (self._position[area], 0.4, 0.0)

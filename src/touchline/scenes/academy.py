@@ -5,8 +5,8 @@ One Academy step is one physics step. The order within it (`docs/scenes.md`, "Th
     fixed update → decisions due? → exchange, if an agent decides or has ended
     → act → agents at their step limit → physics
 
-What happens between two looks at the agents is one round, and a scene states it: `SceneHooks.play`.
-Between decisions Python has nothing to do, so a scene may play several rounds in one compiled call.
+What happens between two looks at the agents is one round: `SceneHooks.play`. Between decisions
+Python has nothing to do, so a scene may play several rounds in one compiled call.
 
 Agents are addressed by their index a * G + g in every flat array. There is no object per agent:
 ids, behaviors, groups, rewards and stored actions are arrays [A, G].
@@ -179,12 +179,15 @@ class Academy:
         # An agent does nothing between its end and its next decision.
         self._stored.forget(flat)
 
-    def interrupt_overdue(self, scene: SceneHooks) -> None:
-        """Interrupt agents at their step limit and begin their next episodes.
+    @property
+    def has_news(self) -> bool:
+        """Whether an agent has ended or requests a decision since the last exchange."""
+        if any(self._ended.values()):
+            return True
+        return self._is_decision_requested()
 
-        A scene calls it once per `play`, between act and physics of the first round: no agent
-        reaches its limit in the rounds after that (`_rounds_to_play`).
-        """
+    def interrupt_overdue(self, scene: SceneHooks) -> None:
+        """Interrupt agents at their step limit and begin their next episodes."""
         if self.max_step and _largest(self.step_count) >= self.max_step:
             overdue = np.flatnonzero(self.enabled & (self.step_count >= self.max_step))
             self.end(scene, overdue, interrupted=True)
@@ -219,8 +222,9 @@ class Academy:
 
     def advance_clock(self, rounds: int) -> None:
         """Count rounds after which no agent decided or ended."""
-        self._counters[0] += rounds
-        _count(self.step_count, self.enabled, rounds)
+        if rounds:
+            self._counters[0] += rounds
+            _count(self.step_count, self.enabled, rounds)
 
     def collect(self, scene: SceneHooks) -> Exchange | None:
         """The exchange that is due after a round, or None; counts that round."""
@@ -295,10 +299,15 @@ class Academy:
         rounds = -self.clock % self.decision_period + 1
         if self.max_step:
             rounds = min(rounds, self.max_step - _largest(self.step_count))
-        requested = np.count_nonzero(self.requested) > 0  # rarely, and cheaper than &
-        if requested and np.count_nonzero(self.requested & self.enabled):
+        if self._is_decision_requested():
             rounds = 1
         return max(rounds, 1)  # an overdue agent is interrupted in the next round
+
+    def _is_decision_requested(self) -> bool:
+        # Requests are rare, and counting them is cheaper than `&`.
+        if not np.count_nonzero(self.requested):
+            return False
+        return np.count_nonzero(self.requested & self.enabled) > 0
 
     def _forget_ends(self) -> None:
         for chunks in self._ended.values():

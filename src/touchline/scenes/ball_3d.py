@@ -221,29 +221,24 @@ class Ball3D(Scene):
 
     # play
 
-    def play(self, most: int) -> int:
-        # The loop is here because compiled code cannot step MuJoCo.
-        for played in range(1, most + 1):
-            num_fallen = _act(
-                self._quaternion,
-                self.academy.continuous,
-                self.world.qpos,
-                self.academy.reward,
-                self.world.mocap_quat,
-                self._fallen,
-            )
-            if num_fallen:
-                self.academy.advance_clock(played - 1)
-                fallen = self._fallen[:num_fallen]
-                self.academy.end(self, fallen)
-                self.begin_episodes(fallen)
-            if played == 1:
-                self.academy.interrupt_overdue(self)
-            self.world.step()
-            if num_fallen:
-                return played
-        self.academy.advance_clock(most - 1)
-        return most
+    def act(self) -> None:
+        """Turn every cube by its action; a fallen ball ends the episode before physics."""
+        num_fallen = _act(
+            self._quaternion,
+            self.academy.continuous,
+            self.world.qpos,
+            self.academy.reward,
+            self.world.mocap_quat,
+            self._fallen,
+        )
+        if num_fallen:
+            fallen = self._fallen[:num_fallen]
+            self.academy.end(self, fallen)
+            self.begin_episodes(fallen)
+
+    def simulate(self, most: int) -> int:
+        self.world.step()
+        return 1
 
     def tableau(self, area: int) -> Tableau:
         qpos = self.world.qpos[area]

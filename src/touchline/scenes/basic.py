@@ -86,7 +86,7 @@ class Basic(Scene):
         one_hot = self._cell[agents, None] == np.arange(NUM_CELLS)
         return [one_hot.astype(np.float32)]
 
-    def play(self, most: int) -> int:
+    def act(self) -> None:
         """Move and pay; a finished agent vanishes, and one step later its successor appears."""
         academy = self.academy
         # As it was before this round: an agent that finishes now reappears only in the next
@@ -108,7 +108,6 @@ class Basic(Scene):
         if len(reloading):
             academy.enable(reloading)
             self.begin_episodes(reloading)
-        return 1
 
     def tableau(self, area: int) -> Tableau:
         tiles = _positions(np.arange(NUM_CELLS), 0.0)

@@ -226,7 +226,7 @@ class GridWorld(Scene):
 
     # play
 
-    def play(self, most: int) -> int:
+    def act(self) -> None:
         """Move unless a wall is there, and end the episode on a symbol.
 
         A symbol's reward replaces the move's cost.
@@ -248,8 +248,6 @@ class GridWorld(Scene):
             academy.reward[finished, 0] = np.where(is_target, 1.0, -1.0)
             academy.end(self, finished)
             self.begin_episodes(finished)
-        academy.interrupt_overdue(self)
-        return 1
 
     def agent_shapes(self) -> NDArray[np.intp]:
         return np.array([-1])  # drawn last, a bar of its symbol

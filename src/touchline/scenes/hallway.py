@@ -215,17 +215,12 @@ class Hallway(Scene):
         """Let every agent execute its stored action."""
         act_alone(0, self.num_areas, self._game, STEP_REWARD, RUN_SPEED_MPS, TURN_RAD)
 
-    def play(self, most: int) -> int:
-        self.act()
-        self.academy.interrupt_overdue(self)
-        played = self._play_kernel(_play_rounds, most, self._game)
-        self.academy.advance_clock(played - 1)
-        self._end_at_goals()
-        return played
+    def simulate(self, most: int) -> int:
+        return self._play_kernel(_play_rounds, most, self._game)
 
     # reward and end
 
-    def _end_at_goals(self) -> None:
+    def fixed_update(self, rounds: int) -> None:
         """Reward agents that touch a goal, and begin their next episodes."""
         gaps = self.world.gaps[:, AGENT, len(FIXED) + PLATE_O :]
         touched = gaps < TOUCH_M  # [A, 4]: plate and board of O, then of X

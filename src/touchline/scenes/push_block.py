@@ -214,17 +214,12 @@ class PushBlock(Scene):
         """Let every agent execute its stored action."""
         act_alone(0, self.num_areas, self._game, STEP_REWARD, RUN_SPEED_MPS, TURN_RAD)
 
-    def play(self, most: int) -> int:
-        self.act()
-        self.academy.interrupt_overdue(self)
-        played = self._play_kernel(_play_rounds, most, self._game)
-        self.academy.advance_clock(played - 1)
-        self._end_at_goal()
-        return played
+    def simulate(self, most: int) -> int:
+        return self._play_kernel(_play_rounds, most, self._game)
 
     # reward and end
 
-    def _end_at_goal(self) -> None:
+    def fixed_update(self, rounds: int) -> None:
         """Reward agents whose block touches the goal, and begin their next episodes."""
         scored = np.flatnonzero(self.world.gaps[:, BLOCK, GOAL] < TOUCH_M)
         if len(scored):

@@ -30,8 +30,8 @@ class Scene(ABC):
     """One of ML-Agents' scenes, or one of your own.
 
     A scene declares what it is as class attributes, makes its arrays in `__init__` after calling
-    this class's, lists those that make up its state in `arrays`, and supplies the four hooks of
-    `academy.SceneHooks`: `begin_episodes`, `observe`, `action_mask` and `play`.
+    this class's, lists those that make up its state in `arrays`, and supplies `begin_episodes`,
+    `observe`, and the parts of a round: `act`, `simulate` and `fixed_update`, which `play` runs.
     """
 
     name: ClassVar[str]
@@ -97,16 +97,25 @@ class Scene(ABC):
         Stacked sensors take one frame per call.
         """
 
-    @abstractmethod
-    def play(self, most: int) -> int:
-        """Run up to `most` rounds, and return how many: at least 1.
+    def act(self) -> None:  # noqa: B027
+        """The first part of a round: every enabled agent executes its stored action.
 
-        The only place where time advances. A round is: every enabled agent executes its stored
-        action; agents at their step limit are interrupted; one step of physics; rewards and ends
-        for what touched what; timers. A round in which an episode ends is the last one. The scene
-        counts all its rounds but the last (`Academy.advance_clock`) before it ends an episode,
-        because the Academy counts the last round itself, in `collect`. `most` rounds in one call
-        give the same results, bit for bit, as that many calls for one round.
+        As in Unity, agents at their step limit are interrupted after it. A scene whose agents have
+        no limit may let them act in `simulate` instead.
+        """
+
+    def simulate(self, most: int) -> int:
+        """The second part: one step of physics. A scene without physics leaves it out.
+
+        May play up to `most` rounds in one call, which is faster, and returns how many: between
+        their steps agents act, and after a step that `fixed_update` must see there is no other.
+        """
+        return 1
+
+    def fixed_update(self, rounds: int) -> None:  # noqa: B027
+        """The last part: rewards and ends for what touched what, and timers.
+
+        `rounds`: how many were simulated since the last call.
         """
 
     def tableau(self, area: int) -> Tableau:
@@ -153,6 +162,27 @@ class Scene(ABC):
 
     # what all scenes share
 
+    def play(self, most: int) -> int:
+        """Run up to `most` rounds, and return how many: at least 1.
+
+        The only place where time advances. It stops after a round in which an episode ends or an
+        agent requests a decision. `most` rounds in one call give the same results, bit for bit, as
+        that many calls for one round.
+        """
+        academy = self.academy
+        left = most
+        while True:
+            self.act()
+            academy.interrupt_overdue(self)
+            rounds = self.simulate(left)
+            # The last round is counted by whoever plays on: below, or by `Academy.collect`.
+            academy.advance_clock(rounds - 1)
+            self.fixed_update(rounds)
+            left -= rounds
+            if left <= 0 or academy.has_news:
+                return most - left
+            academy.advance_clock(1)
+
     def capacity(self, behavior: str) -> int:
         """The most agents of this behavior that can exist at one time, all areas together."""
         return self.academy.agent_id.size
@@ -192,7 +222,7 @@ class Scene(ABC):
     def _play_kernel(
         self, kernel: Callable[..., int], most: int, *arguments: Any
     ) -> int:
-        """Run kernel(first, last, most, *arguments) -> rounds over all areas.
+        """Run kernel(first, last, most, *arguments) -> rounds over all areas, for `simulate`.
 
         Several threads play one round at a time, because a round in which an episode ends is the
         last one for all areas, and the threads do not know each other's.

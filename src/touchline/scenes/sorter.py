@@ -258,16 +258,17 @@ class Sorter(Scene):
 
     # play
 
-    def play(self, most: int) -> int:
+    def act(self) -> None:
         _act(0, self.num_areas, self._game)
-        self.academy.interrupt_overdue(self)
-        played = self._play_kernel(_play_rounds, most, self._game)
-        self.academy.advance_clock(played - 1)
+
+    def simulate(self, most: int) -> int:
+        return self._play_kernel(_play_rounds, most, self._game)
+
+    def fixed_update(self, rounds: int) -> None:
         ended = np.flatnonzero(self._result)
         if len(ended):
             self.academy.end(self, ended)
             self.begin_episodes(ended)
-        return played
 
     def tableau(self, area: int) -> Tableau:
         rows = self.world.boxes[area]

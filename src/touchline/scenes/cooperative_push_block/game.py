@@ -189,21 +189,22 @@ class CooperativePushBlock(Scene):
 
     # play
 
-    def play(self, most: int) -> int:
+    def simulate(self, most: int) -> int:
         # No area may run out of time before the last round of a call.
         most = min(most, MAX_AREA_STEPS - int(self.timer.max()))
         before = self.world.boxes[:, AGENTS:, Z].copy()
         played = self._play_kernel(_play_rounds, max(most, 1), self._yards)
         if np.count_nonzero(self.progress_reward):
             self._pay_progress(before)
-        self.academy.advance_clock(played - 1)
-        self.timer += played - 1
-        if np.count_nonzero(self._yards.in_goal):
-            self._score()
-        self._update_timers()
         return played
 
     # reward and end
+
+    def fixed_update(self, rounds: int) -> None:
+        self.timer += rounds - 1
+        if np.count_nonzero(self._yards.in_goal):
+            self._score()
+        self._update_timers()
 
     def _pay_progress(self, before: Floats) -> None:
         """Pay for the way of all blocks that were there [A, BLOCKS]; the goal is at low z."""

@@ -190,15 +190,15 @@ class DungeonEscape(Scene):
 
     # play
 
-    def play(self, most: int) -> int:
+    def simulate(self, most: int) -> int:
         # The area's limit ends an episode, and such a round must be the last one played.
         most = min(most, MAX_AREA_STEPS - int(self.timer.max()))
-        played = self._play_kernel(play_rounds, max(most, 1), self._halls)
-        self.academy.advance_clock(played - 1)
-        self.timer += played - 1
+        return self._play_kernel(play_rounds, max(most, 1), self._halls)
+
+    def fixed_update(self, rounds: int) -> None:
+        self.timer += rounds - 1
         self._handle_touches()
         self._update_timers()
-        return played
 
     def _handle_touches(self) -> None:
         """What the touches of the last round mean, in Unity's order: dragon, key, door, portal."""

@@ -255,16 +255,11 @@ class GridFoodCollector(Scene):
         """Let every agent execute its stored action."""
         self._threads.run(act, self.num_areas, self.courts)
 
-    def play(self, most: int) -> int:
-        """Rewards are paid within a round, and only the step limit ends an episode.
-
-        So several rounds may be played on several threads.
-        """
-        self.act()
-        self.academy.interrupt_overdue(self)
+    def simulate(self, most: int) -> int:
+        # Rewards are paid within a round, and only the step limit ends an episode, so several
+        # rounds may be played on several threads.
         streams = self.streams.arrays()
         self._threads.run(play_rounds, self.num_areas, most, self.courts, streams)
-        self.academy.advance_clock(most - 1)
         return most
 
     def tableau(self, area: int) -> Tableau:

@@ -233,7 +233,7 @@ class Match3(Scene):
 
     # play
 
-    def play(self, most: int) -> int:
+    def act(self) -> None:
         """Make the moves, clear what they lined up, and request the next decisions."""
         academy = self.academy
         boards = self.boards
@@ -250,7 +250,6 @@ class Match3(Scene):
             academy.end(self, overdue, interrupted=True)
             academy.requested.reshape(-1)[overdue] = False
             self.begin_episodes(overdue)
-        return 1
 
     def agent_shapes(self) -> NDArray[np.intp]:
         return np.empty(0, np.intp)  # agents move tiles from outside the boards

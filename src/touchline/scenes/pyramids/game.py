@@ -180,20 +180,25 @@ class Pyramids(Scene):
         academy = self.academy
         act(0, self.num_areas, academy.discrete, academy.reward, self.upright)
 
-    def play(self, most: int) -> int:
+    def simulate(self, most: int) -> int:
         academy = self.academy
-        self.act()
-        academy.interrupt_overdue(self)
-        bricks = self.bricks.kernel_arrays
-        arrays = academy.discrete, academy.reward, self.upright, bricks, SOLID
-        played = self._play_kernel(play_rounds, most, *arrays)
-        academy.advance_clock(played - 1)
+        return self._play_kernel(
+            play_rounds,
+            most,
+            academy.discrete,
+            academy.reward,
+            self.upright,
+            self.bricks.kernel_arrays,
+            SOLID,
+        )
+
+    def fixed_update(self, rounds: int) -> None:
         newly_pressed = self.upright.pressed & ~self.bricks.on
         if np.count_nonzero(newly_pressed):
             self._switch_on(np.flatnonzero(newly_pressed))
-        if np.count_nonzero(bricks.at_gold):
-            self._end_at_gold(np.flatnonzero(bricks.at_gold))
-        return played
+        at_gold = self.bricks.kernel_arrays.at_gold
+        if np.count_nonzero(at_gold):
+            self._end_at_gold(np.flatnonzero(at_gold))
 
     def _switch_on(self, areas: NDArray[np.intp]) -> None:
         """Switch these areas on: their bricks appear."""

@@ -160,36 +160,31 @@ class WalkingScene(Scene):
 
     # play
 
-    def play(self, most: int) -> int:
-        for played in range(1, most + 1):
-            # Actions are executed at decisions only, which precede this round by one clock step.
-            if played == 1 and self.academy.clock % self.decision_period == 1:
-                self.act()
-            if played == 1:
-                self.academy.interrupt_overdue(self)
-            self.play_round()
-            ended = np.flatnonzero(self.walk.ended)
-            if len(ended):
-                self.academy.advance_clock(played - 1)
-                self._end_episodes(ended)
-                # Ends come before rewards: this round's reward counts for the new episode.
-                self.reward(ended)
-                return played
-        self.academy.advance_clock(most - 1)
-        return most
-
     def act(self) -> None:
-        """Let every agent execute its stored action."""
-        _act(
-            self.academy.continuous,
-            self.anatomy.motors,
-            self.world.current,
-            self.walk.strength,
-        )
+        """Let every agent execute its stored action, once per decision."""
+        # A decision precedes this round by one clock step.
+        if self.academy.clock % self.decision_period == 1:
+            _act(
+                self.academy.continuous,
+                self.anatomy.motors,
+                self.world.current,
+                self.walk.strength,
+            )
+
+    def simulate(self, most: int) -> int:
+        self.play_round()
+        return 1
 
     @abstractmethod
     def play_round(self) -> None:
         """A round of physics, and its rewards but for those whose episodes end."""
+
+    def fixed_update(self, rounds: int) -> None:
+        ended = np.flatnonzero(self.walk.ended)
+        if len(ended):
+            self._end_episodes(ended)
+            # Ends come before rewards: this round's reward counts for the new episode.
+            self.reward(ended)
 
     def _run_round(self, kernel: Kernel) -> None:
         """Run kernel(first, last, game, streams, reward) over all blocks of agents."""

@@ -254,19 +254,18 @@ class Soccer(Scene):
         """Let every agent execute its stored action."""
         physics.act(0, self.num_areas, self.fields)
 
-    def play(self, most: int) -> int:
+    def simulate(self, most: int) -> int:
         # Compiled code does not watch the time limit, so no field may reach it in there.
         most = max(1, min(most, self._rounds_to_spare))
-        self.act()
-        played = self._play_kernel(physics.play_rounds, most, self.fields)
-        self.academy.advance_clock(played - 1)
-        self.timer += played - 1
-        if np.count_nonzero(self._goal):
-            self._end_at_goals()
-        self._update_timers(played)
-        return played
+        return self._play_kernel(physics.play_rounds, most, self.fields)
 
     # reward and end
+
+    def fixed_update(self, rounds: int) -> None:
+        self.timer += rounds - 1
+        if np.count_nonzero(self._goal):
+            self._end_at_goals()
+        self._update_timers(rounds)
 
     def _end_at_goals(self) -> None:
         """Reward both groups for a goal, the scoring one by how early it falls; end both."""
@@ -280,10 +279,10 @@ class Soccer(Scene):
         self.academy.end(self, self._agents_of(areas))
         self._reset(areas)
 
-    def _update_timers(self, played: int) -> None:
+    def _update_timers(self, rounds: int) -> None:
         """Count the last of these rounds, and interrupt both groups where time ran out."""
         self.timer += 1
-        self._rounds_to_spare -= played
+        self._rounds_to_spare -= rounds
         if self._rounds_to_spare > 0:
             return
         self._rounds_to_spare = MAX_FIELD_STEPS - int(self.timer.max())

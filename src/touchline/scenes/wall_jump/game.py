@@ -229,26 +229,24 @@ class WallJump(Scene):
     # play
 
     def act(self) -> None:
-        """Let every agent execute its stored action."""
-        act(0, self.num_areas, self._game)
-
-    def play(self, most: int) -> int:
+        """Let every agent execute its stored action; a fall ends the episode before physics."""
         game = self._game
-        self.act()
+        act(0, self.num_areas, game)
         find_fallen(0, self.num_areas, game)
         self._end(game.fallen, FALL_REWARD)
-        self.academy.interrupt_overdue(self)
+
+    def simulate(self, most: int) -> int:
         if self._any_to_put_up:
             most = 1  # walls go up at the end of this round
-        played = self._play_kernel(play_rounds, most, game)
-        self.academy.advance_clock(played - 1)
-        self._end(game.in_goal, GOAL_REWARD)
+        return self._play_kernel(play_rounds, most, self._game)
+
+    # reward and end
+
+    def fixed_update(self, rounds: int) -> None:
+        self._end(self._game.in_goal, GOAL_REWARD)
         if self._any_to_put_up:
             self._any_to_put_up = False
             self._configure(np.flatnonzero(self.configuration >= 0))
-        return played
-
-    # reward and end
 
     def _end(self, ended: NDArray[np.bool_], reward: float) -> None:
         """Set the reward of these areas' agents, and begin their next episodes."""
