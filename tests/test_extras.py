@@ -33,12 +33,6 @@ MODULES_OF_BASE = {
     "typer",
 }
 """Top-level modules of the base dependencies."""
-RUN_BY_ANOTHER_PYTHON = {
-    "bench/official.py",
-    "bench/official_learn.py",
-    "bench/official_sac.py",
-}
-"""Scripts for the Python that has the official packages."""
 
 
 def run_without(modules, *arguments):
@@ -79,8 +73,6 @@ def test_every_imported_library_is_a_base_dependency_or_belongs_to_an_extra():
         MODULES_OF_BASE | set(EXTRA_OF_MODULE) | sys.stdlib_module_names | {"touchline"}
     )
     for path in SOURCE.rglob("*.py"):
-        if str(path.relative_to(SOURCE)) in RUN_BY_ANOTHER_PYTHON:
-            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]

@@ -28,7 +28,7 @@ from mlagents_envs.base_env import (
     ObservationType,
 )
 
-# As in `bench/official_learn.py`.
+# As in `bench/official/learn.py`.
 torch.onnx.export = functools.partial(torch.onnx.export, dynamo=False)
 
 ROWS = 7

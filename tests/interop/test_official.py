@@ -157,7 +157,7 @@ def test_the_official_trainer_learns_from_a_player_and_writes_its_onnx(tmp_path)
         [
             *(
                 python,
-                ROOT / "src" / "touchline" / "bench" / "official_learn.py",
+                ROOT / "bench" / "official" / "learn.py",
                 tmp_path / "config.yaml",
             ),
             *(

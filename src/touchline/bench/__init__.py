@@ -17,6 +17,9 @@ from touchline.log import Log
 
 BENCHES = ("scenes", "learn", "teams", "sac", "wire", "adapters")
 """What `touchline bench WHAT` measures; each is a module here with a function `bench_WHAT`."""
+OFFICIAL = Path("bench", "official")
+"""Scripts for the Python that has the official packages. Like that Python, they are in a clone, in
+which benchmarks with official tools run."""
 
 
 def official_trainer(log: Log) -> str | None:

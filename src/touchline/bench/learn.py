@@ -1,7 +1,7 @@
 """The same training by Touchline, by Stable-Baselines3's PPO and by official mlagents-learn.
 
 Touchline trains in process and over the wire. mlagents-learn runs under its own Python
-(`official_learn.py`), from the same YAML. On Python 3.11, where torch has a CPU build for it, its
+(`bench/official/learn.py`), from the same YAML. On Python 3.11, where torch has a CPU build for it, its
 protobuf decodes in plain Python, which slows it down over the wire.
 """
 
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from stable_baselines3 import PPO
 
 from touchline.adapters.to_sb3 import make_sb3
-from touchline.bench import official_trainer
+from touchline.bench import OFFICIAL, official_trainer
 from touchline.envs.env import EnvRecipe
 from touchline.errors import RunError, UsageError
 from touchline.log import Log
@@ -157,7 +157,7 @@ def train_with_mlagents_learn(
         behavior["hyperparameters"].update(hyperparameters or {})
         config = Path(folder) / "config.yaml"
         config.write_text(yaml.safe_dump(official), encoding="utf-8")
-        script = Path(__file__).with_name("official_learn.py")
+        script = OFFICIAL / "learn.py"
         options = {
             "--env": player,
             "--run-id": "r",

@@ -1,7 +1,7 @@
 """SAC's work by Touchline and by the official trainer: draw a minibatch, make a gradient step.
 
 Same sizes, same hyperparameters, one thread each, turn by turn in one run; processor time is
-counted. The official trainer (`official_sac.py`) runs under its own Python.
+counted. The official trainer (`bench/official/sac.py`) runs under its own Python.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import os
 import subprocess
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from touchline.bench import official_trainer
+from touchline.bench import OFFICIAL, official_trainer
 from touchline.errors import RunError
 from touchline.log import Log
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -131,7 +130,7 @@ class Official:
     """The official trainer's optimizer and buffer in a process of its own."""
 
     def __init__(self, python: str, work: dict[str, Any]) -> None:
-        script = Path(__file__).with_name("official_sac.py")
+        script = OFFICIAL / "sac.py"
         self._process = subprocess.Popen(
             [python, str(script), json.dumps(work | {"rows": ROWS})],
             stdin=subprocess.PIPE,

@@ -1,7 +1,7 @@
 """Our client beside a bare gRPC echo server and beside official `mlagents_envs`.
 
 All of them serve one lean player, which sends the same bytes whatever it receives, so that only the
-clients differ. The official client runs under its own Python (`official.py`;
+clients differ. The official client runs under its own Python (`bench/official/client.py`;
 docs/protocol.md, "Speed").
 """
 
@@ -22,6 +22,7 @@ from typing import Any
 import grpc
 import numpy as np
 
+from touchline.bench import OFFICIAL
 from touchline.envs.unity_env import UnityEnvironment
 from touchline.envs.wire_server import METHOD, SERVICE
 from touchline.errors import RunError
@@ -195,7 +196,7 @@ def _bare(player: Path, agents: int, exchanges: int) -> float:
 
 
 def _official(python: str, *arguments: Any) -> float:
-    script = Path(__file__).with_name("official.py")
+    script = OFFICIAL / "client.py"
     done = subprocess.run(
         [python, script, *map(str, arguments)],
         capture_output=True,

@@ -1,11 +1,10 @@
 """The official client's side of `touchline bench wire`; run by the Python that has `mlagents_envs`,
 not by ours.
 
-python official.py steps PLAYER AGENTS EXCHANGES  -> exchanges/s
-python official.py decode FILE TIMES              -> microseconds
+python client.py steps PLAYER AGENTS EXCHANGES  -> exchanges/s
+python client.py decode FILE TIMES              -> microseconds
 """
 
-# mypy: ignore-errors
 import json
 import socket
 import sys
@@ -61,4 +60,4 @@ if __name__ == "__main__":
         if sys.argv[1] == "steps"
         else _decode(sys.argv[2], int(sys.argv[3]))
     )
-    print(json.dumps(figure))  # noqa: T201 - a program of its own
+    print(json.dumps(figure))

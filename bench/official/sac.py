@@ -4,8 +4,6 @@ Run by the Python that has `mlagents`, not by ours. Its argument is the work as 
 standard input is answered with the processor seconds of one turn, `sampling` and `gradient_steps`.
 """
 
-# mypy: ignore-errors
-
 import json
 import sys
 import time
@@ -108,7 +106,7 @@ def main():
     optimizer = optimizer_of(work)
     buffer = filled(work)
     size = work["batch_size"]
-    print("ready", flush=True)  # noqa: T201 - a program of its own
+    print("ready", flush=True)
     for _ in sys.stdin:
         count = range(work["steps_per_turn"])
         start = time.process_time()
@@ -118,7 +116,7 @@ def main():
             optimizer.update(batch, size)
         end = time.process_time()
         times = {"sampling": middle - start, "gradient_steps": end - middle}
-        print(json.dumps(times), flush=True)  # noqa: T201
+        print(json.dumps(times), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ torch 2.9 made another ONNX exporter the default, which the trainer's last step 
 the Python that has `mlagents`, not by ours: with the arguments of mlagents-learn.
 """
 
-# mypy: ignore-errors
-
 import functools
 import sys
 
