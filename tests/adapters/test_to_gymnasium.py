@@ -220,6 +220,88 @@ def test_a_vector_env_is_the_slots_in_other_words():
     env.close()
 
 
+def test_with_next_step_an_end_shows_its_own_observation_and_the_next_step_the_next_episode():
+    """Beside the slots: the agent of an ended row does nothing in the step that is its reset."""
+    env = touchline.make_gymnasium(
+        "3DBall", num_envs=4, autoreset_mode=AutoresetMode.NEXT_STEP
+    )
+    assert env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    slots = Slots(make(EnvRecipe("scene", "3DBall", num_areas=4)))
+    obs, _ = env.reset(seed=2)
+    slots.reset(2)
+    was_ended = np.zeros(4, bool)
+    resets = 0
+    for _ in range(300):
+        action = env.action_space.sample()
+        obs, reward, terminated, truncated, info = env.step(action)
+        action[was_ended] = 0
+        (row,) = slots.step({"3DBall?team=0": ActionTuple(action)}).values()
+        ended = (row.terminated | row.truncated) & ~was_ended
+        np.testing.assert_array_equal(terminated | truncated, ended)
+        np.testing.assert_array_equal(reward, np.where(was_ended, 0, row.reward))
+        expected = row.obs[0].copy()
+        for slot, last in zip(row.final_slot, row.final_obs[0], strict=True):
+            if ended[slot]:
+                expected[slot] = last
+        np.testing.assert_array_equal(obs, expected)
+        assert "final_obs" not in info
+        resets += was_ended.sum()
+        was_ended = ended
+    assert resets > 20
+    env.close()
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+def test_gymnasiums_wrappers_take_the_modes_that_they_name(mode):
+    env = touchline.make_gymnasium("PushBlock", num_envs=2, autoreset_mode=mode)
+    normalized = gymnasium.wrappers.vector.FlattenObservation(env)
+    normalized.reset(seed=1)
+    assert normalized.step(env.action_space.sample())[0].shape == (2, 210)
+    env.close()
+    env = touchline.make_gymnasium("3DBall", num_envs=2, autoreset_mode=mode)
+    if mode is AutoresetMode.NEXT_STEP:
+        env = gymnasium.wrappers.vector.NormalizeObservation(env)
+        obs, _ = env.reset(seed=1)
+        for _ in range(100):
+            obs = env.step(env.action_space.sample())[0]
+        assert np.abs(obs).max() < 20
+    env.close()
+
+
+def test_with_disabled_ended_rows_wait_for_a_reset_of_their_own():
+    env = touchline.make_gymnasium(
+        "3DBall", num_envs=4, autoreset_mode=AutoresetMode.DISABLED
+    )
+    slots = Slots(make(EnvRecipe("scene", "3DBall", num_areas=4)))
+    obs, _ = env.reset(seed=2)
+    slots.reset(2)
+    resets = 0
+    for _ in range(300):
+        action = env.action_space.sample()
+        obs, reward, terminated, truncated, _ = env.step(action)
+        (row,) = slots.step({"3DBall?team=0": ActionTuple(action)}).values()
+        np.testing.assert_array_equal(reward, row.reward)
+        ended = terminated | truncated
+        np.testing.assert_array_equal(obs[row.final_slot], row.final_obs[0])
+        if ended.any():
+            with pytest.raises(
+                UsageError, match=r"1 episodes? have ended|have ended: call"
+            ):
+                env.step(action)
+            running = np.flatnonzero(~ended)
+            if len(running):
+                with pytest.raises(UsageError, match="in the middle of an episode"):
+                    env.reset(options={"reset_mask": ~ended})
+            obs, info = env.reset(options={"reset_mask": ended})
+            np.testing.assert_array_equal(obs, row.obs[0])
+            assert info["mask"].all()
+            resets += ended.sum()
+    assert resets > 20
+    with pytest.raises(UsageError, match="reset_mask: expected 4 booleans"):
+        env.reset(options={"reset_mask": np.zeros(4, bool)})
+    env.close()
+
+
 def test_gymnasiums_own_statistics_agree_with_the_rewards():
     env = RecordEpisodeStatistics(touchline.make_gymnasium("3DBall", num_envs=3))
     env.reset(seed=0)
@@ -429,10 +511,6 @@ def test_what_the_view_cannot_express_is_refused_with_the_view_that_can():
             match=r"shows one behavior, .* group_by='all', or make_torchrl or make_pettingzoo",
         ):
             touchline.make_gymnasium(ScriptedWorld(), vector=vector)
-    with pytest.raises(UsageError, match="begin new episodes by themselves"):
-        touchline.make_gymnasium(
-            "3DBall", num_envs=2, autoreset_mode=AutoresetMode.NEXT_STEP
-        )
     with pytest.raises(
         UsageError, match="seed: expected one number for the whole world"
     ):

@@ -1,7 +1,12 @@
 """PettingZoo's own checkers in all modes, and the same episodes beside the slots they come from."""
 
+import copy
+import pickle
+import subprocess
+import sys
 import warnings
 
+import gymnasium
 import numpy as np
 import pytest
 from pettingzoo.test import api_test, parallel_api_test, render_test
@@ -104,6 +109,126 @@ def test_aec_checker_finds_nothing_on_a_scene(scene, mode):
         )
         api_test(env, num_cycles=50)
         env.close()
+
+
+def test_behaviors_with_one_view_name_it_where_others_have_several():
+    """So that PettingZoo's checker also passes without `join_vectors`."""
+    env = touchline.make_pettingzoo("StrikersVsGoalie", num_areas=1)
+    for agent in env.possible_agents:
+        views = env.observation_space(agent)["observation"]
+        assert isinstance(views, gymnasium.spaces.Dict), agent
+    env.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("scene", SCENE_PARAMS)
+def test_aec_checker_finds_nothing_on_the_views_as_they_are(scene, mode):
+    with warnings.catch_warnings():
+        # What is unusual in our spaces is named in the test above.
+        warnings.simplefilter("ignore")
+        env = touchline.make_pettingzoo(scene, mode=mode, num_areas=1, api="aec")
+        api_test(env, num_cycles=40)
+        env.close()
+
+
+def test_a_pickled_env_opens_its_worlds_again():
+    env = touchline.make_pettingzoo(
+        "SoccerTwos", seed=3, num_areas=1, mode="slots", join_vectors=True
+    )
+    copies = [pickle.loads(pickle.dumps(env)), copy.deepcopy(env)]
+    first, _ = env.reset()
+    for other in copies:
+        assert other.possible_agents == env.possible_agents
+        again, _ = other.reset()
+        np.testing.assert_array_equal(
+            first["soccertwos_0_0"]["observation"],
+            again["soccertwos_0_0"]["observation"],
+        )
+        other.close()
+    env.close()
+    opened = touchline.make_pettingzoo(_steady())
+    with pytest.raises(UsageError, match="was open already cannot be pickled"):
+        pickle.dumps(opened)
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("scene", "areas", "policy"),
+    [("PushBlock", 1, "MultiInputPolicy"), ("3DBall", 4, "MlpPolicy")],
+)
+def test_sb3_learns_through_supersuits_vector_conversion(scene, areas, policy):
+    supersuit = pytest.importorskip("supersuit")
+    sb3 = pytest.importorskip("stable_baselines3")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        env = touchline.make_pettingzoo(
+            scene, num_areas=areas, join_vectors=True, reset_world=False
+        )
+        if areas > 1:
+            env = supersuit.black_death_v3(env)
+        vector = supersuit.concat_vec_envs_v1(
+            supersuit.pettingzoo_env_to_vec_env_v1(env),
+            2,
+            num_cpus=0,
+            base_class="stable_baselines3",
+        )
+        model = sb3.PPO(policy, vector, n_steps=64, batch_size=64, device="cpu")
+        model.learn(2 * 64 * vector.num_envs)
+        assert model.num_timesteps == 2 * 64 * vector.num_envs
+        vector.close()
+
+
+RLLIB = """
+import warnings
+warnings.simplefilter("ignore")
+import ray
+import touchline
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.connectors.env_to_module import FlattenObservations
+from ray.rllib.env.wrappers.pettingzoo_env import ParallelPettingZooEnv
+from ray.tune.registry import register_env
+
+def push_block(config):
+    return ParallelPettingZooEnv(
+        touchline.make_pettingzoo(
+            "PushBlock", num_areas=2, join_vectors=True, horizon=100, reset_world=False
+        )
+    )
+
+register_env("push_block", push_block)
+ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+config = (
+    PPOConfig()
+    .environment("push_block")
+    .env_runners(
+        num_env_runners=0,
+        env_to_module_connector=lambda *a, **k: FlattenObservations(multi_agent=True),
+    )
+    .training(train_batch_size_per_learner=200, minibatch_size=64, num_epochs=1)
+    .multi_agent(policies={"shared"}, policy_mapping_fn=lambda *a, **k: "shared")
+)
+algorithm = config.build_algo()
+for _ in range(2):
+    result = algorithm.train()
+print(result["env_runners"]["num_env_steps_sampled_lifetime"])
+algorithm.stop()
+ray.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_rllib_learns_through_its_wrapper_for_parallel_envs():
+    pytest.importorskip("tree", reason="RLlib needs dm_tree")
+    pytest.importorskip("ray")
+    done = subprocess.run(
+        [sys.executable, "-c", RLLIB],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert float(done.stdout.split()[-1]) >= 400
 
 
 @pytest.mark.parametrize("mode", MODES)

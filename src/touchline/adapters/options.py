@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict
@@ -63,6 +64,27 @@ def recipe_changes(options: Mapping[str, Any]) -> dict[str, Any]:
             f"unknown option {unknown[0]!r}; options of every adapter: {known}"
         )
     return changes
+
+
+def made_of(env: Worlds, **options: Any) -> tuple[Worlds, dict[str, Any]]:
+    """The arguments of an adapter, with which it can be made again in another process."""
+    return env, options
+
+
+def opened_again(
+    kind: type[Any], made: tuple[Worlds, dict[str, Any]]
+) -> tuple[Any, ...]:
+    """What `__reduce__` returns for an adapter. Raises a UsageError where a world is open already,
+    which cannot be opened again from here.
+    """
+    env, options = made
+    entries = [env] if isinstance(env, str) or not isinstance(env, Sequence) else env
+    if not all(isinstance(entry, str | EnvRecipe) for entry in entries):
+        raise UsageError(
+            "an adapter of a world that was open already cannot be pickled or copied; make it "
+            "from an ENV or an EnvRecipe"
+        )
+    return functools.partial(kind, env, **options), ()
 
 
 def with_changes(env: Worlds, changes: Mapping[str, Any]) -> Worlds:

@@ -32,10 +32,11 @@ from touchline.adapters.options import (
     with_changes,
 )
 from touchline.adapters.spaces import action_space, observation_space, read_actions
+from touchline.envs.actions import idle_actions
 from touchline.envs.env import Env, EnvRecipe
 from touchline.envs.slots import SlotRows
 from touchline.errors import RunError, UsageError
-from touchline.specs import BehaviorSpec, base_name
+from touchline.specs import ActionTuple, BehaviorSpec, base_name
 
 FRAMES_PER_SECOND = 10
 """Five physics steps of 0.02 s between decisions, as in most of Unity's scenes."""
@@ -233,7 +234,12 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
 
 
 class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
-    """The agents of one behavior as sub-environments that reset in the same step.
+    """The agents of one behavior as sub-environments.
+
+    `autoreset_mode`: with SAME_STEP (the default), an ended row shows the first observation of its
+    next episode. With NEXT_STEP it shows the last observation, and the next step, in which its
+    agent does nothing, shows the next episode; so each episode loses its first decision. With
+    DISABLED it shows the last observation until `reset(options={"reset_mask": mask})`.
 
     `info`: `final_obs` and `final_info` with `_final_obs` and `_final_info` where episodes ended;
     `agent_id`, `group_id`, `group_reward`; `action_mask` int8 [N, choices], 1 = allowed; for staged
@@ -248,7 +254,6 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         "render_fps": FRAMES_PER_SECOND,
         "autoreset_mode": AutoresetMode.SAME_STEP,
     }
-    autoreset_mode = AutoresetMode.SAME_STEP
 
     def __init__(
         self,
@@ -262,11 +267,9 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         render_mode: str | None = None,
         **options: Unpack[AdapterOptions],
     ) -> None:
-        if autoreset_mode is not AutoresetMode.SAME_STEP:
-            raise UsageError(
-                f"autoreset_mode {autoreset_mode} is not possible: agents begin new episodes by "
-                "themselves, in the same step; take AutoresetMode.SAME_STEP"
-            )
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        # TorchRL reads the attribute, Gymnasium's wrappers the metadata.
+        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = _checked_render_mode(render_mode)
         changes = recipe_changes(options)
         self._allow_idle = allow_idle
@@ -288,15 +291,21 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         )
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._all_ended = False
+        self._ended = np.zeros(self.num_envs, np.bool_)
+        """Rows that show an end, and have not been reset since; none with SAME_STEP."""
         self._is_ready = False
 
     def reset(
-        self,
-        *,
-        seed: int | None = None,
-        options: dict[str, Any] | None = None,  # noqa: ARG002
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Restart the world; after a step in which every agent ended, that has happened already."""
+        """Restart the world; after a step in which every agent ended, that has happened already.
+
+        With DISABLED, `options={"reset_mask": mask}` continues with the next episodes of the rows
+        that ended, and leaves the others as they are.
+        """
+        mask = (options or {}).get("reset_mask")
+        if mask is not None and self._is_ready:
+            return self._reset_ended(np.asarray(mask))
         if isinstance(seed, list | tuple):
             raise UsageError(
                 "seed: expected one number for the whole world, got one for each sub-environment"
@@ -307,6 +316,7 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         if seed is not None or not self._all_ended:
             self._groups.reset(seed)
         self._is_ready, self._all_ended = True, False
+        self._ended[:] = False
         rows = self._groups.rows[self._group]
         self._refuse_idle(rows)
         return self._observation(rows, is_shown_again=True), self._info(rows)
@@ -320,9 +330,13 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         if not self._is_ready:
             raise UsageError("call reset() before step()")
         sent = read_actions(self._layout, actions, self.num_envs)
+        if self._ended.any():
+            sent = self._without_ended(sent)
         rows = self._groups.step({self._group: sent})[self._group]
         self._refuse_idle(rows)
         info = self._info(rows)
+        if self.autoreset_mode is not AutoresetMode.SAME_STEP:
+            return self._step_with_pause(rows, info)
         if len(rows.final_slot):
             self._add_ends(info, rows)
         self._all_ended = len(rows.final_slot) == self.num_envs
@@ -330,6 +344,57 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         # float64 is what Gymnasium's own vector environments return.
         reward = rows.reward.astype(np.float64) + rows.group_reward
         return observation, reward, rows.terminated, rows.truncated, info
+
+    def _without_ended(self, sent: ActionTuple) -> ActionTuple:
+        """The actions, but none of rows that are being reset: the world cannot hold them."""
+        if self.autoreset_mode is AutoresetMode.DISABLED:
+            raise UsageError(
+                f"{np.count_nonzero(self._ended)} episodes have ended: call "
+                "reset(options={'reset_mask': terminated | truncated}) before step()"
+            )
+        rows, spec = self._groups.rows[self._group], self._layout.spec.action_spec
+        idle = idle_actions(spec, rows.action_mask, rows.second_mask, len(rows))
+        ended = self._ended[:, None]
+        return ActionTuple(
+            np.where(ended, idle.continuous, sent.continuous),
+            np.where(ended, idle.discrete, sent.discrete),
+        )
+
+    def _step_with_pause(self, rows: SlotRows, info: dict[str, Any]) -> Any:
+        """The step of NEXT_STEP and DISABLED: an end comes with its own last observation.
+
+        In the next step, such a row shows the next episode, without reward.
+        """
+        was_ended = self._ended
+        views = [view.copy() for view in self._layout.observe(rows.obs)]
+        last = self._layout.observe(rows.final_obs)
+        # A row that is being reset shows the beginning of an episode, even if one ended meanwhile.
+        is_shown = ~was_ended[rows.final_slot]
+        for view, final in zip(views, last, strict=True):
+            view[rows.final_slot[is_shown]] = final[is_shown]
+        terminated = rows.terminated & ~was_ended
+        truncated = rows.truncated & ~was_ended
+        reward = rows.reward.astype(np.float64) + rows.group_reward
+        reward[was_ended] = 0.0
+        self._ended = terminated | truncated
+        self._all_ended = bool(self._ended.all())
+        return self._layout.named(views), reward, terminated, truncated, info
+
+    def _reset_ended(self, mask: NDArray[np.bool_]) -> tuple[Any, dict[str, Any]]:
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
+            raise UsageError(
+                f"reset_mask: expected {self.num_envs} booleans, at least one of them True, got "
+                f"{mask.dtype} of shape {mask.shape}"
+            )
+        running = np.flatnonzero(mask & ~self._ended)
+        if len(running):
+            raise UsageError(
+                f"reset_mask: row {running[0]} is in the middle of an episode, and one agent of a "
+                "world cannot be reset alone; mask rows that ended, or reset all"
+            )
+        self._ended = self._ended & ~mask
+        rows = self._groups.rows[self._group]
+        return self._observation(rows, is_shown_again=True), self._info(rows)
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
         """One picture: the first area."""

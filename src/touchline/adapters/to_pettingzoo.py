@@ -18,6 +18,7 @@ number is the slot. Rewards are own plus group rewards. Checked against PettingZ
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, Unpack, get_args, overload
 
 import numpy as np
@@ -32,6 +33,8 @@ from touchline.adapters.options import (
     AdapterOptions,
     Worlds,
     layout_options,
+    made_of,
+    opened_again,
     recipe_changes,
     with_changes,
 )
@@ -41,7 +44,7 @@ from touchline.adapters.spaces import (
     observation_space,
     read_actions,
 )
-from touchline.envs.actions import first_allowed
+from touchline.envs.actions import idle_actions
 from touchline.envs.slots import SlotRows
 from touchline.errors import RunError, UsageError
 from touchline.specs import ActionTuple
@@ -160,6 +163,17 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
                 f"render_mode: expected None or 'rgb_array', got {render_mode!r}"
             )
         self.render_mode = render_mode
+        self._made_of = made_of(
+            env,
+            mode=mode,
+            group_by=group_by,
+            horizon=horizon,
+            reset_world=reset_world,
+            episodes_per_slot=episodes_per_slot,
+            spare_slots=spare_slots,
+            render_mode=render_mode,
+            **options,
+        )
         worlds = with_changes(env, recipe_changes(options))
         self._groups = Groups(worlds, group_by=group_by, spare_slots=spare_slots)
         self._reset_world = reset_world
@@ -168,8 +182,14 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
         """Steps since the last reset; None before the first."""
         self._names = []
         try:
-            for group, spec in self._groups.specs.items():
-                layout = Layout(spec, layout_options(options), channels_last=True)
+            looks = layout_options(options)
+            specs = self._groups.specs
+            # PettingZoo's checker wants observations of one kind: where one behavior has several
+            # views, the only view of another has its name, too.
+            if any(Layout(spec, looks).has_names for spec in specs.values()):
+                looks = replace(looks, name_single=True)
+            for group, spec in specs.items():
+                layout = Layout(spec, looks, channels_last=True)
                 family = "agent" if len(self._groups.specs) == 1 else group.lower()
                 size = self._groups.sizes[group]
                 labels = [f"{family}_{slot}" for slot in range(size)]
@@ -243,6 +263,10 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
     def close(self) -> None:
         """Close the worlds. Idempotent."""
         self._groups.close()
+
+    def __reduce__(self) -> Any:
+        """A copy of this env opens the same worlds again, and begins with a reset."""
+        return opened_again(type(self), self._made_of)
 
     def __str__(self) -> str:
         return f"touchline({', '.join(self._groups.specs)})"
@@ -332,15 +356,8 @@ class _GroupNames:
         """All slots' actions: what was sent for those that decide, nothing for those without a
         name.
         """
-        layout = self.layout
-        size = len(self._labels)
-        continuous = np.zeros((size, layout.continuous_size), np.float32)
-        discrete = np.zeros((size, 0), np.int32)
-        if rows.action_mask is not None:
-            # Choice 0 may be masked, so doing nothing is the first choice that is allowed.
-            discrete = first_allowed(
-                layout.spec.action_spec, rows.action_mask, rows.second_mask
-            )
+        spec = self.layout.spec.action_spec
+        idle = idle_actions(spec, rows.action_mask, rows.second_mask, len(rows))
         acting = np.flatnonzero(self._has_name & rows.deciding)
         if len(acting):
             names = [self._name[slot] for slot in acting]
@@ -352,9 +369,9 @@ class _GroupNames:
                 ) from None
             # All at once: checking each action by itself would take longer than the step.
             chosen = self._read(names, sent)
-            discrete[acting] = chosen.discrete
-            continuous[acting] = chosen.continuous
-        return ActionTuple(continuous, discrete)
+            idle.discrete[acting] = chosen.discrete
+            idle.continuous[acting] = chosen.continuous
+        return idle
 
     def report(self, rows: SlotRows, result: StepResult) -> None:
         """Enter what this step means for all agents with a name, and for those that get one."""

@@ -1,8 +1,8 @@
 """The same training by Touchline, by Stable-Baselines3's PPO and by official mlagents-learn.
 
 Touchline trains in process and over the wire. mlagents-learn runs under its own Python
-(`bench/official/learn.py`), from the same YAML. On Python 3.11, where torch has a CPU build for it, its
-protobuf decodes in plain Python, which slows it down over the wire.
+(`bench/official/learn.py`), from the same YAML. On Python 3.11, where torch has a CPU build for it,
+its protobuf decodes in plain Python, which slows it down over the wire.
 """
 
 from __future__ import annotations

@@ -134,6 +134,19 @@ def random_allowed(
     return ActionTuple(actions.continuous, _choose(spec, allowed, second_mask, rng))
 
 
+def idle_actions(
+    spec: ActionSpec,
+    allowed: NDArray[np.bool_] | None,
+    second_mask: NDArray[np.bool_] | None,
+    num_agents: int,
+) -> ActionTuple:
+    """Actions of N agents that are to do nothing: zeros, or the first choice where 0 is masked."""
+    idle = spec.empty_action(num_agents)
+    if allowed is None:
+        return idle
+    return ActionTuple(idle.continuous, first_allowed(spec, allowed, second_mask))
+
+
 def first_allowed(
     spec: ActionSpec, allowed: NDArray[np.bool_], second_mask: NDArray[np.bool_] | None
 ) -> NDArray[np.int32]:
