@@ -136,6 +136,17 @@ def test_a_run_ends_with_an_evaluation_and_a_report(brief):
     assert all(s >= 0 for s in seconds.values())
 
 
+def test_without_episodes_nothing_is_evaluated(tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluator, "PlayedHere", None)  # nothing starts to play
+    changes = {"behaviors__Basic__max_steps": 3000, "evaluation__episodes": 0}
+    config = _config(tmp_path, "Basic", **changes)
+    folder = train(config, EnvRecipe("scene", "Basic")).folder
+    status = json.loads((folder / "run_logs/training_status.json").read_text())
+    (evaluation,) = status["Basic"]["evaluations"]
+    assert evaluation.keys() == {"steps", "lessons", "score"}
+    assert (folder / "Basic" / "best.safetensors").exists()
+
+
 def test_the_best_checkpoint_by_evaluation_is_kept(tmp_path):
     folder = RunFolder(_config(tmp_path, "Basic"), {})
     spec = make("Basic").behaviors["Basic?team=0"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
@@ -72,7 +72,7 @@ def made_of(env: Worlds, **options: Any) -> tuple[Worlds, dict[str, Any]]:
 
 
 def opened_again(
-    kind: type[Any], made: tuple[Worlds, dict[str, Any]]
+    kind: Callable[..., Any], made: tuple[Worlds, dict[str, Any]]
 ) -> tuple[Any, ...]:
     """What `__reduce__` returns for an adapter. Raises a UsageError where a world is open already,
     which cannot be opened again from here.

@@ -249,7 +249,7 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
     everything that observes and does the same.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
+    metadata: dict[str, Any] = {  # noqa: RUF012 - an env has its own with its mode
         "render_modes": ["rgb_array"],
         "render_fps": FRAMES_PER_SECOND,
         "autoreset_mode": AutoresetMode.SAME_STEP,
@@ -360,7 +360,11 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
             np.where(ended, idle.discrete, sent.discrete),
         )
 
-    def _step_with_pause(self, rows: SlotRows, info: dict[str, Any]) -> Any:
+    def _step_with_pause(
+        self, rows: SlotRows, info: dict[str, Any]
+    ) -> tuple[
+        Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]
+    ]:
         """The step of NEXT_STEP and DISABLED: an end comes with its own last observation.
 
         In the next step, such a row shows the next episode, without reward.

@@ -22,7 +22,7 @@ from touchline.training.run.folder import RunFolder
 from touchline.training.run.stopwatch import Stopwatch
 
 EPISODES = 50
-"""Per behavior, sampled actions: two seconds for 3DBall."""
+"""Per behavior, sampled actions, where the settings name no number: two seconds for 3DBall."""
 WAIT_S = 0.5
 """For episodes, at a time: Ctrl-C is noticed in between."""
 _KEPT = ("episodes", "mean_return", "mean_group_return", "ci95", "games")
@@ -71,15 +71,16 @@ class Evaluator:
         abouts = {t.name: _about(t, curriculum) for t in evaluated}
         kind = self._recipe.kind
         playing = None
+        wanted = self._folder.config.evaluation.episodes
+        episodes = EPISODES if wanted is None else wanted
         # With self-play in every behavior there is nothing to play: the score is the rating.
-        if not (kind.is_player or kind.is_replay) and any(
-            training.pool is None for training in trainings
-        ):
+        has_scores = any(training.pool is None for training in trainings)
+        if episodes and has_scores and not (kind.is_player or kind.is_replay):
             values = dict(self._recipe.parameters) | dict(curriculum.values)
             recipe = replace(self._recipe, parameters=values)
             policies = {t.name: t.learner.policy for t in trainings}
             with self._stopwatch("evaluation"):
-                playing = self._start_playing(recipe, EPISODES, policies, self._log)
+                playing = self._start_playing(recipe, episodes, policies, self._log)
         self._underway = _Underway(abouts, playing)
         self.record()
 

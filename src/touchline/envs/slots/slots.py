@@ -15,7 +15,7 @@ These invariants always hold (`touchline.testing.check_slots` checks them on any
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from touchline.errors import RunError, UsageError
 from touchline.parameters import ParameterValue
 from touchline.specs import ActionTuple, BehaviorSpec
 from touchline.statistics import EnvironmentStats
+from touchline.steps import DecisionSteps, TerminalSteps
 
 MAX_EXCHANGES_WITHOUT_DECISION = 100_000
 """A world that sends only ends for this long will never request a decision again. At one exchange
@@ -218,8 +219,24 @@ class Slots:
                 some_agent_decides = True
                 beginning = table.add_decisions(decisions)
                 if len(beginning):
+                    self._refuse_twins(beginning, table, arrived)
                     self._truncate_elsewhere(beginning, table)
         return some_agent_decides
+
+    def _refuse_twins(
+        self,
+        agent_ids: NDArray[np.int32],
+        own: Table,
+        arrived: Sequence[tuple[Table, DecisionSteps, TerminalSteps]],
+    ) -> None:
+        """Raise where an id decides in two behaviors at once: it would always move between them."""
+        for table, decisions, _ in arrived:
+            twins = np.intersect1d(agent_ids, decisions.agent_id)
+            if table is not own and len(twins):
+                raise RunError(
+                    f"agent {twins[0]} needs a decision in {own.name} and in {table.name} at once; "
+                    "give all agents of a world ids of their own"
+                )
 
     def _truncate_elsewhere(self, agent_ids: NDArray[np.int32], own: Table) -> None:
         """Agents whose episodes begin in one table cannot go on in another."""

@@ -65,7 +65,7 @@ class Table:
         sensors = tuple(channels_first(sensor) for sensor in spec.observation_specs)
         self.spec = replace(spec, observation_specs=sensors)
         self.counts = SlotCounts()
-        self._name = name
+        self.name = name
         self._grow = grow
         self._env_index = env_index
         self._agent_id = np.full(size, -1, np.int32)
@@ -157,7 +157,7 @@ class Table:
         num_slots = len(self._agent_id)
         if len(actions) != num_slots:
             raise UsageError(
-                f"{self._name}: expected actions for {num_slots} slots, got {len(actions)}"
+                f"{self.name}: expected actions for {num_slots} slots, got {len(actions)}"
             )
         deciding = self._deciding
         return actions if isinstance(deciding, slice) else actions.select(deciding)
@@ -361,7 +361,7 @@ class Table:
         size = len(self._agent_id)
         if not self._grow:
             raise RunError(
-                f"{extra} agents more than fit into {self._name}: {size} slots; "
+                f"{extra} agents more than fit into {self.name}: {size} slots; "
                 "make the adapter with more spare_slots"
             )
         self._active = _widened(self._active, extra, False)

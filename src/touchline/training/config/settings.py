@@ -308,6 +308,15 @@ class CheckpointSettings(Part):
     """Act with the networks of a run, without learning."""
 
 
+class EvaluationSettings(Part):
+    """The evaluation at each checkpoint (not in ML-Agents)."""
+
+    episodes: Annotated[Count | None, Flag("--evaluation-episodes", "N")] = None
+    """Episodes per behavior, with sampled actions, in a second copy of a scene. 0: no evaluation;
+    a checkpoint's score is then the mean return of the latest episodes in training, as with
+    players. Default: 50."""
+
+
 def _device(value: str) -> str:
     if value == "mps":
         raise ValueError(
@@ -354,6 +363,8 @@ class RunConfig(Part):
     """Name -> a number, a sampler or a curriculum."""
     checkpoint_settings: CheckpointSettings = Field(default_factory=CheckpointSettings)
     """Where results go."""
+    evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
+    """The evaluation at each checkpoint."""
     torch_settings: TorchSettings = Field(default_factory=TorchSettings)
     """Where PyTorch computes."""
     debug: Annotated[Switch, Flag("--debug")] = False
