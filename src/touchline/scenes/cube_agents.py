@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from touchline.physics.kernels import compiled
 from touchline.physics.shapes import COS, SIN, Floats
-from touchline.physics.upright.boxes import Boxes
+from touchline.physics.upright.boxes import Boxes, step_areas
+from touchline.physics.upright.contacts import TOUCH_M
 from touchline.specs import ObservationSpec
 
 CHOICES = 7
@@ -35,30 +36,44 @@ class CubeGame(NamedTuple):
     reward: NDArray[np.float32]
     world: Boxes
     """The agent is body 0."""
+    step_reward: float
+    speed_mps: float
+    turn_rad: float
+    watched: int
+    """The body whose touch of a goal ends the episode."""
+    goals: tuple[int, int]
+    """The first and the last goal, as columns of `world.gaps`: fixed boxes, then bodies."""
 
 
 @compiled
-def act_alone(
-    first: int,
-    last: int,
-    game: CubeGame,
-    step_reward: float,
-    speed_mps: float,
-    turn_rad: float,
-) -> None:
+def act_alone(first: int, last: int, game: CubeGame) -> None:
     """Let the one agent of each area get its reward for the step and execute its action."""
     world = game.world
     for area in range(first, last):
-        game.reward[area, 0] += np.float32(step_reward)
+        game.reward[area, 0] += np.float32(game.step_reward)
         move_cube(
             game.discrete[area, 0, 0],
             0,
-            speed_mps,
-            turn_rad,
+            game.speed_mps,
+            game.turn_rad,
             world.boxes[area],
             world.yaw[area],
             world.velocity[area],
         )
+
+
+@compiled
+def play_alone(first: int, last: int, most: int, game: CubeGame) -> int:
+    """Play rounds from the first one's physics on, until a goal is touched; returns how many."""
+    for played in range(1, most + 1):
+        if played > 1:
+            act_alone(first, last, game)
+        step_areas(first, last, game.world)
+        for area in range(first, last):
+            for goal in range(game.goals[0], game.goals[1] + 1):
+                if game.world.gaps[area, game.watched, goal] < TOUCH_M:
+                    return played
+    return most
 
 
 @compiled

@@ -25,13 +25,12 @@ from touchline.drawing.tableau import (
     join,
 )
 from touchline.parameters import Parameter
-from touchline.physics.kernels import compiled
 from touchline.physics.shapes import COS, SIN, Floats, X, Y, Z, box, boxes, rounds
-from touchline.physics.upright.boxes import Body, BoxWorld, step_areas
+from touchline.physics.upright.boxes import Body, BoxWorld
 from touchline.physics.upright.contacts import TOUCH_M
 from touchline.physics.world import DT_S, GRAVITY, Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.cube_agents import CubeGame, act_alone
+from touchline.scenes.cube_agents import CubeGame, act_alone, play_alone
 from touchline.scenes.scene import Scene
 from touchline.sensors.rays import RayFan, RaySensor, Traces, View
 from touchline.sensors.stacking import Stack, stacked_spec
@@ -146,7 +145,14 @@ class Hallway(Scene):
             self.world.boxes, self.world.yaw, FIXED, self.world.boxes, no_rounds
         )
         self._game = CubeGame(
-            self.academy.discrete, self.academy.reward, self.world.kernel_arrays
+            discrete=self.academy.discrete,
+            reward=self.academy.reward,
+            world=self.world.kernel_arrays,
+            step_reward=STEP_REWARD,
+            speed_mps=RUN_SPEED_MPS,
+            turn_rad=TURN_RAD,
+            watched=AGENT,
+            goals=(len(FIXED) + PLATE_O, len(FIXED) + BOARD_X),
         )
 
     def arrays(self) -> Arrays:
@@ -213,10 +219,10 @@ class Hallway(Scene):
 
     def act(self) -> None:
         """Let every agent execute its stored action."""
-        act_alone(0, self.num_areas, self._game, STEP_REWARD, RUN_SPEED_MPS, TURN_RAD)
+        act_alone(0, self.num_areas, self._game)
 
     def simulate(self, most: int) -> int:
-        return self._play_kernel(_play_rounds, most, self._game)
+        return self._play_kernel(play_alone, most, self._game)
 
     # reward and end
 
@@ -254,18 +260,3 @@ class Hallway(Scene):
             ),
             camera=CAMERA,
         )
-
-
-@compiled
-def _play_rounds(first: int, last: int, most: int, game: CubeGame) -> int:
-    """Play rounds from the first one's physics on, until an agent touches a goal; how many."""
-    world = game.world
-    for played in range(1, most + 1):
-        if played > 1:
-            act_alone(first, last, game, STEP_REWARD, RUN_SPEED_MPS, TURN_RAD)
-        step_areas(first, last, world)
-        for area in range(first, last):
-            for goal in range(PLATE_O, BOARD_X + 1):
-                if world.gaps[area, AGENT, len(world.fixed) + goal] < TOUCH_M:
-                    return played
-    return most

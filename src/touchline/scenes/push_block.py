@@ -43,11 +43,17 @@ from touchline.physics.shapes import (
     boxes,
     rounds,
 )
-from touchline.physics.upright.boxes import Body, BoxWorld, box_gap, step_areas
+from touchline.physics.upright.boxes import Body, BoxWorld, box_gap
 from touchline.physics.upright.contacts import MU, TOUCH_M
 from touchline.physics.world import DT_S, GRAVITY, Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.cube_agents import CHOICES, CubeGame, act_alone, turn_to
+from touchline.scenes.cube_agents import (
+    CHOICES,
+    CubeGame,
+    act_alone,
+    play_alone,
+    turn_to,
+)
 from touchline.scenes.random import StreamArrays, draw
 from touchline.scenes.scene import Scene
 from touchline.sensors.rays import RayFan, RaySensor, Traces, View
@@ -163,7 +169,14 @@ class PushBlock(Scene):
             no_rounds,
         )
         self._game = CubeGame(
-            self.academy.discrete, self.academy.reward, self.world.kernel_arrays
+            discrete=self.academy.discrete,
+            reward=self.academy.reward,
+            world=self.world.kernel_arrays,
+            step_reward=STEP_REWARD,
+            speed_mps=RUN_SPEED_MPS,
+            turn_rad=TURN_RAD,
+            watched=BLOCK,
+            goals=(GOAL, GOAL),
         )
         self.restart()
 
@@ -212,10 +225,10 @@ class PushBlock(Scene):
 
     def act(self) -> None:
         """Let every agent execute its stored action."""
-        act_alone(0, self.num_areas, self._game, STEP_REWARD, RUN_SPEED_MPS, TURN_RAD)
+        act_alone(0, self.num_areas, self._game)
 
     def simulate(self, most: int) -> int:
-        return self._play_kernel(_play_rounds, most, self._game)
+        return self._play_kernel(play_alone, most, self._game)
 
     # reward and end
 
@@ -242,20 +255,6 @@ class PushBlock(Scene):
             ),
             camera=CAMERA,
         )
-
-
-@compiled
-def _play_rounds(first: int, last: int, most: int, game: CubeGame) -> int:
-    """Play rounds from the first one's physics on, until a block touches the goal; how many."""
-    world = game.world
-    for played in range(1, most + 1):
-        if played > 1:
-            act_alone(first, last, game, STEP_REWARD, RUN_SPEED_MPS, TURN_RAD)
-        step_areas(first, last, world)
-        for area in range(first, last):
-            if world.gaps[area, BLOCK, GOAL] < TOUCH_M:
-                return played
-    return most
 
 
 @makes_arrays

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from touchline.physics.frames import rotate
 from touchline.physics.kernels import compiled
-from touchline.physics.ragdoll.lanes import LANES, conjugate, dot, minus
+from touchline.physics.ragdoll.lanes import LANES, conjugate, minus
 from touchline.physics.ragdoll.model import Part, Quaternion, capsule, sphere
 from touchline.physics.ragdoll.world import State
 from touchline.scenes.academy import Agents
@@ -26,17 +26,15 @@ from touchline.scenes.ragdolls.anatomy import (
     Bone,
     assemble,
 )
-from touchline.scenes.ragdolls.game import WalkingScene, blocks_of
+from touchline.scenes.ragdolls.game import WalkingScene
 from touchline.scenes.ragdolls.looks import Stage
-from touchline.scenes.ragdolls.rounds import Game, last_of, play_block
+from touchline.scenes.ragdolls.rounds import Rewarded
 from touchline.scenes.ragdolls.target import TargetPlace
-from touchline.scenes.ragdolls.walk import Walk, match_speed, observe_speeds, turn_cube
-from touchline.scenes.random import StreamArrays
+from touchline.scenes.ragdolls.walk import Walk, observe_speeds
 from touchline.sensors.body import (
     cube_rotation,
     forward_of,
     in_cube,
-    mean_velocity,
     relative_turn,
     shortest_turn,
     turn_of,
@@ -168,62 +166,10 @@ class Crawler(WalkingScene):
     )
     deadly: ClassVar[tuple[str, ...]] = ("body", "leg0", "leg1", "leg2", "leg3")
     goal_speeds: ClassVar[tuple[float, float]] = (0.1, 15.0)
+    rewarded: ClassVar[Rewarded] = Rewarded(parts=PARTS, facing=0)
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        count = len(agents)
-        body = np.empty((count, BODY_SENSOR_SIZE), np.float32)
-        vector = np.empty((count, VECTOR_SIZE), np.float32)
-        tables = self.anatomy.parents, self._drive_of
-        current = self.world.current
-        walk = self.walk
-        self._threads.run(
-            _observe, blocks_of(count), agents, current, walk, *tables, body, vector
-        )
-        return [body, vector]
-
-    def play_round(self) -> None:
-        self._run_round(_play)
-
-    def reward(self, agents: Agents) -> None:
-        _reward_agents(agents, self.world.current, self.walk, self.academy.reward)
-
-
-@compiled
-def _play(
-    first: int,
-    last: int,
-    game: Game,
-    streams: StreamArrays,
-    reward: NDArray[np.float32],
-) -> None:
-    """A round of the agents of these blocks."""
-    for block in range(first, last):
-        play_block(block, first, game, streams)
-        for agent in range(block * LANES, last_of(block, len(reward))):
-            if game.walk.ended[agent] == 0:
-                _reward(agent, game.state, game.walk, reward)
-
-
-@compiled
-def _reward_agents(
-    agents: Agents, state: State, walk: Walk, reward: NDArray[np.float32]
-) -> None:
-    for agent in agents:
-        _reward(agent, state, walk, reward)
-
-
-@compiled
-def _reward(agent: int, state: State, walk: Walk, reward: NDArray[np.float32]) -> None:
-    """How well the mean velocity matches the goal's, times how well the body faces the target."""
-    turn_cube(state, walk, agent)
-    velocity = mean_velocity(state.velocity[agent], PARTS)
-    match = match_speed(velocity, walk, agent)
-    body = turn_of(state.rotation[agent, 0])
-    forward = forward_of(body)
-    x = walk.ahead[agent, 0]
-    z = walk.ahead[agent, 1]
-    facing = dot((x, 0.0, z), forward)
-    reward[agent, 0] += match * 0.5 * (facing + 1.0)
+        return self.sense(_observe, agents, BODY_SENSOR_SIZE, VECTOR_SIZE)
 
 
 @compiled

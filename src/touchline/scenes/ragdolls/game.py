@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +26,12 @@ from touchline.scenes.ragdolls.rounds import (
     FELL,
     LOST,
     Game,
+    Rewarded,
     Rules,
     Start,
+    play_blocks,
     put_back,
+    reward_agents,
 )
 from touchline.scenes.ragdolls.target import Target, TargetPlace, place_target
 from touchline.scenes.ragdolls.walk import Walk
@@ -59,6 +61,7 @@ class WalkingScene(Scene):
     """Parts that may not touch the ground."""
     goal_speeds: ClassVar[tuple[float, float]]
     """m/s, drawn for each episode from this range."""
+    rewarded: ClassVar[Rewarded]
     carried: ClassVar[tuple[str, ...]] = ()
     """Parts that a reset moves along with the root but does not stop."""
     dropped_below_m: ClassVar[float] = -math.inf
@@ -98,6 +101,7 @@ class WalkingScene(Scene):
                 dropped_below_m=self.dropped_below_m,
                 place=self.target_place,
             ),
+            rewarded=self.rewarded,
         )
         self._entry: Kernel | None = None
         """The round's kernel, once it was called."""
@@ -158,6 +162,26 @@ class WalkingScene(Scene):
         """Put K ragdolls back to their start, turned by `yaw` [K] rad."""
         put_back(agents, yaw, self._start, self.world.current, self.walk)
 
+    # observe
+
+    def sense(self, kernel: Kernel, agents: Agents, *sizes: int) -> list[NDArray[Any]]:
+        """Observations [K, size] that the kernel writes, block of agents by block.
+
+        It is called as kernel(first, last, agents, state, walk, parents, drives, *observations).
+        """
+        observations = [np.empty((len(agents), size), np.float32) for size in sizes]
+        self._threads.run(
+            kernel,
+            blocks_of(len(agents)),
+            agents,
+            self.world.current,
+            self.walk,
+            self.anatomy.parents,
+            self._drive_of,
+            *observations,
+        )
+        return observations
+
     # play
 
     def act(self) -> None:
@@ -172,12 +196,11 @@ class WalkingScene(Scene):
             )
 
     def simulate(self, most: int) -> int:
-        self.play_round()
+        arguments = self._game, self.streams.arrays(), self.academy.reward
+        if self._entry is None:
+            self._entry = entry_of(play_blocks, 0, 0, *arguments)
+        self._threads.run(self._entry, self.world.num_blocks, *arguments)
         return 1
-
-    @abstractmethod
-    def play_round(self) -> None:
-        """A round of physics, and its rewards but for those whose episodes end."""
 
     def fixed_update(self, rounds: int) -> None:
         ended = np.flatnonzero(self.walk.ended)
@@ -186,18 +209,10 @@ class WalkingScene(Scene):
             # Ends come before rewards: this round's reward counts for the new episode.
             self.reward(ended)
 
-    def _run_round(self, kernel: Kernel) -> None:
-        """Run kernel(first, last, game, streams, reward) over all blocks of agents."""
-        streams = self.streams.arrays()
-        reward = self.academy.reward
-        if self._entry is None:
-            self._entry = entry_of(kernel, 0, 0, self._game, streams, reward)
-        blocks = self.world.num_blocks
-        self._threads.run(self._entry, blocks, self._game, streams, reward)
-
-    @abstractmethod
     def reward(self, agents: Agents) -> None:
         """The fixed update of K agents: turn the orientation cubes, add the rewards of a round."""
+        current, reward = self.world.current, self.academy.reward
+        reward_agents(agents, current, self.walk, self.rewarded, reward)
 
     def _end_episodes(self, agents: Agents) -> None:
         reasons = self.walk.ended[agents]

@@ -1,8 +1,8 @@
-"""One round of the agents of a block: physics, their targets, who ends; and how a reset puts them.
+"""One round of a block of agents: physics, targets, ends and rewards; and where a reset puts them.
 
-Kernels work on blocks of 16 agents (`lanes`), because threads share the agents by blocks. Each
-scene adds the rewards to the round in a kernel of its own: agents are paid while their block's
-numbers are still in the processor's cache, and a round is handed to threads only once.
+Kernels work on blocks of 16 agents (`lanes`), because threads share the agents by blocks. Rewards
+belong to the same kernel: agents are paid while their block's numbers are still in the processor's
+cache, and a round is handed to threads only once.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from touchline.physics.ragdoll.world import Model, State, step_block
 from touchline.physics.shapes import Floats
 from touchline.scenes.academy import Agents
 from touchline.scenes.ragdolls.target import TargetPlace, move_target
-from touchline.scenes.ragdolls.walk import Walk, turn_cube
+from touchline.scenes.ragdolls.walk import Walk, angle_deg, match_speed, turn_cube
 from touchline.scenes.random import StreamArrays
-from touchline.sensors.body import turn_of, vector_of
+from touchline.sensors.body import forward_of, mean_velocity, turn_of, vector_of
 
 FARTHEST_M = 2000.0
 """A body farther than this from its start, or not finite, has left the world."""
@@ -49,6 +49,18 @@ class Rules(NamedTuple):
     place: TargetPlace
 
 
+class Rewarded(NamedTuple):
+    """What a round is paid for: the speed of some parts, and where one of them faces."""
+
+    parts: int
+    """The mean velocity of the first so many parts counts."""
+    facing: int
+    """The part that should face the target."""
+    turned_away_deg: float = 0.0
+    """There is no reward beyond this angle between the root and the target, and its share falls
+    evenly up to there. 0: the share is half of 1 + the cosine of the level angle of `facing`."""
+
+
 class Game(NamedTuple):
     """All that a round of N agents reads and writes, but for streams and rewards."""
 
@@ -57,6 +69,7 @@ class Game(NamedTuple):
     work: Work
     walk: Walk
     rules: Rules
+    rewarded: Rewarded
 
 
 class Start(NamedTuple):
@@ -74,7 +87,59 @@ class Start(NamedTuple):
 
 
 @compiled
-def play_block(block: int, room: int, game: Game, streams: StreamArrays) -> None:
+def play_blocks(
+    first: int,
+    last: int,
+    game: Game,
+    streams: StreamArrays,
+    reward: NDArray[np.float32],
+) -> None:
+    """A round of the agents of these blocks, with rewards but for those whose episodes end."""
+    for block in range(first, last):
+        _play_block(block, first, game, streams)
+        for agent in range(block * LANES, _last_of(block, len(reward))):
+            if game.walk.ended[agent] == 0:
+                _reward(agent, game.state, game.walk, game.rewarded, reward)
+
+
+@compiled
+def reward_agents(
+    agents: Agents,
+    state: State,
+    walk: Walk,
+    rewarded: Rewarded,
+    reward: NDArray[np.float32],
+) -> None:
+    """Turn the orientation cubes of K agents, and add the rewards of a round."""
+    for agent in agents:
+        _reward(agent, state, walk, rewarded, reward)
+
+
+@compiled
+def _reward(
+    agent: int,
+    state: State,
+    walk: Walk,
+    rewarded: Rewarded,
+    reward: NDArray[np.float32],
+) -> None:
+    """How well the velocity matches the goal's, times how well the body faces the target."""
+    turn_cube(state, walk, agent)
+    velocity = mean_velocity(state.velocity[agent], rewarded.parts)
+    match = match_speed(velocity, walk, agent)
+    if rewarded.turned_away_deg > 0.0:
+        angle = angle_deg(state, walk, agent)
+        share = 1.0 - angle / 180.0 if angle < rewarded.turned_away_deg else 0.0
+        reward[agent, 0] += match * share
+    else:
+        # The height is left out, and the rest is not made longer for it.
+        forward = forward_of(turn_of(state.rotation[agent, rewarded.facing]))
+        cosine = forward[0] * walk.ahead[agent, 0] + forward[2] * walk.ahead[agent, 1]
+        reward[agent, 0] += match * 0.5 * (cosine + 1.0)
+
+
+@compiled
+def _play_block(block: int, room: int, game: Game, streams: StreamArrays) -> None:
     """A round of the agents of a block, before rewards; writes into `walk.ended` who ends.
 
     `room`: as in `step_block`.
@@ -83,7 +148,7 @@ def play_block(block: int, room: int, game: Game, streams: StreamArrays) -> None
     rules = game.rules
     state = game.state
     parts = game.model.parts
-    end = last_of(block, len(game.walk.ended))
+    end = _last_of(block, len(game.walk.ended))
     for agent in range(block * LANES, end):
         move_target(
             agent, parts, rules.reactive, state, game.walk.target, rules.place, streams
@@ -92,7 +157,7 @@ def play_block(block: int, room: int, game: Game, streams: StreamArrays) -> None
 
 
 @compiled
-def last_of(block: int, num_agents: int) -> int:
+def _last_of(block: int, num_agents: int) -> int:
     """One past the last agent of a block; the last block may have fewer than 16."""
     return min((block + 1) * LANES, num_agents)
 

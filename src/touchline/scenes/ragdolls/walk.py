@@ -13,7 +13,7 @@ from touchline.physics.ragdoll.lanes import dot, minus, times
 from touchline.physics.ragdoll.world import State
 from touchline.physics.shapes import Floats, Vector
 from touchline.scenes.ragdolls.target import Target
-from touchline.sensors.body import in_cube, mean_velocity, write
+from touchline.sensors.body import cube_rotation, in_cube, mean_velocity, write
 
 
 class Walk(NamedTuple):
@@ -57,6 +57,22 @@ def match_speed(velocity: Vector, walk: Walk, agent: int) -> float:
     share = min(apart / speed, 1.0)
     match: float = 1.0 - share * share
     return match * match
+
+
+@compiled
+def angle_deg(state: State, walk: Walk, agent: int) -> float:
+    """Between the orientation cube and the root, as Unity's `Quaternion.Angle`."""
+    cube = cube_rotation((walk.ahead[agent, 0], walk.ahead[agent, 1]))
+    body = state.rotation[agent, 0]
+    product = 0.0
+    for k in range(4):
+        product += cube[k] * body[k]
+    # Unity calls rotations equal, and the angle 0, beyond this.
+    product = min(abs(product), 1.0)
+    if product > 0.999999:
+        return 0.0
+    half = math.acos(product)
+    return math.degrees(2.0 * half)
 
 
 @compiled

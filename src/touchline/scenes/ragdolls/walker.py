@@ -26,24 +26,20 @@ from touchline.physics.ragdoll.world import State
 from touchline.physics.shapes import Floats
 from touchline.scenes.academy import Agents
 from touchline.scenes.ragdolls.anatomy import Anatomy
-from touchline.scenes.ragdolls.game import WalkingScene, blocks_of
+from touchline.scenes.ragdolls.game import WalkingScene
 from touchline.scenes.ragdolls.humanoid import GROUND_TOP_M, humanoid
 from touchline.scenes.ragdolls.looks import Stage
 from touchline.scenes.ragdolls.rounds import (
-    Game,
+    Rewarded,
     Start,
     find_start,
-    last_of,
-    play_block,
     stand,
 )
 from touchline.scenes.ragdolls.target import TargetPlace
-from touchline.scenes.ragdolls.walk import Walk, match_speed, observe_speeds, turn_cube
-from touchline.scenes.random import StreamArrays
+from touchline.scenes.ragdolls.walk import Walk, observe_speeds
 from touchline.sensors.body import (
     forward_of,
     in_cube,
-    mean_velocity,
     relative_turn,
     shortest_turn,
     turn_of,
@@ -111,6 +107,7 @@ class Walker(WalkingScene):
         *("armL", "forearmL", "handL", "armR", "forearmR", "handR"),
     )
     goal_speeds: ClassVar[tuple[float, float]] = (0.1, 10.0)
+    rewarded: ClassVar[Rewarded] = Rewarded(parts=PARTS, facing=HEAD)
 
     def put_back(self, agents: Agents, yaw: Floats) -> None:
         # At a world's start nothing has moved yet, so no chest is displaced.
@@ -121,20 +118,7 @@ class Walker(WalkingScene):
             _put_back_displaced(agents, yaw, self._start, current, self.walk)
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        obs = np.empty((len(agents), OBS_SIZE), np.float32)
-        tables = self.anatomy.parents, self._drive_of
-        current = self.world.current
-        walk = self.walk
-        self._threads.run(
-            _observe, blocks_of(len(agents)), agents, current, walk, *tables, obs
-        )
-        return [obs]
-
-    def play_round(self) -> None:
-        self._run_round(_play)
-
-    def reward(self, agents: Agents) -> None:
-        _reward_agents(agents, self.world.current, self.walk, self.academy.reward)
+        return self.sense(_observe, agents, OBS_SIZE)
 
 
 @compiled
@@ -169,45 +153,6 @@ def _displace_chest(agent: int, start: Start, state: State) -> None:
         start.new_position[CHEST, c] = chest[c]
     for c in range(4):
         start.new_rotation[CHEST, c] = turn[c]
-
-
-@compiled
-def _play(
-    first: int,
-    last: int,
-    game: Game,
-    streams: StreamArrays,
-    reward: NDArray[np.float32],
-) -> None:
-    """A round of the agents of these blocks."""
-    for block in range(first, last):
-        play_block(block, first, game, streams)
-        for agent in range(block * LANES, last_of(block, len(reward))):
-            if game.walk.ended[agent] == 0:
-                _reward(agent, game.state, game.walk, reward)
-
-
-@compiled
-def _reward_agents(
-    agents: Agents, state: State, walk: Walk, reward: NDArray[np.float32]
-) -> None:
-    for agent in agents:
-        _reward(agent, state, walk, reward)
-
-
-@compiled
-def _reward(agent: int, state: State, walk: Walk, reward: NDArray[np.float32]) -> None:
-    """How well the mean velocity matches the goal's, times how well the head faces the target."""
-    turn_cube(state, walk, agent)
-    velocity = mean_velocity(state.velocity[agent], PARTS)
-    match = match_speed(velocity, walk, agent)
-    head = turn_of(state.rotation[agent, HEAD])
-    forward = forward_of(head)
-    # The head's height is left out, and the rest is not made longer for it.
-    x = walk.ahead[agent, 0]
-    z = walk.ahead[agent, 1]
-    facing = forward[0] * x + forward[2] * z
-    reward[agent, 0] += match * 0.5 * (facing + 1.0)
 
 
 @compiled

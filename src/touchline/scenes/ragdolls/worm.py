@@ -17,20 +17,18 @@ from numpy.typing import NDArray
 
 from touchline.physics.frames import product, rotate
 from touchline.physics.kernels import compiled
-from touchline.physics.ragdoll.lanes import LANES, dot, minus
+from touchline.physics.ragdoll.lanes import LANES, minus
 from touchline.physics.ragdoll.model import NO_TURN, capsule, sphere
 from touchline.physics.ragdoll.world import State
 from touchline.physics.shapes import Floats, Vector
 from touchline.scenes.academy import Agents
 from touchline.scenes.ragdolls.anatomy import STILL, Anatomy, Bone, assemble
-from touchline.scenes.ragdolls.game import WalkingScene, blocks_of
+from touchline.scenes.ragdolls.game import WalkingScene
 from touchline.scenes.ragdolls.looks import Stage
-from touchline.scenes.ragdolls.rounds import Game, last_of, play_block
+from touchline.scenes.ragdolls.rounds import Rewarded
 from touchline.scenes.ragdolls.target import TargetPlace
-from touchline.scenes.ragdolls.walk import Walk, turn_cube
-from touchline.scenes.random import StreamArrays
+from touchline.scenes.ragdolls.walk import Walk, angle_deg
 from touchline.sensors.body import (
-    cube_rotation,
     forward_of,
     in_cube,
     relative_turn,
@@ -163,84 +161,12 @@ class Worm(WalkingScene):
     touched_by: ClassVar[tuple[str, ...]] = ("mouth",)
     carried: ClassVar[tuple[str, ...]] = ("mouth", "eyeL", "eyeR")
     goal_speeds: ClassVar[tuple[float, float]] = (GOAL_SPEED_MPS, GOAL_SPEED_MPS)
+    rewarded: ClassVar[Rewarded] = Rewarded(1, 0, TURNED_AWAY_DEG)
     # WormAgent.cs: 2 m below where it started.
     dropped_below_m: ClassVar[float] = 1.65 - 2.0
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        obs = np.empty((len(agents), OBS_SIZE), np.float32)
-        self._threads.run(
-            _observe,
-            blocks_of(len(agents)),
-            agents,
-            self.world.current,
-            self.walk,
-            self.anatomy.parents,
-            obs,
-        )
-        return [obs]
-
-    def play_round(self) -> None:
-        self._run_round(_play)
-
-    def reward(self, agents: Agents) -> None:
-        _reward_agents(agents, self.world.current, self.walk, self.academy.reward)
-
-
-@compiled
-def _angle_deg(state: State, walk: Walk, agent: int) -> float:
-    """Between the orientation cube and the first segment, as Unity's `Quaternion.Angle`."""
-    cube = cube_rotation((walk.ahead[agent, 0], walk.ahead[agent, 1]))
-    body = state.rotation[agent, 0]
-    product = 0.0
-    for k in range(4):
-        product += cube[k] * body[k]
-    # Unity calls rotations equal, and the angle 0, beyond this.
-    product = min(abs(product), 1.0)
-    if product > 0.999999:
-        return 0.0
-    half = math.acos(product)
-    return math.degrees(2.0 * half)
-
-
-@compiled
-def _play(
-    first: int,
-    last: int,
-    game: Game,
-    streams: StreamArrays,
-    reward: NDArray[np.float32],
-) -> None:
-    """A round of the agents of these blocks."""
-    for block in range(first, last):
-        play_block(block, first, game, streams)
-        for agent in range(block * LANES, last_of(block, len(reward))):
-            if game.walk.ended[agent] == 0:
-                _reward(agent, game.state, game.walk, reward)
-
-
-@compiled
-def _reward_agents(
-    agents: Agents, state: State, walk: Walk, reward: NDArray[np.float32]
-) -> None:
-    for agent in agents:
-        _reward(agent, state, walk, reward)
-
-
-@compiled
-def _reward(agent: int, state: State, walk: Walk, reward: NDArray[np.float32]) -> None:
-    """(1 − (d / 10)²)², d the first segment's difference from the goal velocity, by direction."""
-    turn_cube(state, walk, agent)
-    x = walk.ahead[agent, 0]
-    z = walk.ahead[agent, 1]
-    goal = (x * GOAL_SPEED_MPS, 0.0, z * GOAL_SPEED_MPS)
-    velocity = vector_of(state.velocity[agent, 0])
-    apart = minus(velocity, goal)
-    distance = math.sqrt(dot(apart, apart))
-    share = min(distance / GOAL_SPEED_MPS, 1.0)
-    match = (1.0 - share * share) ** 2
-    angle = _angle_deg(state, walk, agent)
-    facing = 1.0 - angle / 180.0 if angle < TURNED_AWAY_DEG else 0.0
-    reward[agent, 0] += match * facing
+        return self.sense(_observe, agents, OBS_SIZE)
 
 
 @compiled
@@ -251,12 +177,13 @@ def _observe(
     state: State,
     walk: Walk,
     parents: NDArray[np.int64],
+    drive_of: NDArray[np.int64],
     obs: NDArray[np.float32],
 ) -> None:
     # Blocks hold 16 agents each; the last one may be partly empty.
     end = min(last * LANES, len(agents))
     for row in range(first * LANES, end):
-        _observe_one(agents[row], state, walk, parents, obs[row])
+        _observe_one(agents[row], state, walk, parents, drive_of, obs[row])
 
 
 @compiled
@@ -265,13 +192,14 @@ def _observe_one(
     state: State,
     walk: Walk,
     parents: NDArray[np.int64],
+    drive_of: NDArray[np.int64],
     out: NDArray[np.float32],
 ) -> None:
     ahead = (walk.ahead[agent, 0], walk.ahead[agent, 1])
     root = vector_of(state.position[agent, 0])
     out[0] = min((root[1] - GROUND_TOP_M) / SEEN_DOWN_M, 1.0)
     at = write(out, 1, (0.0, 0.0, GOAL_SPEED_MPS))
-    out[at] = _angle_deg(state, walk, agent) / 180.0
+    out[at] = angle_deg(state, walk, agent) / 180.0
     forward = forward_of(turn_of(state.rotation[agent, 0]))
     direction = (ahead[0], 0.0, ahead[1])
     at = write_turn(out, at + 1, shortest_turn(forward, direction))
@@ -293,5 +221,5 @@ def _observe_one(
             at = write_turn(out, at, relative_turn(turn_of(parent), own))
         # The last segment has no joint behind it, and so no strength.
         if i < SEGMENTS - 1:
-            out[at] = walk.strength[agent, i]
+            out[at] = walk.strength[agent, drive_of[i]]
             at += 1
