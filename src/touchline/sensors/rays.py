@@ -242,9 +242,8 @@ class RaySensor:
         indices into them.
         """
         frame = np.empty((len(agents), self.size), np.float32)
-        threads.run(
-            _read, len(agents), frame, agents, areas, eyes, shapes, self._geometry
-        )
+        look = _Look(agents, areas, eyes, shapes)
+        threads.run(_read, len(agents), frame, look, self._geometry)
         return frame
 
     def traces(
@@ -363,10 +362,34 @@ class _Rays(NamedTuple):
 
     dx: Floats
     dz: Floats
+    meets: Floats
+    """How far each travels until it touches the shape in question, or inf: room for a while."""
     best: Floats
     """How far each traveled; 0 for padding, so that it hits nothing."""
     tag: Floats
     """Of the shape that each has hit; ABSENT: none."""
+
+
+class _Look(NamedTuple):
+    """Who looks from where at what."""
+
+    agents: NDArray[np.intp]
+    """[K] indices into what follows."""
+    areas: NDArray[np.intp]
+    """[N]"""
+    eyes: Floats
+    """[N, (x, y, z, yaw in radians)]"""
+    shapes: Shapes
+
+
+class _Room(NamedTuple):
+    """Workspace for one agent and one fan."""
+
+    boxes: NDArray[np.void]
+    """Records of `_NEAR_BOX`: those that its rays may hit."""
+    rounds: NDArray[np.void]
+    """Records of `_NEAR_ROUND`, likewise."""
+    rays: _Rays
 
 
 @inlined
@@ -454,80 +477,67 @@ def _find_rounds(
 
 
 @inlined
-def _hit_ball(ball: _NearRound, rays: _Rays, rise: float) -> None:
-    """End those rays at a sphere that meet it before all else.
-
-    Also for level rays and any round shape. There is no branch for a single ray, so the loop
-    becomes vector instructions (`physics.sweeps`).
-    """
-    px = ball.px
-    py = ball.py
-    pz = ball.pz
-    radius, half_height = ball.radius, ball.half_height
-    own, at_least = ball.tag, ball.at_least
-    # The nearest point of the capsule's segment, at the height where a level ray passes.
-    py -= min(max(py, -half_height), half_height)
-    dx, dz, best, tag = rays
-    for ray in range(len(best)):
-        t = sweep_ball((px, py, pz), (dx[ray], rise, dz[ray]), radius)
-        ends = (t < best[ray]) & (at_least < best[ray])
-        best[ray] = t if ends else best[ray]
-        tag[ray] = own if ends else tag[ray]
-
-
-@compiled
 def _hit_round(shape: _NearRound, rays: _Rays, rise: float) -> None:
-    """As `_hit_ball` for any round shape and any ray."""
-    start = (shape.px, shape.py, shape.pz)
-    dx, dz, best, tag = rays
-    for ray in range(len(best)):
-        if shape.at_least < best[ray]:
-            direction = (dx[ray], rise, dz[ray])
-            t = sweep_round(start, direction, shape.radius, shape.half_height)
-            if t < best[ray]:
-                best[ray] = t
-                tag[ray] = shape.tag
-
-
-@inlined
-def _hit_box_level(box: _NearBox, rays: _Rays) -> None:
-    """As `_hit_ball` for a box and level rays."""
-    px = box.px
-    pz = box.pz
-    hx = box.hx
-    hz = box.hz
-    radius = box.level_radius
-    cos = box.cos
-    sin = box.sin
-    own = box.tag
-    at_least = box.at_least
-    dx, dz, best, tag = rays
-    for ray in range(len(best)):
-        qx = dx[ray] * cos - dz[ray] * sin
-        qz = dx[ray] * sin + dz[ray] * cos
-        t = sweep_level(px, pz, qx, qz, hx, hz, radius)
-        ends = (t < best[ray]) & (at_least < best[ray])
-        best[ray] = t if ends else best[ray]
-        tag[ray] = own if ends else tag[ray]
+    """End those rays at a sphere or capsule that meet it before all else."""
+    px = shape.px
+    py = shape.py
+    pz = shape.pz
+    radius, half_height = shape.radius, shape.half_height
+    at_least = shape.at_least
+    dx, dz, meets, best, _ = rays
+    if rise == 0.0 or half_height == 0.0:
+        # The nearest point of the capsule's segment, at the height where a level ray passes. There
+        # is no branch for a single ray, so the loop becomes vector instructions.
+        py -= min(max(py, -half_height), half_height)
+        for ray in range(len(best)):
+            meets[ray] = sweep_ball((px, py, pz), (dx[ray], rise, dz[ray]), radius)
+    else:
+        for ray in range(len(best)):
+            meets[ray] = np.inf
+            if at_least < best[ray]:
+                direction = (dx[ray], rise, dz[ray])
+                meets[ray] = sweep_round((px, py, pz), direction, radius, half_height)
+    _end_rays(rays, at_least, shape.tag)
 
 
 @inlined
 def _hit_box(box: _NearBox, rays: _Rays, rise: float, radius: float) -> None:
-    """As `_hit_ball` for a box and any ray."""
-    start = (box.px, box.py, box.pz)
-    half = (box.hx, box.hy, box.hz)
+    """As `_hit_round` for a box."""
+    px = box.px
+    pz = box.pz
+    hx = box.hx
+    hz = box.hz
     cos, sin = box.cos, box.sin
-    dx, dz, best, tag = rays
-    for ray in range(len(best)):
-        # Most rays pass beside most boxes: a cheap test before the search.
-        beside = abs(box.wx * dz[ray] - box.wz * dx[ray])
-        if box.at_least < best[ray] and beside <= box.bound:
+    at_least = box.at_least
+    level_radius = box.level_radius
+    dx, dz, meets, best, _ = rays
+    if rise == 0.0:
+        for ray in range(len(best)):
             qx = dx[ray] * cos - dz[ray] * sin
             qz = dx[ray] * sin + dz[ray] * cos
-            t = sweep_box(start, (qx, rise, qz), half, radius)
-            if t < best[ray]:
-                best[ray] = t
-                tag[ray] = box.tag
+            meets[ray] = sweep_level(px, pz, qx, qz, hx, hz, level_radius)
+    else:
+        start = (px, box.py, pz)
+        half = (hx, box.hy, hz)
+        for ray in range(len(best)):
+            meets[ray] = np.inf
+            # Most rays pass beside most boxes: a cheap test before the search.
+            beside = abs(box.wx * dz[ray] - box.wz * dx[ray])
+            if at_least < best[ray] and beside <= box.bound:
+                qx = dx[ray] * cos - dz[ray] * sin
+                qz = dx[ray] * sin + dz[ray] * cos
+                meets[ray] = sweep_box(start, (qx, rise, qz), half, radius)
+    _end_rays(rays, at_least, box.tag)
+
+
+@inlined
+def _end_rays(rays: _Rays, at_least: float, own_tag: float) -> None:
+    """End those rays at a shape that meet it before what they have hit so far."""
+    _, _, meets, best, tag = rays
+    for ray in range(len(best)):
+        ends = (meets[ray] < best[ray]) & (at_least < best[ray])
+        best[ray] = meets[ray] if ends else best[ray]
+        tag[ray] = own_tag if ends else tag[ray]
 
 
 @makes_arrays
@@ -535,14 +545,12 @@ def _read(
     first: int,
     last: int,
     frame: NDArray[np.float32],
-    agents: NDArray[np.intp],
-    areas: NDArray[np.intp],
-    eyes: Floats,
-    shapes: Shapes,
+    look: _Look,
     geometry: _Geometry,
 ) -> None:
-    near_boxes = np.empty(len(shapes.fixed) + shapes.boxes.shape[1], _NEAR_BOX)
-    near_rounds = np.empty(shapes.rounds.shape[1], _NEAR_ROUND)
+    shapes = look.shapes
+    boxes = np.empty(len(shapes.fixed) + shapes.boxes.shape[1], _NEAR_BOX)
+    rounds = np.empty(shapes.rounds.shape[1], _NEAR_ROUND)
     begin = 0
     for k in range(len(geometry.fans)):
         fan = geometry.fans[k]
@@ -551,24 +559,12 @@ def _read(
         rays = _Rays(
             dx=np.ones(lanes),
             dz=np.zeros(lanes),
+            meets=np.empty(lanes),
             best=np.zeros(lanes),
             tag=np.empty(lanes),
         )
-        _read_fan(
-            first,
-            last,
-            frame,
-            agents,
-            areas,
-            eyes,
-            shapes,
-            geometry,
-            fan,
-            begin,
-            near_boxes,
-            near_rounds,
-            rays,
-        )
+        room = _Room(boxes, rounds, rays)
+        _read_fan(first, last, frame, look, geometry, fan, begin, room)
         begin += fan.num_rays
 
 
@@ -577,48 +573,40 @@ def _read_fan(
     first: int,
     last: int,
     frame: NDArray[np.float32],
-    agents: NDArray[np.intp],
-    areas: NDArray[np.intp],
-    eyes: Floats,
-    shapes: Shapes,
+    look: _Look,
     geometry: _Geometry,
     fan: _Fan,
     begin: int,
-    near_boxes: NDArray[np.void],
-    near_rounds: NDArray[np.void],
-    rays: _Rays,
+    room: _Room,
 ) -> None:
-    """Read the rays of one fan, from the sensor's ray `begin` on; the last three are workspace."""
-    rise, reach = fan.rise, fan.reach_m
+    """Read the rays of one fan, from the sensor's ray `begin` on."""
+    rise = fan.rise
+    eyes = look.eyes
+    shapes = look.shapes
+    rays = room.rays
     for row in range(first, last):
-        agent = agents[row]
-        area = areas[agent]
+        agent = look.agents[row]
+        area = look.areas[agent]
         height = eyes[agent, 1] + fan.start_m
         start = (eyes[agent, 0], height, eyes[agent, 2])
         yaw = eyes[agent, 3]
         cos = math.cos(yaw)
         sin = math.sin(yaw)
-        num_boxes = _find_boxes(shapes.fixed, start, fan, near_boxes, 0)
-        num_boxes = _find_boxes(shapes.boxes[area], start, fan, near_boxes, num_boxes)
-        num_rounds = _find_rounds(shapes.rounds[area], start, fan, near_rounds)
+        num_boxes = _find_boxes(shapes.fixed, start, fan, room.boxes, 0)
+        num_boxes = _find_boxes(shapes.boxes[area], start, fan, room.boxes, num_boxes)
+        num_rounds = _find_rounds(shapes.rounds[area], start, fan, room.rounds)
         for ray in range(fan.num_rays):
             lx = geometry.directions[begin + ray, 0]
             lz = geometry.directions[begin + ray, 2]
             rays.dx[ray] = lx * cos + lz * sin
             rays.dz[ray] = -lx * sin + lz * cos
-            rays.best[ray] = reach
+            rays.best[ray] = fan.reach_m
             rays.tag[ray] = ABSENT
         # Shape by shape, and for each of them all rays at once.
         for k in range(num_rounds):
-            if rise == 0.0 or near_rounds[k].half_height == 0.0:
-                _hit_ball(near_rounds[k], rays, rise)
-            else:
-                _hit_round(near_rounds[k], rays, rise)
+            _hit_round(room.rounds[k], rays, rise)
         for k in range(num_boxes):
-            if rise == 0.0:
-                _hit_box_level(near_boxes[k], rays)
-            else:
-                _hit_box(near_boxes[k], rays, rise, fan.radius_m)
+            _hit_box(room.boxes[k], rays, rise, fan.radius_m)
         _write_frame(frame[row], begin, fan, rays, geometry)
 
 
@@ -662,7 +650,7 @@ def _observe(
     eyes = np.empty((count, 4))
     _place_eyes(first, agents, view, areas, eyes)
     shapes = Shapes(view.fixed, view.boxes, view.rounds)
-    _read(0, count, frame, rows, areas, eyes, shapes, geometry)
+    _read(0, count, frame, _Look(rows, areas, eyes, shapes), geometry)
     _push_frames(
         frame, start + first, total, obs, frames, geometry.sizes, agents[first:last]
     )
