@@ -11,7 +11,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "touchline"
 LAYERS = [
-    {"errors", "log", "version"},
+    {"errors", "interrupts", "log", "version"},
     {"specs", "steps", "parameters", "statistics", "extras", "cores"},
     {"physics"},
     {"sensors", "drawing"},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import threading
 from importlib import import_module
@@ -21,6 +22,7 @@ from touchline.cli.generate import command_of, summary_of
 from touchline.cli.output import log, show
 from touchline.errors import TouchlineError, UsageError
 from touchline.extras import missing_extra
+from touchline.interrupts import INTERRUPTED, raise_once
 from touchline.version import __version__
 
 COMMANDS = {
@@ -48,6 +50,9 @@ own; imported when used."""
 
 if find_spec("touchline.microrts") is not None:
     COMMANDS["microrts"] = "touchline.microrts.commands:app"
+
+RESUMABLE = ("train", "tune")
+"""Verbs that save what they have done, and go on with it by --resume."""
 
 FIRST_COMMANDS = f"""\
 touchline {__version__}: train the agents of Unity ML-Agents games, with or without Unity.
@@ -128,6 +133,7 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     threading.excepthook = _print_thread_error
+    signal.signal(signal.SIGINT, raise_once)
     sys.exit(run(sys.argv[1:]))
 
 
@@ -161,9 +167,10 @@ def run(arguments: list[str]) -> int:
     except typer.Exit as ending:
         return int(ending.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return 130
+        return INTERRUPTED
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        is_full = is_full and arguments[0] in RESUMABLE
         advice = (
             "; what was saved before is whole: free some space, then --resume goes on"
         )

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from touchline.interrupts import sessions
 from touchline.protocol.errors import (
     PlayerExitedError,
     PlayerNotExecutableError,
@@ -126,6 +127,10 @@ def check_executable(path: Path, platform: str = sys.platform) -> None:
         raise WrongPlatformError(
             f"{path} is a {system} program, this is {here}; build the game for {here}"
         )
+    if system is None and not head.startswith(b"#!") and platform != "win32":
+        raise PlayerNotExecutableError(
+            f"{path} is neither a program nor a script; expected a game that was built for {here}"
+        )
     if platform != "win32" and not os.access(path, os.X_OK):
         raise PlayerNotExecutableError(
             f"{path} is not executable; run: chmod +x {path}"
@@ -180,6 +185,8 @@ class PlayerProcess:
             message = f"{path} does not run on this machine: {error.strerror}"
             raise WrongPlatformError(message) from error
 
+        sessions.add(self._process.pid)
+
     @property
     def pid(self) -> int:
         return self._process.pid
@@ -233,6 +240,7 @@ class PlayerProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        sessions.discard(self._process.pid)
         self._folder.cleanup()
 
 

@@ -113,6 +113,8 @@ class Trainer:
                 self._evaluator.record()
                 self._advance_curriculum()
                 self._resume_points.save(every_s=RESUME_EVERY_S)
+            if stop.is_set():
+                self._log("stopping: saving first; Ctrl-C again ends at once")
             self._resume_points.save()
             self._checkpoint(self._trainings, stop)
             self._evaluator.finish(stop)

@@ -15,6 +15,7 @@ from types import FrameType
 
 import torch
 
+from touchline.interrupts import end_at_once, raise_once
 from touchline.training.config.settings import RunConfig
 from touchline.training.run.matrices import matrices_for
 
@@ -43,16 +44,15 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM set an event, so no step is cut in two; a second Ctrl-C ends at once."""
+    """Ctrl-C and SIGTERM set an event, so no step is cut in two; a second one ends at once."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
 
-    def request_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        # The second one is meant: whatever hangs is to be interrupted.
+    def request_stop(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
-            raise KeyboardInterrupt
+            end_at_once(number, frame)
         stop.set()
 
     previous = {
@@ -71,7 +71,7 @@ def interruptible() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    previous = signal.signal(signal.SIGINT, raise_once)
     try:
         with sigterm_as_ctrl_c():
             yield
