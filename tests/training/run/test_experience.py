@@ -53,7 +53,7 @@ def test_each_resume_point_writes_what_is_new_and_drops_what_is_gone(tmp_path):
         {"0-5"},
         {"0-5", "5-10"},
         {"0-5", "5-10", "10-15"},  # number 3 is still there
-        {"33-45"},
+        {"0-5", "5-10", "10-15", "33-45"},  # the point before names the first three
     ]
 
 

@@ -9,6 +9,7 @@ from tests.training.run.kills import RUNS, Run, try_run
 from touchline.envs.env import EnvRecipe
 from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
+from touchline.policies.files.checkpoints import read_arrays
 from touchline.training.config.reading import read_config
 from touchline.training.trainer import train
 
@@ -76,6 +77,7 @@ def test_a_broken_resume_point_is_reported_and_left_alone(results, damage):
     path = results / "ppo" / "resume.safetensors"
     broken = damage(path.read_bytes())
     path.write_bytes(broken)
+    (results / "ppo" / "resume-before.safetensors").unlink()
     with pytest.raises(
         UsageError, match=r"resume\.safetensors: not a checkpoint, or cut short"
     ):
@@ -84,6 +86,27 @@ def test_a_broken_resume_point_is_reported_and_left_alone(results, damage):
             EnvRecipe("scene", "Basic"),
         )
     assert path.read_bytes() == broken
+
+
+def test_with_one_flipped_bit_a_run_continues_from_the_resume_point_before(results):
+    path = results / "ppo" / "resume.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(
+        UsageError, match="damaged: its content does not have the check"
+    ):
+        read_arrays(path)
+    changes = {
+        "behaviors.Basic.max_steps": 1000,
+        "checkpoint_settings.resume": True,
+    }
+    lines = []
+    config = _config(results, **changes)
+    result = train(config, EnvRecipe("scene", "Basic"), lines.append)
+    assert result.behaviors["Basic"].steps >= 1000
+    (line,) = (line for line in lines if "damaged" in line)
+    assert "the run continues from the resume point before it" in line
 
 
 @pytest.mark.parametrize("collectors", [None, 2])

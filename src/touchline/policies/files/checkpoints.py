@@ -5,6 +5,7 @@ No pickle: loading an untrusted file runs no code.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
+import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -32,6 +34,7 @@ from touchline.specs import (
 )
 
 FORMAT = "touchline-1"
+CHECKSUM = "checksum"
 
 
 def write_checkpoint(
@@ -82,21 +85,41 @@ def load_network(path: Path, behavior_spec: BehaviorSpec | None = None) -> Netwo
             spec = replace(spec, network=behavior_spec.network)
         architecture = _architecture(metadata["network"])
         num_signals = len(metadata.get("reward_signals", ["extrinsic"]))
-        network = make_network(spec, architecture, num_signals)
+        _check_sizes(architecture, tensors)
+        # Without memory for the weights: a small file may describe a network of any size.
+        with torch.device("meta"):
+            sketch = make_network(spec, architecture, num_signals)
     prefix = "network."  # beside the weights there are the optimizer's state and random numbers
     weights = {
         name.removeprefix(prefix): tensor
         for name, tensor in tensors.items()
         if name.startswith(prefix)
     }
+    count = sum(tensor.numel() for tensor in weights.values())
+    described = sum(tensor.numel() for tensor in sketch.state_dict().values())
+    misfit = UsageError(
+        f"{path}: its weights do not fit the {spec.network} network; "
+        "was it written by another version of Touchline?"
+    )
+    if count != described:
+        raise misfit
+    network = make_network(spec, architecture, num_signals)
     try:
         network.load_state_dict(weights)
     except RuntimeError:  # its message lists every weight
-        raise UsageError(
-            f"{path}: its weights do not fit the {spec.network} network; "
-            "was it written by another version of Touchline?"
-        ) from None
+        raise misfit from None
+    if not all(tensor.isfinite().all() for tensor in weights.values()):
+        raise UsageError(f"{path}: some of its weights are NaN or infinite")
     return network
+
+
+def _check_sizes(architecture: Architecture, tensors: Mapping[str, Tensor]) -> None:
+    """Raise a UsageError for sizes that the numbers of the file cannot fill."""
+    numbers = sum(tensor.numel() for tensor in tensors.values())
+    for name in ("hidden_units", "num_layers", "memory_size"):
+        size = getattr(architecture, name)
+        if size > numbers:
+            raise UsageError(f"{name} {size:,}, but the file holds {numbers:,} numbers")
 
 
 @contextmanager
@@ -164,14 +187,30 @@ def _opened(path: Path, framework: str) -> Iterator[tuple[Any, dict[str, Any]]]:
 def write_arrays(
     path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]
 ) -> None:
-    """Like `write_checkpoint`, for NumPy arrays of any number type."""
+    """Like `write_checkpoint`, for NumPy arrays of any number type; with a checksum."""
     in_order = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    write_whole(path, safetensors.numpy.save(in_order, _header(metadata)))
+    about = {**metadata, CHECKSUM: _checksum(in_order)}
+    write_whole(path, safetensors.numpy.save(in_order, _header(about)))
 
 
 def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """What `write_arrays` saved. Raises a UsageError for anything else."""
-    return _read(path, "np")
+    arrays, metadata = _read(path, "np")
+    expected = metadata.pop(CHECKSUM, None)
+    if expected != _checksum(arrays):
+        raise UsageError(
+            f"{path}: damaged: its content does not have the checksum in it"
+        )
+    return arrays, metadata
+
+
+def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Of names, types, shapes and values; safetensors itself notices only a wrong length."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def _header(metadata: Mapping[str, Any]) -> dict[str, str]:

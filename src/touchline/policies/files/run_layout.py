@@ -83,6 +83,11 @@ class RunLayout:
         return self.path / "resume.safetensors"
 
     @property
+    def resume_point_before(self) -> Path:
+        """The resume point that the latest one replaced, in case the latest is damaged."""
+        return self.path / "resume-before.safetensors"
+
+    @property
     def report(self) -> Path:
         return self.path / "report.md"
 

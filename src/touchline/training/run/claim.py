@@ -17,7 +17,16 @@ from touchline.training.config.settings import CheckpointSettings
 def locked(folder: Path, purpose: str) -> BaseFileLock:
     """A folder's lock, held; a UsageError where another process holds it, for `purpose`."""
     # Beside the folder, not in it: `force` moves the folder away while it is locked.
-    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
+    path = folder.with_name(f".{folder.name}.lock")
+    try:
+        # The lock itself takes a folder that cannot be written to for one that is in use.
+        path.open("ab").close()
+    except OSError as error:
+        raise UsageError(
+            f"{folder.parent}: cannot be written to ({error.strerror}); "
+            "choose another --results-dir"
+        ) from None
+    lock = FileLock(path)
     try:
         lock.acquire(blocking=False)
     except Timeout:

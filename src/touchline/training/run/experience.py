@@ -3,7 +3,7 @@
 A replay is written in pieces, each a file of some actions in order of their arrival. A piece is
 written once and never changed. A resume point names the pieces that it needs; they are written
 before it, and those that it no longer names are deleted after it. So whenever a run is killed, the
-pieces of its latest resume point are whole: what was written after that is under other names.
+pieces of its latest two resume points are whole: what was written after that is under other names.
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ class ExperienceFiles:
     def __init__(self, layout: RunLayout) -> None:
         self._layout = layout
         self._pieces: dict[str, list[Piece]] = {}
+        self._before: dict[str, list[Piece]] = {}
+        """What the resume point before the latest one names."""
 
     def write(self, learners: Mapping[str, Learner]) -> dict[str, list[Piece]]:
         """Write what is new; gives the pieces that hold everything now, by behavior."""
+        self._before = dict(self._pieces)
         for name, learner in learners.items():
             replay = _replay(learner)
             self._pieces[name] = [] if replay is None else self._extended(name, replay)
         return {name: list(pieces) for name, pieces in self._pieces.items()}
 
     def drop_unnamed(self) -> None:
-        """Delete the files that the latest `write` did not name: a resume point names the others
-        now.
-        """
-        for name, pieces in self._pieces.items():
+        """Delete the files that neither of the latest two resume points names."""
+        for name, latest in self._pieces.items():
             folder = self._layout.experience(name)
+            pieces = [*latest, *self._before.get(name, ())]
             named = {self._path(name, piece).name for piece in pieces}
             for path in folder.glob("*") if folder.is_dir() else ():
                 if path.name not in named:

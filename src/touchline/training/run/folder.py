@@ -6,8 +6,9 @@ Where each of them is, `touchline.policies.files.run_layout` knows.
 from __future__ import annotations
 
 import json
+import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -222,12 +223,29 @@ class RunFolder:
     def save_resume_point(
         self, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]
     ) -> None:
-        """Replace the run's resume point, whole or not at all."""
-        write_arrays(self.layout.resume_point, arrays, metadata)
+        """Replace the run's resume point, whole or not at all; the one before it is kept."""
+        latest, before = self.layout.resume_point, self.layout.resume_point_before
+        if latest.exists():
+            before.unlink(missing_ok=True)
+            try:
+                os.link(latest, before)
+            except OSError:  # not every file system has links
+                write_whole(before, latest.read_bytes())
+        write_arrays(latest, arrays, metadata)
 
-    def load_resume_point(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """The run's latest resume point."""
-        return read_arrays(self.layout.resume_point)
+    def load_resume_point(
+        self, log: Callable[[str], None]
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """The run's latest resume point, or the one before it where the latest is damaged."""
+        try:
+            return read_arrays(self.layout.resume_point)
+        except UsageError as damage:
+            try:
+                before = read_arrays(self.layout.resume_point_before)
+            except UsageError:
+                raise damage from None
+            log(f"{damage}; the run continues from the resume point before it")
+            return before
 
     @property
     def about(self) -> dict[str, Any]:

@@ -147,7 +147,8 @@ class MetricsWriter:
         kept = []
         for line in whole[1:]:
             written_at, _, _ = line.partition(b",")
-            if int(written_at) <= step:
+            # What is no number was damaged outside of a run.
+            if written_at.isdigit() and int(written_at[:19]) <= step:
                 kept.append(line)
         write_whole(self._csv_path, b"".join(whole[:1] + kept))
         self._last_step = step

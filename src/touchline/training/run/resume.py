@@ -81,7 +81,7 @@ class ResumePoints:
         Worlds that cannot be restored (Unity players) restart with `seed`. Raises a UsageError for
         a point that does not fit.
         """
-        arrays, metadata = self._read()
+        arrays, metadata = self._read(log)
         with self._folder.refusing_broken_point():
             options = metadata.get("options", {})
             # Several collectors show the options of their worlds only after the first call.
@@ -150,8 +150,10 @@ class ResumePoints:
                 "resume it with those, or start another --run-id with --initialize-from"
             )
 
-    def _read(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        arrays, metadata = self._folder.load_resume_point()
+    def _read(
+        self, log: Callable[[str], None]
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        arrays, metadata = self._folder.load_resume_point(log)
         if metadata.get("resume_format") != FORMAT:
             raise UsageError(
                 f"{self._folder.path}: its resume point is of an earlier Touchline; start another "

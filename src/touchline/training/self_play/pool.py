@@ -32,12 +32,6 @@ _KEPT = ("current", "opponent_steps", "drawn", "_steps", "_tally")
 """Attributes that a resume point holds as they are."""
 
 
-def _require_finite(source: str, policy: NetworkPolicy) -> None:
-    for weights in policy.network.state_dict().values():
-        if not bool(torch.isfinite(weights).all()):
-            raise UsageError(f"{source}: some of its weights are NaN or infinite")
-
-
 @dataclass(frozen=True)
 class Standing:
     """How one opponent of a pool does."""
@@ -191,7 +185,6 @@ class Pool:
             # to the saved state; networks draw with the learner's generator.
             stream = actor.generator
             if isinstance(actor.policy, NetworkPolicy):
-                _require_finite(source, actor.policy)
                 stream = None
             self.guests[number] = Guest(actor.policy, source, stream)
 
