@@ -861,10 +861,11 @@ def view(
 
     sides = policy if isinstance(policy, Sides) else Sides(policy)
     sources, others = _sources(sides.policy), _sources(sides.versus)
-    recipe, run = EnvRecipe.parse(env), None
-    if is_run(recipe.target):
-        run = Path(recipe.target)
-        recipe, sources, port = _followed(recipe, run, sources, (host, port), log)
+    run = Path(env) if isinstance(env, str) and is_run(env) else None
+    if run is None:
+        recipe = EnvRecipe.parse(env)
+    else:
+        recipe, sources, port = _followed(run, sources, (host, port), log)
     recipe = as_trained(_at_natural_pace(recipe, (640, 480)), [*sources, *others])
     path = None if record is None else Path(record)
     options = ViewOptions(host, port, others, deterministic, path, run)
@@ -1046,7 +1047,6 @@ def _exploiter(
 
 
 def _followed(
-    recipe: EnvRecipe,
     run: Path,
     sources: Sequence[str],
     address: tuple[str, int],
@@ -1056,6 +1056,7 @@ def _followed(
 
     While the run is still starting, a page on this address (host, port) says so.
     """
+    from touchline.envs.env import EnvRecipe
     from touchline.viewer.run_panel import sources_of, world_of
     from touchline.viewer.waiting import until_started
 
@@ -1067,7 +1068,7 @@ def _followed(
         lambda: (world_of(run), sources_of(run)), *address, log
     )
     world, target = where
-    return replace(recipe, world=world, target=target), found, port
+    return EnvRecipe(world, target), found, port
 
 
 def _given(
