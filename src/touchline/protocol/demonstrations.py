@@ -202,6 +202,7 @@ def _decoded(data: bytes) -> DemoFile:
     if not actions_of.continuous_size and not actions_of.discrete_branches:
         raise _BrokenFileError("its header describes no action")
     pairs = _pairs(data, meta.number_steps)
+    _check_extent(data, len(pairs), actions_of)
     infos = [pair.agent_info for pair in pairs]
     agent_id = np.array([info.id for info in infos], np.int32)
     for info in infos:
@@ -263,6 +264,24 @@ def _header(data: bytes) -> tuple[Any, Any]:
     return meta, brain
 
 
+MOST_RECORDS = 500_000
+"""Records of one file. Each takes some 2 kB of memory and 20 us while it is read; a day of playing
+by hand at ten decisions a second has 864,000, which fit into two files."""
+MOST_NUMBERS = 2**28
+"""Continuous actions of a file, all records together: a GiB."""
+
+
+def _check_extent(data: bytes, num_records: int, actions: ActionSpec) -> None:
+    """Raise before memory is taken for more than a demonstration can hold."""
+    numbers = num_records * (actions.continuous_size + sum(actions.discrete_branches))
+    # Actions are sent as numbers of four bytes, or not at all; a file of branches alone is small.
+    if numbers > max(MOST_NUMBERS, len(data)):
+        raise _BrokenFileError(
+            f"{num_records:,} records of {actions.continuous_size:,} continuous actions and "
+            f"{actions.discrete_size:,} branches are more than a demonstration can hold"
+        )
+
+
 def _pairs(data: bytes, count: int) -> list[Any]:
     """Every AgentInfoActionPairProto: `count` of them, or as many as come where it is 0."""
     pairs: list[Any] = []
@@ -271,12 +290,18 @@ def _pairs(data: bytes, count: int) -> list[Any]:
             pairs.append(MESSAGES.AgentInfoActionPairProto.FromString(record))
             if len(pairs) == count:
                 break
+            if len(pairs) > MOST_RECORDS:
+                break
     except (DecodeError, _BrokenFileError) as error:
         # Unity may have been stopped in the middle of a record.
         if count:
             raise _BrokenFileError(
                 f"cut off or broken at record {len(pairs)} of {count} ({error})"
             ) from error
+    if len(pairs) > MOST_RECORDS:
+        raise _BrokenFileError(
+            f"more than {MOST_RECORDS:,} records; cut the demonstration into several files"
+        )
     if not pairs:
         raise _BrokenFileError("the demonstration is empty: it holds no record")
     if len(pairs) < count:

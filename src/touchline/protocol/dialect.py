@@ -54,7 +54,7 @@ class Dialect:
         """
         if self.image_layout is not None:
             return self.image_layout == "CHW"
-        major = re.match(r"\d+", self.package_version)
+        major = re.match(r"\d{1,9}", self.package_version)
         # A version that cannot be read is taken for one of today's.
         return major is None or int(major[0]) >= 3
 

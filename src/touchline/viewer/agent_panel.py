@@ -231,8 +231,11 @@ class AgentPanel:
         if not self._take.value or event.client is None:
             return  # set by this class
         if self._is_player(event.client):
-            self._pressed = self._held.value
-            self._play(self._pressed[:LONGEST_KEYS].split())
+            self._pressed = self._held.value[:LONGEST_KEYS]
+            if self._pressed != self._held.value:
+                # Otherwise the text would be kept, and sent to every page that opens later.
+                self._held.value = self._pressed
+            self._play(self._pressed.split())
         else:
             # Of another page, which has this field, too. viser reports only values that differ
             # from the last one: left as it is, this one could hide what the player does next.

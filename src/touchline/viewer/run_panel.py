@@ -69,7 +69,9 @@ def sources_of(run: Path, choice: str = LATEST) -> list[str]:
         raise StillStartingError(f"{run}: the run has saved no checkpoint yet")
     sources = []
     for name, path in latest.items():
-        own = layout.numbered(name, int(choice)) if choice.isdecimal() else path
+        # Nineteen digits are more steps than any run makes, and Python refuses thousands of them.
+        is_number = choice.isdecimal() and len(choice) < 20
+        own = layout.numbered(name, int(choice)) if is_number else path
         sources.append(f"{name}={own if own.is_file() else path}")
     return sources
 

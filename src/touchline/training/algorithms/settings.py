@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from touchline.training.config.values import (
     NotNegative,
@@ -51,6 +51,10 @@ class HyperparameterSettings(Part):
         return ""
 
 
+LARGEST_BUFFER = 10**9
+"""Experiences; as many observations of ten numbers are 40 GB."""
+
+
 class OnPolicySettings(HyperparameterSettings):
     """What algorithms that learn from a buffer of fresh experience have in common.
 
@@ -60,7 +64,7 @@ class OnPolicySettings(HyperparameterSettings):
 
     batch_size: Whole = 1024
     """Experiences in one gradient step."""
-    buffer_size: Whole = 10240
+    buffer_size: Annotated[Whole, Field(le=LARGEST_BUFFER)] = 10240
     """Experiences gathered before an update."""
     learning_rate: Positive = 3e-4
     """Adam's step size."""

@@ -11,11 +11,14 @@ from pydantic import Field
 
 from touchline.training.config.values import Flag, Part, Switch, Whole
 
+WIDEST, DEEPEST = 65_536, 1_000
+"""Units and layers; a layer between two of that width has 17 GB of weights."""
+
 
 class MemorySettings(Part):
     """A recurrent network's memory."""
 
-    memory_size: Annotated[Whole, Field(multiple_of=2)] = 128
+    memory_size: Annotated[Whole, Field(multiple_of=2, le=WIDEST)] = 128
     """Numbers kept from decision to decision; half of them are the LSTM's output, half its cell."""
     sequence_length: Whole = 64
     """Decisions that gradients flow back through."""
@@ -27,9 +30,9 @@ class NetworkSettings(Part):
     normalize: Switch = False
     """Shift and scale vector observations by their running mean and spread; part of the exported
     model."""
-    hidden_units: Whole = 128
+    hidden_units: Annotated[Whole, Field(le=WIDEST)] = 128
     """Width of each dense layer."""
-    num_layers: Whole = 2
+    num_layers: Annotated[Whole, Field(le=DEEPEST)] = 2
     """Dense layers."""
     vis_encode_type: Literal[
         "simple", "nature_cnn", "resnet", "match3", "fully_connected"

@@ -33,6 +33,8 @@ from touchline.training.config.environment_parameters import (
 )
 from touchline.training.config.network_settings import NetworkSettings
 from touchline.training.config.values import (
+    MOST,
+    Areas,
     Count,
     Flag,
     Integer,
@@ -74,7 +76,7 @@ def _not_negative(steps: int) -> int:
     return steps
 
 
-StepsOrNone = Annotated[Integer, AfterValidator(_not_negative)]
+StepsOrNone = Annotated[Integer, Field(le=MOST), AfterValidator(_not_negative)]
 """A number of steps; 0, which few blocks take, is checked where it is used."""
 
 
@@ -246,7 +248,7 @@ class EnvSettings(Part):
     """Port of the first player; the next ones follow. Default: free ports."""
     num_envs: Annotated[Whole, Flag("--num-envs")] = 1
     """Environments to run in parallel."""
-    num_areas: Annotated[Whole | None, Flag("--num-areas")] = None
+    num_areas: Annotated[Areas | None, Flag("--num-areas")] = None
     """Areas (copies of the game) in one environment. Default: as many as Unity's scene has; 1 for a
     player."""
     timeout_wait: Annotated[Positive, Flag("--timeout-wait")] = 60
@@ -284,10 +286,26 @@ class EngineSettings(Part):
     """Only the first player has a window."""
 
 
+LONGEST_NAME = 200
+"""Bytes; file systems take 255, and suffixes are added to a run's name."""
+RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+"""Source: Microsoft, "Naming Files, Paths, and Namespaces"."""
+
+
 def _folder_name(name: str) -> str:
     # A run is deleted by --force: a name that leads out of results_dir could delete anything.
     if re.search(r"[/\\\0]", name) or not name.strip(". "):
         raise ValueError("expected the name of a folder, without separators")
+    if not name.isprintable() or len(name.encode()) > LONGEST_NAME:
+        raise ValueError(
+            f"expected printable characters, at most {LONGEST_NAME} bytes of them"
+        )
+    # Shells, other programs and Windows read these as something else than a folder.
+    if name[0] in "-.~" or RESERVED.fullmatch(name):
+        raise ValueError(
+            "expected a name that does not begin with -, . or ~, and that "
+            "is not one of Windows' devices"
+        )
     return name
 
 

@@ -57,9 +57,12 @@ def _text(value: Any) -> Any:
 
 
 Integer = Annotated[int, BeforeValidator(_whole)]
-Whole = Annotated[int, Field(gt=0), BeforeValidator(_whole)]
-Count = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
-OrNone = Annotated[int, Field(ge=-1), BeforeValidator(_whole)]
+MOST = 10**12
+"""No number of steps, agents or bytes that a run can reach; beyond it, arithmetic overflows."""
+Whole = Annotated[int, Field(gt=0, le=MOST), BeforeValidator(_whole)]
+Areas = Annotated[int, Field(gt=0, le=1_000_000), BeforeValidator(_whole)]
+Count = Annotated[int, Field(ge=0, le=MOST), BeforeValidator(_whole)]
+OrNone = Annotated[int, Field(ge=-1, le=MOST), BeforeValidator(_whole)]
 """A count, or -1 for none."""
 Number = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(numeric)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(numeric)]

@@ -13,6 +13,8 @@ from touchline.errors import UsageError
 
 Keys = tuple[str, ...]
 
+MOST_BYTES = 1_000_000
+"""Size of a file. The largest of ML-Agents' own has 5,000; a megabyte takes a second to read."""
 MOST_KEYS = 100_000
 """Of one file, with what its aliases repeat; a few lines of aliases of aliases make billions."""
 
@@ -53,11 +55,17 @@ class YamlTree:
         """
         tree = YamlTree(shown)
         try:
-            text = path.read_text(encoding="utf-8")
+            with path.open("rb") as file:
+                content = file.read(MOST_BYTES + 1)
+            text = content.decode("utf-8")
         except UnicodeDecodeError as error:
             raise UsageError(f"{shown}: not a text file ({error.reason})") from None
         except OSError as error:
             raise UsageError(f"{shown}: {error.strerror}") from None
+        if len(content) > MOST_BYTES:
+            raise UsageError(
+                f"{shown}: larger than {MOST_BYTES:,} bytes; expected a file of settings"
+            )
         try:
             # Nodes know their places, values do not; both come from the same parser.
             node = yaml.compose(text, Loader=_Loader)
@@ -71,6 +79,8 @@ class YamlTree:
             # show the last, and more keys than memory may hold.
             tree._note_places(node, (), frozenset())
             tree.values = _unshared(loaded(text), frozenset())
+        except RecursionError:
+            raise UsageError(f"{shown}: nested too deeply") from None
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark
             place = f"{shown}:{mark.line + 1}:{mark.column + 1}" if mark else shown

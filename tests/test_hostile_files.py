@@ -1,0 +1,216 @@
+"""Files, names and texts of other people: one line each, and nothing that they can break."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from touchline.cli import run
+from touchline.cli.output import visible
+from touchline.envs.env import EnvRecipe
+from touchline.errors import UsageError
+from touchline.policies.files.checkpoints import (
+    load_network,
+    network_metadata,
+    read_arrays,
+    write_arrays,
+    write_checkpoint,
+)
+from touchline.policies.network import Architecture, make_network
+from touchline.protocol.demonstrations import _check_extent
+from touchline.protocol.dialect import Dialect
+from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from touchline.training.config.reading import read_config
+
+SPEC = BehaviorSpec((ObservationSpec.vector(4, "a"),), ActionSpec(2, ()))
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A function that writes the checkpoint of a small network, with what it describes changed."""
+
+    def written(weights=None, **architecture):
+        network = make_network(SPEC, Architecture(hidden_units=8))
+        tensors = {f"network.{n}": w for n, w in network.state_dict().items()}
+        if weights is not None:
+            tensors = {name: weights(tensor) for name, tensor in tensors.items()}
+        metadata = network_metadata(network)
+        metadata["network"] |= architecture
+        path = tmp_path / "a.safetensors"
+        write_checkpoint(path, tensors, metadata)
+        return path
+
+    return written
+
+
+@pytest.mark.parametrize(
+    "absurd",
+    [
+        {"num_layers": 10**9},
+        {"hidden_units": 10**9},
+        {"memory_size": 10**9},
+        {"hidden_units": 300, "num_layers": 300},
+    ],
+)
+def test_a_small_checkpoint_that_describes_a_huge_network_takes_no_memory(
+    checkpoint, absurd
+):
+    path = checkpoint(**absurd)
+    began = time.perf_counter()
+    with pytest.raises(UsageError, match=r"a\.safetensors: .*(holds|do not fit)"):
+        load_network(path)
+    assert time.perf_counter() - began < 5
+
+
+def test_weights_that_are_not_finite_are_refused(checkpoint):
+    path = checkpoint(lambda w: torch.full_like(w, float("nan")))
+    with pytest.raises(UsageError, match="some of its weights are NaN or infinite"):
+        load_network(path)
+
+
+def test_a_flipped_bit_in_saved_arrays_is_noticed(tmp_path):
+    path = tmp_path / "a.safetensors"
+    write_arrays(path, {"x": np.arange(9), "y": np.zeros((0, 3))}, {"a": 1})
+    assert read_arrays(path)[1] == {"a": 1}
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"a\.safetensors: damaged"):
+        read_arrays(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("".join(f"{'  ' * n}a:\n" for n in range(950)), "nested too deeply"),
+        ("# " + "x" * 1_000_000, "larger than 1,000,000 bytes"),
+    ],
+)
+def test_settings_that_are_too_deep_or_too_large_are_one_line(tmp_path, text, expected):
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=expected):
+        read_config(str(path))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "behaviors.3DBall.max_steps=" + "9" * 400,
+        "behaviors.3DBall.network_settings.hidden_units=1e11",
+        "behaviors.3DBall.network_settings.num_layers=1e6",
+        "behaviors.3DBall.hyperparameters.buffer_size=1e15",
+        "env_settings.num_areas=1000000000",
+        'checkpoint_settings.run_id="a\\nb"',
+        "checkpoint_settings.run_id=a\u202eb",
+        "checkpoint_settings.run_id=~",
+        "checkpoint_settings.run_id=-x",
+        "checkpoint_settings.run_id=.hidden",
+        "checkpoint_settings.run_id=CON",
+        "checkpoint_settings.run_id=" + "x" * 300,
+    ],
+)
+def test_numbers_and_names_that_nothing_can_hold_are_refused_with_their_key(setting):
+    with pytest.raises(UsageError, match=setting.partition("=")[0]):
+        read_config("3DBall", [setting])
+
+
+def test_a_version_of_ten_thousand_digits_is_taken_for_a_new_one():
+    assert Dialect(package_version="9" * 10_000).channels_first
+
+
+def test_control_characters_do_not_reach_the_terminal():
+    text = visible("a\x1b[2J\x00\r\x9b\u202eb\tc\nd")
+    assert (
+        text
+        == "a\N{REPLACEMENT CHARACTER}[2J" + "\N{REPLACEMENT CHARACTER}" * 4 + "b\tc\nd"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("a.onnx", "a policy"),
+        ("a.safetensors", "a policy"),
+        ("a.yaml", "settings"),
+        ("a.demo", "a demonstration"),
+        ("a.png", "a picture"),
+        ("a.mp4", "a film"),
+    ],
+)
+def test_a_file_that_is_no_world_is_named_by_what_it_is(tmp_path, name, what):
+    path = tmp_path / name
+    path.write_bytes(b"")
+    with pytest.raises(UsageError, match=f"is {what}"):
+        EnvRecipe.parse(str(path))
+
+
+@pytest.mark.parametrize(
+    ("inside", "what"),
+    [
+        ("configuration.yaml", "is a run"),
+        ("seed-3/configuration.yaml", "several seeds"),
+        ("trials.journal", "a folder of a search"),
+    ],
+)
+def test_a_folder_that_is_no_world_is_named_by_what_it_is(tmp_path, inside, what):
+    (tmp_path / inside).parent.mkdir(exist_ok=True)
+    (tmp_path / inside).write_text("{}")
+    with pytest.raises(UsageError, match=what):
+        EnvRecipe.parse(str(tmp_path))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file of that name")
+def test_a_text_file_is_not_made_executable(capsys):
+    assert run(["inspect", "/etc/passwd"]) in (1, 2)
+    error = capsys.readouterr().err
+    assert "neither a program nor a script" in error
+    assert "chmod" not in error
+
+
+def test_a_demonstration_of_more_actions_than_memory_is_refused_before_they_are_made():
+    with pytest.raises(Exception, match="more than a demonstration can hold"):
+        _check_extent(b"", 30_000, ActionSpec(2**20, ()))
+
+
+def test_a_folder_that_cannot_be_written_to_is_not_called_busy(capsys):
+    code = run(["train", "Basic", "--results-dir", "/proc", "--max-steps", "10"])
+    assert code in (1, 2)
+    error = capsys.readouterr().err
+    assert "another process" not in error
+    assert "/proc" in error
+
+
+TRAIN = [
+    *(sys.executable, "-m", "touchline", "train", "Basic", "--force"),
+    *("--max-steps", "100000000", "--run-id", "r"),
+]
+
+
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows sends no SIGINT to a process"
+)
+@pytest.mark.parametrize("after_s", [0.3, 1.5, 6.0])
+def test_three_interrupts_end_a_run_without_a_traceback(tmp_path, after_s):
+    process = subprocess.Popen(
+        [*TRAIN, "--results-dir", str(tmp_path)], stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(after_s)
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT), error
+    assert "Traceback" not in error
+    assert "Fatal" not in error
+    if (tmp_path / "r" / "resume.safetensors").exists():
+        again = [*TRAIN[:5], "--resume", "--run-id", "r", "--max-steps", "1000"]
+        subprocess.run([*again, "--results-dir", str(tmp_path)], check=True)
+        status = tmp_path / "r" / "run_logs" / "training_status.json"
+        assert json.loads(status.read_text())["Basic"]
