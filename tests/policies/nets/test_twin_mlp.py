@@ -44,17 +44,6 @@ def test_a_value_head_starts_the_same_beside_others():
     assert torch.equal(three.weights[1], one.weights[1])
 
 
-def test_the_one_value_head_of_0_1_0_loads():
-    mlp = TwinMLP(5, 7, 2, torch.ones(3))
-    old = mlp.state_dict()
-    old["value_weight"] = old["value_weight"][0]
-    other = TwinMLP(5, 7, 2, torch.ones(3))
-    other.load_state_dict(old)
-    assert torch.equal(other.value_weight, mlp.value_weight)
-    with pytest.raises(RuntimeError, match="value_weight"):
-        TwinMLP(5, 7, 2, torch.ones(3), num_signals=2).load_state_dict(old)
-
-
 def test_many_rows_pass_in_pieces_with_the_same_result():
     mlp = TwinMLP(5, 7, 2, torch.ones(3), num_signals=2)
     x = torch.randn(2 * PIECE + 3, 5, generator=torch.Generator().manual_seed(0))

@@ -171,8 +171,7 @@ def _opened(path: Path, framework: str) -> Iterator[tuple[Any, dict[str, Any]]]:
             metadata = json.loads(header.get("about", "{}"))
             if not isinstance(metadata, dict):
                 metadata = {}
-            # Early files had the format as an entry of its own, beside `about`.
-            found = metadata.pop("format", header.get("format"))
+            found = metadata.pop("format", None)
             if found != FORMAT:
                 raise UsageError(
                     f"{path}: not a Touchline checkpoint (format {found!r})"

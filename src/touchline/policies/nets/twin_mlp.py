@@ -8,7 +8,6 @@ out, because autograd's bookkeeping would take as long again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -151,12 +150,3 @@ class TwinMLP(nn.Module):
                 nn.init.orthogonal_(network, HIDDEN_GAIN)
         nn.init.orthogonal_(self.policy_weight, ORTHOGONAL_POLICY_GAIN)
         nn.init.orthogonal_(self.value_weight)
-
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Tensor], prefix: str, *args: Any, **kwargs: Any
-    ) -> None:
-        """Also loads the weights of 0.1.0, whose one value head had a weight [H], not [S, H]."""
-        name = f"{prefix}value_weight"
-        if name in state_dict and state_dict[name].ndim == 1:
-            state_dict[name] = state_dict[name][None]
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
