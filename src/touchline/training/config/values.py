@@ -62,7 +62,7 @@ MOST = 10**12
 Whole = Annotated[int, Field(gt=0, le=MOST), BeforeValidator(_whole)]
 Areas = Annotated[int, Field(gt=0, le=1_000_000), BeforeValidator(_whole)]
 Count = Annotated[int, Field(ge=0, le=MOST), BeforeValidator(_whole)]
-OrNone = Annotated[int, Field(ge=-1, le=MOST), BeforeValidator(_whole)]
+OrNone = Annotated[int, Field(ge=-1), BeforeValidator(_whole)]
 """A count, or -1 for none."""
 Number = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(numeric)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(numeric)]
