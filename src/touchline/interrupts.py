@@ -1,8 +1,7 @@
 """What Ctrl-C does: the first one asks, the second one ends the process at once.
 
-A second KeyboardInterrupt may be raised anywhere, also inside compiled code that calls back into
-Python, where it ends in a traceback of a hundred lines or a fatal error. So the second one raises
-nothing: files are written whole or not at all, and only other processes have to be ended.
+A second KeyboardInterrupt, raised in compiled code that calls back into Python, is a fatal error.
+So the second one raises nothing: files are whole, and only other processes have to be ended.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import os
 import signal
 import sys
 from types import FrameType
-from typing import NoReturn
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
@@ -27,7 +25,7 @@ def raise_once(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - 
     raise KeyboardInterrupt
 
 
-def end_at_once(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - as above
+def end_at_once(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as above
     """Handler of a signal: end all players and this process, and say so in a line."""
     for pid in sessions:
         with contextlib.suppress(OSError):

@@ -95,19 +95,14 @@ def load_network(path: Path, behavior_spec: BehaviorSpec | None = None) -> Netwo
         for name, tensor in tensors.items()
         if name.startswith(prefix)
     }
-    count = sum(tensor.numel() for tensor in weights.values())
-    described = sum(tensor.numel() for tensor in sketch.state_dict().values())
-    misfit = UsageError(
-        f"{path}: its weights do not fit the {spec.network} network; "
-        "was it written by another version of Touchline?"
-    )
-    if count != described:
-        raise misfit
+    expected = {name: tensor.shape for name, tensor in sketch.state_dict().items()}
+    if expected != {name: tensor.shape for name, tensor in weights.items()}:
+        raise UsageError(
+            f"{path}: its weights do not fit the {spec.network} network; "
+            "was it written by another version of Touchline?"
+        )
     network = make_network(spec, architecture, num_signals)
-    try:
-        network.load_state_dict(weights)
-    except RuntimeError:  # its message lists every weight
-        raise misfit from None
+    network.load_state_dict(weights)
     if not all(tensor.isfinite().all() for tensor in weights.values()):
         raise UsageError(f"{path}: some of its weights are NaN or infinite")
     return network

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from touchline.policies.nets.group_critic import GroupCritic
+from touchline.policies.nets.normalizer import observation_figures
 from touchline.policies.network import make_network
-from touchline.training.algorithms.figures import observation_figures
 from touchline.training.algorithms.learner import (
     LearnerSetup,
     Metrics,
@@ -67,7 +67,7 @@ class POCA(OnPolicyLearner):
         metrics["advantage_std"] = self._advantage_std
         is_normalized = self.network.normalizer is not None
         obs = self.network.normalized(batch.own_obs)
-        metrics |= observation_figures(obs, is_normalized=is_normalized)
+        metrics |= observation_figures(obs[0], is_normalized=is_normalized)
         return metrics | self._end_update(experience, len(batch))
 
     def _epoch(self, batch: GroupBatch, rates: Rates) -> Metrics:

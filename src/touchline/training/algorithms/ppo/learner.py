@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import torch
 
+from touchline.policies.nets.normalizer import observation_figures
 from touchline.policies.network import make_network
 from touchline.training.algorithms.batch import Batch, joined
-from touchline.training.algorithms.figures import observation_figures
 from touchline.training.algorithms.learner import (
     LearnerSetup,
     Metrics,
@@ -73,7 +73,7 @@ class PPO(OnPolicyLearner):
         metrics = self._measured(sample, rates)
         metrics["advantage_std"] = self._advantage_std
         is_normalized = self.network.normalizer is not None
-        metrics |= observation_figures(batch.obs, is_normalized=is_normalized)
+        metrics |= observation_figures(batch.obs[0], is_normalized=is_normalized)
         return metrics | self._end_update(experience, len(batch))
 
     def _epoch(self, batch: Batch, rates: Rates) -> None:

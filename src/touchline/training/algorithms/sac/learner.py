@@ -22,10 +22,10 @@ from touchline.errors import UsageError
 from touchline.policies.distributions import SquashedDistribution
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.nets.memory import Sequences
+from touchline.policies.nets.normalizer import observation_figures
 from touchline.policies.network import Obs, make_network
 from touchline.policies.policy import NetworkPolicy
 from touchline.training.algorithms.adam import Adam, FlatParameters
-from touchline.training.algorithms.figures import observation_figures
 from touchline.training.algorithms.learned_state import (
     part_of,
     refuse_non_finite,
@@ -254,7 +254,7 @@ class SAC:
         metrics = self._measured(found) | cloned | self._learn_rewards(since)
         seen = self._inputs(sample.obs)
         is_normalized = self.network.normalizer is not None
-        metrics |= observation_figures(seen, is_normalized=is_normalized)
+        metrics |= observation_figures(seen[0], is_normalized=is_normalized)
         # One sum over all weights, because a walk through the modules takes a tenth of a small
         # step; the walk follows where there is something to find, and names it.
         is_finite = bool(torch.isfinite(self._weights.vector.sum()))
