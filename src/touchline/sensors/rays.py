@@ -362,8 +362,6 @@ class _Rays(NamedTuple):
 
     dx: Floats
     dz: Floats
-    meets: Floats
-    """How far each travels until it touches the shape in question, or inf: room for a while."""
     best: Floats
     """How far each traveled; 0 for padding, so that it hits nothing."""
     tag: Floats
@@ -483,21 +481,26 @@ def _hit_round(shape: _NearRound, rays: _Rays, rise: float) -> None:
     py = shape.py
     pz = shape.pz
     radius, half_height = shape.radius, shape.half_height
-    at_least = shape.at_least
-    dx, dz, meets, best, _ = rays
+    own, at_least = shape.tag, shape.at_least
+    dx, dz, best, tag = rays
     if rise == 0.0 or half_height == 0.0:
         # The nearest point of the capsule's segment, at the height where a level ray passes. There
         # is no branch for a single ray, so the loop becomes vector instructions.
         py -= min(max(py, -half_height), half_height)
         for ray in range(len(best)):
-            meets[ray] = sweep_ball((px, py, pz), (dx[ray], rise, dz[ray]), radius)
-    else:
-        for ray in range(len(best)):
-            meets[ray] = np.inf
-            if at_least < best[ray]:
-                direction = (dx[ray], rise, dz[ray])
-                meets[ray] = sweep_round((px, py, pz), direction, radius, half_height)
-    _end_rays(rays, at_least, shape.tag)
+            t = sweep_ball((px, py, pz), (dx[ray], rise, dz[ray]), radius)
+            ends = (t < best[ray]) & (at_least < best[ray])
+            best[ray] = t if ends else best[ray]
+            tag[ray] = own if ends else tag[ray]
+        return
+    # A search takes longer than a branch.
+    for ray in range(len(best)):
+        if at_least < best[ray]:
+            direction = (dx[ray], rise, dz[ray])
+            t = sweep_round((px, py, pz), direction, radius, half_height)
+            if t < best[ray]:
+                best[ray] = t
+                tag[ray] = own
 
 
 @inlined
@@ -508,36 +511,30 @@ def _hit_box(box: _NearBox, rays: _Rays, rise: float, radius: float) -> None:
     hx = box.hx
     hz = box.hz
     cos, sin = box.cos, box.sin
-    at_least = box.at_least
+    own, at_least = box.tag, box.at_least
     level_radius = box.level_radius
-    dx, dz, meets, best, _ = rays
+    dx, dz, best, tag = rays
     if rise == 0.0:
         for ray in range(len(best)):
             qx = dx[ray] * cos - dz[ray] * sin
             qz = dx[ray] * sin + dz[ray] * cos
-            meets[ray] = sweep_level(px, pz, qx, qz, hx, hz, level_radius)
-    else:
-        start = (px, box.py, pz)
-        half = (hx, box.hy, hz)
-        for ray in range(len(best)):
-            meets[ray] = np.inf
-            # Most rays pass beside most boxes: a cheap test before the search.
-            beside = abs(box.wx * dz[ray] - box.wz * dx[ray])
-            if at_least < best[ray] and beside <= box.bound:
-                qx = dx[ray] * cos - dz[ray] * sin
-                qz = dx[ray] * sin + dz[ray] * cos
-                meets[ray] = sweep_box(start, (qx, rise, qz), half, radius)
-    _end_rays(rays, at_least, box.tag)
-
-
-@inlined
-def _end_rays(rays: _Rays, at_least: float, own_tag: float) -> None:
-    """End those rays at a shape that meet it before what they have hit so far."""
-    _, _, meets, best, tag = rays
+            t = sweep_level(px, pz, qx, qz, hx, hz, level_radius)
+            ends = (t < best[ray]) & (at_least < best[ray])
+            best[ray] = t if ends else best[ray]
+            tag[ray] = own if ends else tag[ray]
+        return
+    start = (px, box.py, pz)
+    half = (hx, box.hy, hz)
     for ray in range(len(best)):
-        ends = (meets[ray] < best[ray]) & (at_least < best[ray])
-        best[ray] = meets[ray] if ends else best[ray]
-        tag[ray] = own_tag if ends else tag[ray]
+        # Most rays pass beside most boxes: a cheap test before the search.
+        beside = abs(box.wx * dz[ray] - box.wz * dx[ray])
+        if at_least < best[ray] and beside <= box.bound:
+            qx = dx[ray] * cos - dz[ray] * sin
+            qz = dx[ray] * sin + dz[ray] * cos
+            t = sweep_box(start, (qx, rise, qz), half, radius)
+            if t < best[ray]:
+                best[ray] = t
+                tag[ray] = own
 
 
 @makes_arrays
@@ -559,7 +556,6 @@ def _read(
         rays = _Rays(
             dx=np.ones(lanes),
             dz=np.zeros(lanes),
-            meets=np.empty(lanes),
             best=np.zeros(lanes),
             tag=np.empty(lanes),
         )

@@ -199,8 +199,11 @@ class WalkingScene(Scene):
         arguments = self._game, self.streams.arrays(), self.academy.reward
         if self._entry is None:
             self._entry = entry_of(play_blocks, 0, 0, *arguments)
-        self._threads.run(self._entry, self.world.num_blocks, *arguments)
-        return 1
+        for played in range(1, most + 1):
+            self._threads.run(self._entry, self.world.num_blocks, *arguments)
+            if np.count_nonzero(self.walk.ended):
+                return played
+        return most
 
     def fixed_update(self, rounds: int) -> None:
         ended = np.flatnonzero(self.walk.ended)
