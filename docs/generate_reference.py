@@ -99,7 +99,7 @@ def python_page() -> str:
         "Everything that `import touchline` offers, by module.",
         "",
     ]
-    for module in sorted(names_of, key=lambda module: (module != "api", module)):
+    for module in sorted(names_of):
         lines += [f"## touchline.{module}", ""]
         # Functions before the classes of what they return.
         for name in sorted(names_of[module], key=lambda name: name[0].isupper()):

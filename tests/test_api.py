@@ -110,7 +110,7 @@ SAME_ERRORS = [
     (lambda: touchline.export("nowhere", "a.onnx"), ["export", "nowhere", "-o", "a.onnx"]),
     (lambda: touchline.inspect("./no-player"), ["inspect", "./no-player", "--json"]),
     (lambda: build("3DBal", "."), ["build", "3DBal", "-o", "."]),
-    (lambda: run_bench("all", None, print), ["bench", "all"]),
+    (lambda: run_bench("all"), ["bench", "all"]),
 ]  # fmt: skip
 
 

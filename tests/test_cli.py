@@ -14,14 +14,14 @@ import pytest
 import yaml
 
 import touchline
-from touchline.api import read_run
 from touchline.cli import main, run
-from touchline.cli.app import COMMANDS, _verb
+from touchline.cli.app import COMMANDS
 from touchline.cli.generate import command_of
-from touchline.cli.train import _suggest, _summarize, train
+from touchline.cli.train import _suggest, _summarize
 from touchline.policies.files.run_layout import RunLayout
 from touchline.training.config.flags import setting_flags
 from touchline.training.config.reading import preset_names
+from touchline.training.config.request import read_run
 from touchline.training.run.result import BehaviorResult, TrainingResult
 
 
@@ -63,7 +63,7 @@ def test_without_arguments_three_commands_to_try_that_all_parse(capsys):
     assert [command.split()[0] for command in commands] == ["train", "view", "doctor"]
     for command in commands:
         verb, *arguments = command.split()
-        command_of(_verb(verb), verb).make_context(verb, arguments)
+        command_of(COMMANDS[verb], verb).make_context(verb, arguments)
 
 
 def test_a_verb_with_verbs_of_its_own_lists_them(capsys):
@@ -225,7 +225,9 @@ def test_every_flag_of_mlagents_learn_is_taken(shared):
     flags = set(re.findall(r"`(--[a-z][a-z-]*)", sections)) - SETTINGS_OF_OTHER_TOOLS
     assert len(flags) > 25
     options = {
-        name for option in command_of(train, "train").params for name in option.opts
+        name
+        for option in command_of(COMMANDS["train"], "train").params
+        for name in option.opts
     }
     assert flags <= options
 
@@ -237,7 +239,10 @@ SETTINGS_OF_OTHER_TOOLS = {
 
 
 def test_the_help_of_a_flag_is_the_text_under_its_key_in_the_settings():
-    options = {option.opts[0]: option for option in command_of(train, "train").params}
+    options = {
+        option.opts[0]: option
+        for option in command_of(COMMANDS["train"], "train").params
+    }
     for flag in setting_flags():
         assert options[flag.name].help == flag.help
     assert options["--num-envs"].help == "Environments to run in parallel."
@@ -387,7 +392,7 @@ def test_a_training_ends_with_a_command_that_shows_its_world(
 ):
     figures = BehaviorResult(9, None, tmp_path / "Basic.onnx", None)
     RunLayout(tmp_path).report.touch()
-    request = read_run(None, overrides={"env_settings.env_path": env})
+    request = read_run(None, settings={"env": env})
     _suggest(request, TrainingResult(tmp_path, False, {"Basic": figures}))
     command = watch.format(run=tmp_path)
     assert f"watch: touchline {command}\n" in capsys.readouterr().err

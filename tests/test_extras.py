@@ -126,14 +126,38 @@ def test_an_adapter_names_the_extra_that_installs_all_of_its_libraries(
         getattr(touchline, name)
 
 
+NEEDS_AN_EXTRA = {
+    "Plan",
+    "exploit",
+    "export",
+    "film_demonstration",
+    "make_gymnasium",
+    "make_pettingzoo",
+    "make_sb3",
+    "make_torchrl",
+    "parity",
+    "plan",
+    "play",
+    "tournament",
+    "train",
+    "tune",
+    "view",
+}
+"""Names whose libraries do not belong to the base install; all others load without them."""
 BASE_VERBS = """
 import sys
 sys.modules.update(dict.fromkeys({extras!r}))
 import touchline
 from touchline.cli import run
+from touchline.errors import MissingError
+missing = set()
 for name in touchline.__all__:
-    if not name.startswith("make_"):
+    try:
         getattr(touchline, name)
+    except MissingError as error:
+        assert "pip install 'touchline[" in str(error)
+        missing.add(name)
+print(*sorted(missing), file=sys.stderr)
 recording = sys.argv[1]
 sys.exit(run(["inspect", recording]) or run(["doctor", recording]))
 """
@@ -154,6 +178,7 @@ def test_the_base_verbs_need_no_extra(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert set(done.stderr.split()) == NEEDS_AN_EXTRA
 
 
 MISSING = [

@@ -11,7 +11,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "touchline"
 LAYERS = [
-    {"errors", "interrupts", "log", "version"},
+    {"errors", "flag", "interrupts", "log", "version"},
     {"specs", "steps", "parameters", "statistics", "extras", "cores"},
     {"physics"},
     {"sensors", "drawing"},
@@ -22,7 +22,6 @@ LAYERS = [
     {"studies"},
     {"player", "doctor", "film", "viewer", "testing", "hub"},
     {"bench"},
-    {"api"},
     {"microrts"},
     {"cli", "__main__"},
 ]

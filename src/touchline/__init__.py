@@ -17,30 +17,11 @@ if TYPE_CHECKING:
     from touchline.adapters.to_pettingzoo import make_pettingzoo as make_pettingzoo
     from touchline.adapters.to_sb3 import make_sb3 as make_sb3
     from touchline.adapters.to_torchrl import make_torchrl as make_torchrl
-    from touchline.api import BehaviorFigures as BehaviorFigures
-    from touchline.api import Evaluation as Evaluation
-    from touchline.api import GameFigures as GameFigures
-    from touchline.api import Sides as Sides
-    from touchline.api import describe as describe
-    from touchline.api import evaluate as evaluate
-    from touchline.api import evaluate_opponents as evaluate_opponents
-    from touchline.api import exploit as exploit
-    from touchline.api import export as export
-    from touchline.api import film_demonstration as film_demonstration
-    from touchline.api import inspect as inspect
-    from touchline.api import inspect_demonstration as inspect_demonstration
-    from touchline.api import parity as parity
-    from touchline.api import plan as plan
-    from touchline.api import play as play
-    from touchline.api import record as record
-    from touchline.api import tournament as tournament
-    from touchline.api import train as train
-    from touchline.api import train_seeds as train_seeds
-    from touchline.api import tune as tune
-    from touchline.api import view as view
     from touchline.envs.env import Env as Env
     from touchline.envs.env import EnvRecipe as EnvRecipe
     from touchline.envs.env import make as make
+    from touchline.envs.inspection import describe as describe
+    from touchline.envs.inspection import inspect as inspect
     from touchline.envs.slots import SlotRows as SlotRows
     from touchline.envs.slots import Slots as Slots
     from touchline.envs.unity_env import UnityActionException as UnityActionException
@@ -50,9 +31,12 @@ if TYPE_CHECKING:
     from touchline.errors import RunError as RunError
     from touchline.errors import TouchlineError as TouchlineError
     from touchline.errors import UsageError as UsageError
+    from touchline.film import film_demonstration as film_demonstration
+    from touchline.film import play as play
     from touchline.hub import Upload as Upload
     from touchline.hub import pull as pull
     from touchline.hub import push as push
+    from touchline.policies.files.onnx_out import export as export
     from touchline.policies.policy import SlotActor as SlotActor
     from touchline.policies.policy import load_policies as load_policies
     from touchline.policies.policy import load_policy as load_policy
@@ -101,18 +85,35 @@ if TYPE_CHECKING:
     from touchline.steps import DecisionSteps as DecisionSteps
     from touchline.steps import TerminalStep as TerminalStep
     from touchline.steps import TerminalSteps as TerminalSteps
+    from touchline.studies.exploit import exploit as exploit
+    from touchline.studies.parity import parity as parity
     from touchline.studies.plan import Plan as Plan
+    from touchline.studies.plan import plan as plan
     from touchline.studies.seeds import SeedFigures as SeedFigures
     from touchline.studies.seeds import SeedsResult as SeedsResult
+    from touchline.studies.seeds import train_seeds as train_seeds
+    from touchline.studies.tournament import tournament as tournament
+    from touchline.studies.tune import tune as tune
     from touchline.studies.tune_report import TrialFigures as TrialFigures
     from touchline.studies.tune_report import TuneResult as TuneResult
+    from touchline.training.demonstrations import (
+        inspect_demonstration as inspect_demonstration,
+    )
+    from touchline.training.evaluation import evaluate as evaluate
+    from touchline.training.evaluation import evaluate_opponents as evaluate_opponents
+    from touchline.training.evaluation_figures import BehaviorFigures as BehaviorFigures
+    from touchline.training.evaluation_figures import Evaluation as Evaluation
+    from touchline.training.evaluation_figures import GameFigures as GameFigures
+    from touchline.training.recording import record as record
     from touchline.training.run.result import BehaviorResult as BehaviorResult
     from touchline.training.run.result import TrainingResult as TrainingResult
+    from touchline.training.start import train as train
+    from touchline.viewer.opening import view as view
 
 _HOME = {
     "ActionSpec": "specs",
     "ActionTuple": "specs",
-    "BehaviorFigures": "api",
+    "BehaviorFigures": "training.evaluation_figures",
     "BehaviorResult": "training.run.result",
     "BehaviorSpec": "specs",
     "DecisionStep": "steps",
@@ -122,9 +123,9 @@ _HOME = {
     "Env": "envs.env",
     "EnvRecipe": "envs.env",
     "EnvironmentParametersChannel": "protocol.side_channels",
-    "Evaluation": "api",
+    "Evaluation": "training.evaluation_figures",
     "FloatPropertiesChannel": "protocol.side_channels",
-    "GameFigures": "api",
+    "GameFigures": "training.evaluation_figures",
     "IncomingMessage": "protocol.side_channels",
     "MissingError": "errors",
     "NonFiniteError": "errors",
@@ -137,7 +138,6 @@ _HOME = {
     "SeedFigures": "studies.seeds",
     "SeedsResult": "studies.seeds",
     "SideChannel": "protocol.side_channels",
-    "Sides": "api",
     "SlotActor": "policies.policy",
     "SlotRows": "envs.slots",
     "Slots": "envs.slots",
@@ -161,14 +161,14 @@ _HOME = {
     "UnityWorkerInUseException": "protocol.errors",
     "Upload": "hub",
     "UsageError": "errors",
-    "describe": "api",
-    "evaluate": "api",
-    "evaluate_opponents": "api",
-    "exploit": "api",
-    "export": "api",
-    "film_demonstration": "api",
-    "inspect": "api",
-    "inspect_demonstration": "api",
+    "describe": "envs.inspection",
+    "evaluate": "training.evaluation",
+    "evaluate_opponents": "training.evaluation",
+    "exploit": "studies.exploit",
+    "export": "policies.files.onnx_out",
+    "film_demonstration": "film",
+    "inspect": "envs.inspection",
+    "inspect_demonstration": "training.demonstrations",
     "load_policies": "policies.policy",
     "load_policy": "policies.policy",
     "make": "envs.env",
@@ -176,17 +176,17 @@ _HOME = {
     "make_pettingzoo": "adapters.to_pettingzoo",
     "make_sb3": "adapters.to_sb3",
     "make_torchrl": "adapters.to_torchrl",
-    "parity": "api",
-    "plan": "api",
-    "play": "api",
+    "parity": "studies.parity",
+    "plan": "studies.plan",
+    "play": "film",
     "pull": "hub",
     "push": "hub",
-    "record": "api",
-    "tournament": "api",
-    "train": "api",
-    "train_seeds": "api",
-    "tune": "api",
-    "view": "api",
+    "record": "training.recording",
+    "tournament": "studies.tournament",
+    "train": "training.start",
+    "train_seeds": "studies.seeds",
+    "tune": "studies.tune",
+    "view": "viewer.opening",
 }
 """Name -> its module below this package: the imports above, which only type checkers run."""
 

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from touchline.envs.wire_server import WireServer
 from touchline.errors import TouchlineError
 from touchline.extras import explain_missing
 from touchline.log import Log
-from touchline.policies.files.run_layout import RunLayout
+from touchline.policies.files.run_layout import is_run
 from touchline.specs import BehaviorSpec
 from touchline.testing import allowed_actions
 
@@ -41,21 +42,42 @@ class _StepFailedError(Exception):
     """A step failed and has been reported; later steps cannot work."""
 
 
-def is_run(target: str | Path) -> bool:
-    """Whether this is the folder of a training run."""
-    return RunLayout(Path(target)).configuration.is_file()
+def examine(
+    target: str | Path | EnvRecipe,
+    log: Log = print,
+    *,
+    base_port: int | None = None,
+    timeout_wait: float = 30.0,
+) -> bool:
+    """Find out why an environment does not connect or a run does not learn, and what to try.
 
+    Parameters
+    ----------
+    target
+        A scene's name (3DBall), a Unity player's path, `editor`, a recording (*.wire.gz),
+        microrts:MAP, or the folder of a run (results/first).
+    log
+        Gets every line of the report. About a world, it begins with "ok", "FAIL" or "note"; about a
+        run, it is a finding.
 
-def examine(target: EnvRecipe | Path, log: Log) -> bool:
-    """Open the world, reset it, step it, close it; whether all of that worked.
+    Returns
+    -------
+    bool
+        Whether the world opened, answered a reset, stepped and closed; of a run, whether there is
+        no finding.
 
-    Every line of the report goes to `log`. It begins with "ok", "FAIL" or "note". A path is the
-    folder of a training run: then a line for each finding goes there, and the result is whether
-    there was none. Raises a UsageError for a path that is no run, or whose files are damaged.
+    Raises
+    ------
+    UsageError
+        The path is no run, or its files are damaged.
     """
-    if isinstance(target, Path):
-        return _examine_run(target, log)
-    return _examine_world(target, log)
+    if isinstance(target, Path) or (isinstance(target, str) and is_run(target)):
+        return _examine_run(Path(target), log)
+    recipe = EnvRecipe.parse(target)
+    if recipe.kind.is_player and isinstance(target, str):
+        port = {} if base_port is None else {"base_port": base_port}
+        recipe = replace(recipe, options={"timeout_wait": timeout_wait, **port})
+    return _examine_world(recipe, log)
 
 
 @explain_missing("diagnosing a run")

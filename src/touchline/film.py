@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import imageio_ffmpeg
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from touchline.envs.env import Drawable, Env, Watchable
+from touchline.envs.env import Drawable, Env, EnvRecipe, Watchable, make
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
+from touchline.flag import Flag
 from touchline.log import Progress, no_progress
-from touchline.policies.sides import load_sides
+from touchline.policies.sides import PolicySource, load_sides, sources_in
+from touchline.policies.trained_world import as_trained
+from touchline.training.demonstrations import read_demonstration
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,92 @@ PICTURES_PER_SECOND = 10.0
 """Of a film of observations: a usual rate of decisions."""
 PICTURE_HEIGHT = 336
 """Roughly, in pixels: observed pictures are small, so they are enlarged."""
+
+
+def play(
+    env: str | EnvRecipe,
+    policy: PolicySource | Sequence[PolicySource],
+    *,
+    versus: PolicySource | Sequence[PolicySource] | None = None,
+    area: Annotated[int, Flag(min=0)] = 0,
+    size: tuple[int, int] = (640, 480),
+    record: Annotated[Path | str | None, Flag(metavar="FILE.mp4")] = None,
+    seconds: Annotated[float, Flag(min=0.1)] = 20.0,
+    deterministic: bool = False,
+    progress: Progress = no_progress,
+) -> None:
+    """Watch a policy play: film a scene, or run a Unity player in its window at normal speed.
+
+    Parameters
+    ----------
+    area
+        Which area to film.
+    size
+        (width, height) of the film or the window in pixels.
+    record
+        The film to write; not needed for a Unity player, which has a window.
+    seconds
+        Length of the film, in simulated time.
+    progress
+        Called often with the pictures of the film that are done, and their total.
+
+    Raises
+    ------
+    UsageError
+        The world cannot be opened or filmed, or a policy cannot be loaded or does not fit.
+
+    Notes
+    -----
+    A Unity player plays for `seconds` of real time. The seed is that of the recipe.
+    """
+    sources, others = sources_in(policy), sources_in(versus or ())
+    recipe = as_trained(EnvRecipe.parse(env), [*sources, *others])
+    _check_record(recipe, record)
+    if record is None:
+        with make(recipe.at_natural_pace(*size)) as world:
+            watch(
+                world,
+                sources,
+                versus=others,
+                seconds=seconds,
+                deterministic=deterministic,
+                seed=recipe.seed,
+            )
+        return
+    num_areas = max(recipe.num_areas or 0, area + 1)  # counted from 0
+    options = FilmOptions(seconds, area, size, deterministic, recipe.seed, others)
+    with make(replace(recipe, num_areas=num_areas)) as world:
+        film(world, sources, Path(record), options, progress)
+
+
+def film_demonstration(
+    path: str | os.PathLike[str], to: str | os.PathLike[str]
+) -> None:
+    """What the cameras of a demonstration saw, as an mp4 file `to`, one action after another.
+
+    Raises a UsageError that names the file, also where its agents had no camera: a demonstration
+    holds what agents observed and not the world, which therefore cannot be drawn.
+    """
+    cameras = read_demonstration(os.fspath(path)).pictures()
+    if not cameras:
+        raise UsageError(
+            f"{path}: its agents observe no pictures, and a demonstration holds nothing else of "
+            "the world, so there is nothing to film"
+        )
+    film_pictures(cameras, Path(to))
+
+
+def _check_record(recipe: EnvRecipe, record: Path | str | None) -> None:
+    """Scenes need a file to be filmed into; players have a window instead."""
+    if recipe.kind.is_player and record is not None:
+        raise UsageError(
+            f"{recipe.target} draws in its own window and cannot be recorded from here; "
+            "leave --record away"
+        )
+    if not recipe.kind.is_player and record is None:
+        raise UsageError(
+            f"{recipe.target} has no window: say where to film it, --record FILE.mp4"
+        )
 
 
 def watch(

@@ -20,12 +20,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 
 from touchline.errors import RunError, UsageError
 from touchline.extras import explain_missing
+from touchline.flag import Flag
 from touchline.log import Log, silent
 from touchline.policies.files.run_layout import LATEST, MODEL, RunLayout
 
@@ -51,17 +52,34 @@ class Upload:
 
 
 def push(
-    run: str | os.PathLike[str],
-    repo: str,
+    run: Annotated[str | os.PathLike[str], Flag("RUN")],
+    repo: Annotated[str, Flag(metavar="USER/NAME")],
     *,
     dry_run: bool = False,
     log: Log = silent,
 ) -> Upload:
-    """Upload a run folder to the model repository `USER/NAME`, which is made if there is none.
+    """Upload a trained policy to the Hugging Face Hub.
 
-    All files arrive in one commit. With `dry_run` nothing is sent, and neither an account nor
-    huggingface_hub is needed. Raises a UsageError for a folder without a trained policy, a
-    malformed name, no token or one that is refused; a RunError when the hub cannot be reached.
+    Parameters
+    ----------
+    run
+        A run folder.
+    repo
+        The model repository, which is made if there is none.
+    dry_run
+        List the files and show the model card, without uploading.
+
+    Raises
+    ------
+    UsageError
+        The folder holds no trained policy, the name is malformed, or there is no token, or one that
+        is refused.
+    RunError
+        The hub cannot be reached.
+
+    Notes
+    -----
+    All files arrive in one commit. A dry run needs neither an account nor huggingface_hub.
     """
     _check_name(repo)
     layout = RunLayout(Path(run))
@@ -76,17 +94,38 @@ def push(
 
 
 def pull(
-    repo: str,
-    folder: str | os.PathLike[str] | None = None,
+    repo: Annotated[str, Flag("USER/NAME")],
+    folder: Annotated[
+        str | os.PathLike[str] | None, Flag("--output", "FOLDER", short="-o")
+    ] = None,
     *,
     log: Log = silent,
 ) -> Path:
-    """Download the policy in the model repository `USER/NAME` as a run folder; returns its path.
+    """Download a policy from the Hugging Face Hub as a run folder.
 
-    `folder` is new or empty; None: `results/NAME`. It is written whole or not at all. Files that
-    could run code are left out. Raises a UsageError for a malformed name, a repository that does
-    not exist or holds no policy, or one with a path that leads out of the folder; a RunError when
-    the hub cannot be reached.
+    Parameters
+    ----------
+    repo
+        The model repository.
+    folder
+        The run folder to write, results/NAME by default.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    UsageError
+        The name is malformed, the repository does not exist, holds no policy, or has a path that
+        leads out of the folder, or the folder is not empty.
+    RunError
+        The hub cannot be reached.
+
+    Notes
+    -----
+    The folder is written whole or not at all. Files that could run code are left out.
     """
     _check_name(repo)
     _, _, name = repo.partition("/")

@@ -10,6 +10,10 @@ Progress = Callable[[int, int], None]
 """Called often with how much is done, and of how much."""
 
 
+WAITING = "waiting for the Editor on port 5004: press Play"
+"""The line before the Unity Editor connects."""
+
+
 class ProgressLine(str):
     """A line about how far something is; a live display leaves it out."""
 

@@ -17,6 +17,7 @@ import stat
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import grpc
 import numpy as np
@@ -25,6 +26,7 @@ from touchline.envs.env import EnvRecipe
 from touchline.envs.scene_env import SceneEnv, open_scene
 from touchline.envs.wire_server import METHOD, SERVICE
 from touchline.errors import TouchlineError, UsageError
+from touchline.flag import Flag
 from touchline.parameters import ParameterValue
 from touchline.protocol.session import Command, Order, PlayerSession, State, Welcome
 from touchline.protocol.side_channels import (
@@ -56,12 +58,32 @@ logger = logging.getLogger("touchline.player")
 
 
 def build(
-    scene: str, folder: str | os.PathLike[str], num_areas: int | None = None
+    scene: Annotated[str, Flag("SCENE")],
+    folder: Annotated[str | os.PathLike[str], Flag("--output", "DIR", short="-o")],
+    num_areas: int | None = None,
 ) -> Path:
-    """Write `<folder>/<scene>.x86_64`, an executable player of `scene`, and return its path.
+    """Write a scene as a player that official ML-Agents tools start like a Unity build.
 
-    It runs with the Python and the Touchline that wrote it. Raises a UsageError for an unknown
-    scene, on other systems than Linux, and where the folder cannot be written.
+    Parameters
+    ----------
+    scene
+        A scene's name, such as 3DBall.
+    folder
+        Folder to write the player into.
+
+    Returns
+    -------
+    Path
+        The executable, `<folder>/<scene>.x86_64`.
+
+    Raises
+    ------
+    UsageError
+        The scene is unknown, the system is not Linux, or the folder cannot be written.
+
+    Notes
+    -----
+    The player runs with the Python and the Touchline that wrote it.
     """
     scene_class(scene)  # raises for an unknown one
     if not sys.platform.startswith("linux"):

@@ -10,7 +10,7 @@ from touchline.envs.env import EnvRecipe, GameReporting, make
 from touchline.envs.slots import Slots
 from touchline.microrts.opponents import evaluate_opponents
 from touchline.policies.policy import load_policies
-from touchline.training.evaluation import evaluate
+from touchline.training.evaluation import measure
 from touchline.training.game_results import games_table
 
 
@@ -64,7 +64,7 @@ def test_an_ordinary_evaluation_counts_wins_too(engine):
         slots = Slots(env)
         slots.reset(0)
         policies = load_policies(["zero"], slots.behaviors, deterministic=False, seed=0)
-        figures = evaluate(slots, policies, 4, 0)
+        figures = measure(slots, policies, 4, 0)
         assert isinstance(env, GameReporting)
         games = env.game_figures(4)["opponents"]
     assert (games["workerrush"]["games"], games["workerrush"]["lost"]) == (2, 2)

@@ -11,7 +11,7 @@ from touchline.errors import NonFiniteError, UsageError
 from touchline.parameters import Uniform
 from touchline.policies.policy import load_policies
 from touchline.specs import ActionTuple
-from touchline.training.evaluation import evaluate
+from touchline.training.evaluation import measure
 
 BALL, HARD = "3DBall?team=0", "3DBallHard?team=0"
 
@@ -208,7 +208,7 @@ def test_random_play_is_as_long_as_in_unity(shared):
         (shared / "unity-statistics" / "3DBall.random.json").read_text()
     )["behaviors"][BALL]
     with _make(num_areas=100) as env:
-        figures = evaluate(
+        figures = measure(
             Slots(env), load_policies(["random"], env.behaviors), 1000, seed=0
         )
     assert figures["mean_length"] == pytest.approx(
@@ -231,4 +231,4 @@ def test_unitys_policy_plays_as_in_unity(shared, deterministic, least):
             slots.behaviors,
             deterministic=deterministic,
         )
-        assert evaluate(slots, policies, 200, seed=0)["mean_return"] >= least
+        assert measure(slots, policies, 200, seed=0)["mean_return"] >= least

@@ -16,7 +16,7 @@ from touchline.training import trainer
 from touchline.training.collect.local import LocalCollector
 from touchline.training.collect.opening import world_of
 from touchline.training.config.reading import read_config
-from touchline.training.evaluation import evaluate
+from touchline.training.evaluation import measure
 
 MODELS = Path(__file__).parents[2] / "models"
 SMALL = {
@@ -48,7 +48,7 @@ def test_the_policy_does_without_the_state(tmp_path):
     for policy in (result.folder, result.folder / "SoccerTwos.onnx"):
         with make(EnvRecipe("scene", "SoccerTwos", 4)) as world:
             actors = load_policies([str(policy)], world.behaviors)
-            assert evaluate(Slots(world), actors, 4, seed=0)
+            assert measure(Slots(world), actors, 4, seed=0)
 
 
 def test_a_world_without_the_state_gets_no_values(tmp_path):

@@ -10,7 +10,8 @@ from touchline.policies.policy import RandomPolicy, SlotActor, ZeroPolicy
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, TerminalSteps
 from touchline.training.config.reading import read_config
-from touchline.training.evaluation import clustered_error, evaluate, what_was_played
+from touchline.training.evaluation import clustered_error, measure
+from touchline.training.evaluation_figures import what_was_played
 from touchline.training.trainer import train
 
 
@@ -66,7 +67,7 @@ def _random(behaviors):
 
 def test_games_count_once_from_the_lower_teams_side():
     actors = _random(Matches.behaviors)
-    figures = evaluate(Slots(Matches()), actors, episodes=10, seed=0)
+    figures = measure(Slots(Matches()), actors, episodes=10, seed=0)
     games = figures["games"]
     assert games == {
         "played": 10,
@@ -82,7 +83,7 @@ def test_games_count_once_from_the_lower_teams_side():
 
 def test_one_side_alone_can_be_evaluated():
     actors = _random(Matches.behaviors)
-    figures = evaluate(
+    figures = measure(
         Slots(Matches()), actors, episodes=4, seed=0, evaluated=["Game?team=1"]
     )
     assert figures["games"]["played"] == 4
@@ -92,7 +93,7 @@ def test_one_side_alone_can_be_evaluated():
 @pytest.mark.parametrize(("episodes", "areas"), [(7, 3), (2, 5), (12, 4)])
 def test_every_agent_plays_its_share_and_no_more(episodes, areas):
     with make(EnvRecipe("scene", "3DBall", num_areas=areas)) as env:
-        figures = evaluate(Slots(env), _random(env.behaviors), episodes, seed=0)
+        figures = measure(Slots(env), _random(env.behaviors), episodes, seed=0)
     assert figures["episodes"] == episodes
 
 
@@ -129,7 +130,7 @@ class Uneven(Matches):
 
 def test_short_episodes_are_not_favoured():
     """Of two agents with episodes of 2 and 20 decisions, each gives half of the episodes."""
-    figures = evaluate(Slots(Uneven()), _random(Uneven.behaviors), episodes=8, seed=0)
+    figures = measure(Slots(Uneven()), _random(Uneven.behaviors), episodes=8, seed=0)
     assert figures["mean_length"] == pytest.approx((2 + 20) / 2)
 
 
@@ -139,7 +140,7 @@ def test_one_agent_that_never_ends_is_reported_though_others_end(monkeypatch):
 
     monkeypatch.setattr("touchline.training.evaluation.MOST_DECISIONS", 50)
     with pytest.raises(RunError, match="no episode ended within 50 decisions"):
-        evaluate(Slots(Stuck()), _random(Stuck.behaviors), episodes=8, seed=0)
+        measure(Slots(Stuck()), _random(Stuck.behaviors), episodes=8, seed=0)
 
 
 def test_a_policy_that_never_ends_an_episode_is_reported(monkeypatch):
@@ -148,7 +149,7 @@ def test_a_policy_that_never_ends_an_episode_is_reported(monkeypatch):
         (spec,) = env.behaviors.values()
         idle = {"Basic?team=0": SlotActor(ZeroPolicy(spec), spec, 0)}
         with pytest.raises(RunError, match="no episode ended"):
-            evaluate(Slots(env), idle, 1, seed=0)
+            measure(Slots(env), idle, 1, seed=0)
 
 
 def test_an_evaluation_in_training_that_never_ends_is_a_line_of_its_log(
@@ -174,7 +175,7 @@ def test_an_evaluation_in_training_that_never_ends_is_a_line_of_its_log(
 
 def test_members_of_a_group_give_episodes_of_counted_games_only():
     with make(EnvRecipe("scene", "SoccerTwos", num_areas=3)) as env:
-        figures = evaluate(Slots(env), _random(env.behaviors), episodes=8, seed=0)
+        figures = measure(Slots(env), _random(env.behaviors), episodes=8, seed=0)
     assert figures["games"]["played"] == 8
     assert figures["episodes"] == 16, "two players in each game of the lower team"
 
@@ -182,7 +183,7 @@ def test_members_of_a_group_give_episodes_of_counted_games_only():
 def test_a_member_that_ends_early_counts_once_its_game_is_over():
     """DungeonEscape: an agent that the dragon has eaten is gone until its group ends."""
     with make(EnvRecipe("scene", "DungeonEscape", num_areas=2)) as env:
-        figures = evaluate(Slots(env), _random(env.behaviors), episodes=4, seed=0)
+        figures = measure(Slots(env), _random(env.behaviors), episodes=4, seed=0)
     assert figures["games"]["played"] == 4
     assert figures["episodes"] == 12, "three agents in each game"
 
@@ -198,7 +199,7 @@ def test_teammates_are_not_counted_as_independent():
 def test_games_are_summed_up_by_what_was_won_and_episodes_with_their_interval():
     """The interval is that of agents' own returns, which tells nothing of a game."""
     actors = _random(Matches.behaviors)
-    figures = evaluate(Slots(Matches()), actors, episodes=10, seed=0)
+    figures = measure(Slots(Matches()), actors, episodes=10, seed=0)
     assert what_was_played(figures) == "won 5 of 10 games"
     without = figures | {"games": None}
     assert what_was_played(without) == "95 % within 1.500 to 1.500, 20 episodes"
@@ -207,7 +208,7 @@ def test_games_are_summed_up_by_what_was_won_and_episodes_with_their_interval():
 def test_progress_counts_up_to_the_quota():
     seen = []
     with make(EnvRecipe("scene", "Basic", num_areas=2)) as env:
-        evaluate(
+        measure(
             Slots(env),
             _random(env.behaviors),
             5,

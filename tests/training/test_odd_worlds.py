@@ -22,7 +22,7 @@ from touchline.studies.parity import parity
 from touchline.training import trainer
 from touchline.training.collect import opening
 from touchline.training.config.settings import RunConfig
-from touchline.training.evaluation import evaluate
+from touchline.training.evaluation import measure
 from touchline.training.recording import record_episodes
 
 # They repeat calls whose shapes shorter tests check.
@@ -201,7 +201,7 @@ def test_a_team_whose_agents_come_later_is_evaluated_too(monkeypatch):
     assert _episodes(touchline.evaluate(recipe, "random", episodes=6)) == {"A": 12}
     slots = Slots(_teams({0: 15, 1: 0}))
     own = ["A?team=0"]
-    figures = evaluate(slots, _actors(slots, ["zero"]), 6, seed=0, evaluated=own)
+    figures = measure(slots, _actors(slots, ["zero"]), 6, seed=0, evaluated=own)
     assert _episodes(figures) == {"A": 6}
 
 
@@ -215,7 +215,7 @@ def test_a_team_whose_agents_come_later_is_evaluated_too(monkeypatch):
 def test_sides_that_would_change_in_mid_play_are_refused(late, text):
     slots = Slots(_teams(late, shown_at_first=False))
     with pytest.raises(UsageError, match=text):
-        evaluate(slots, _actors(slots, ["zero"]), episodes=6, seed=0)
+        measure(slots, _actors(slots, ["zero"]), episodes=6, seed=0)
 
 
 def _episodes(figures):
@@ -334,7 +334,7 @@ def _actors(slots, versus=()):
 
 def test_a_behavior_that_comes_later_is_played_and_evaluated_too():
     slots = Slots(_late_world())
-    figures = evaluate(slots, _actors(slots), episodes=6, seed=0)
+    figures = measure(slots, _actors(slots), episodes=6, seed=0)
     assert _episodes(figures) == {"A": 6, "B": 6}
 
 
@@ -351,7 +351,7 @@ def test_a_behavior_that_comes_later_is_compared_too(monkeypatch):
 
     def compared(other):
         here, player = EnvRecipe("late", "Late"), EnvRecipe("late", other)
-        return parity(here, ["random"], player=player, episodes=6)
+        return parity(here, ["random"], reference=player, episodes=6)
 
     played = {
         name: of["episodes"] for name, of in compared("Late")["behaviors"].items()

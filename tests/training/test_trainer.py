@@ -24,7 +24,7 @@ from touchline.policies.files.checkpoints import (
 from touchline.policies.policy import NetworkPolicy, load_policies
 from touchline.training import evaluator, inference, trainer
 from touchline.training.config.reading import read_config
-from touchline.training.evaluation import evaluate
+from touchline.training.evaluation import measure
 from touchline.training.run.folder import RunFolder
 from touchline.training.trainer import train
 
@@ -67,7 +67,7 @@ def _score(scene, folder, episodes):
         slots = Slots(env)
         slots.reset(0)
         policies = load_policies([str(folder)], slots.behaviors, deterministic=True)
-        return evaluate(slots, policies, episodes, seed=123)["mean_return"]
+        return measure(slots, policies, episodes, seed=123)["mean_return"]
 
 
 def test_the_same_seed_trains_the_same_weights(tmp_path):

@@ -22,8 +22,9 @@ from tests.viewer.browser import (
 import touchline
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
+from touchline.policies.files.run_layout import is_run
 from touchline.viewer.opening import ViewOptions, opened
-from touchline.viewer.run_panel import is_run, sources_of, steps_of, world_of
+from touchline.viewer.run_panel import sources_of, steps_of, world_of
 
 SHORT = (
     "behaviors.Basic.max_steps=256",

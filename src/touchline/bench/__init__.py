@@ -9,10 +9,11 @@ import importlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from touchline.errors import UsageError
 from touchline.extras import explain_missing
+from touchline.flag import Flag
 from touchline.log import Log
 
 BENCHES = ("scenes", "learn", "teams", "sac", "wire", "adapters")
@@ -35,24 +36,35 @@ def official_trainer(log: Log) -> str | None:
 
 
 def run_bench(
-    what: str, scenes: Sequence[str] | None, log: Log, policies: Path | None = None
+    what: Annotated[str, Flag("WHAT")] = "scenes",
+    scenes: Annotated[Sequence[str], Flag("--scene")] = (),
+    log: Log = print,
+    policies: Annotated[Path | None, Flag(metavar="DIR")] = None,
 ) -> dict[str, Any]:
-    """The figures of one benchmark.
+    """Measure speed compared with other libraries; print figures as JSON.
 
-    `scenes`: only these. `policies` is a folder of ONNX files named after behaviors, which act in
-    the benchmark `scenes`. `log` gets a line for each result as it comes.
+    Parameters
+    ----------
+    what
+        scenes, learn, teams, sac, wire or adapters
+    scenes
+        Only these scenes.
+    log
+        Gets a line for each result as it comes.
+    policies
+        For scenes: act with DIR/BEHAVIOR.onnx where it exists.
     """
     if what not in BENCHES:
         raise UsageError(f"no benchmark {what!r}; benchmarks: {', '.join(BENCHES)}")
     with explain_missing(f"the benchmark {what}"):
         module = importlib.import_module(f"touchline.bench.{what}")
     options: dict[str, Any] = {}
-    known = getattr(module, "SIZES", scenes or ())
+    known = getattr(module, "SIZES", scenes)
     if scenes and what in ("wire", "teams"):
         raise UsageError(
             f"--scene is not for the benchmark {what}, which has one scene"
         )
-    if unknown := [scene for scene in scenes or () if scene not in known]:
+    if unknown := [scene for scene in scenes if scene not in known]:
         raise UsageError(
             f"the benchmark {what} has no sizes of {unknown[0]}; known: {', '.join(known)}"
         )
@@ -64,5 +76,7 @@ def run_bench(
             raise UsageError(
                 f"--policies {policies}: no *.onnx there; expected files such as PushBlock.onnx"
             )
-    figures: dict[str, Any] = getattr(module, f"bench_{what}")(scenes, log, **options)
+    figures: dict[str, Any] = getattr(module, f"bench_{what}")(
+        scenes or None, log, **options
+    )
     return figures

@@ -11,45 +11,18 @@ import os
 import signal
 import sys
 import threading
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 import typer.core
 
+from touchline.cli.commands import COMMANDS
 from touchline.cli.generate import command_of, summary_of
 from touchline.cli.output import log, show
 from touchline.errors import TouchlineError, UsageError
 from touchline.extras import missing_extra
 from touchline.interrupts import INTERRUPTED, raise_once
 from touchline.version import __version__
-
-COMMANDS = {
-    "train": "touchline.cli.train:train",
-    "tune": "touchline.cli.tune:tune",
-    "plan": "touchline.cli.plan:plan",
-    "eval": "touchline.cli.evaluate:evaluate",
-    "tournament": "touchline.cli.tournament:tournament",
-    "exploit": "touchline.cli.exploit:exploit",
-    "parity": "touchline.cli.parity:parity",
-    "play": "touchline.cli.play:play",
-    "view": "touchline.cli.view:view",
-    "record": "touchline.cli.record:record",
-    "inspect": "touchline.cli.inspect:inspect",
-    "doctor": "touchline.cli.doctor:doctor",
-    "build": "touchline.cli.build:build",
-    "export": "touchline.cli.export:export",
-    "push": "touchline.cli.push:push",
-    "pull": "touchline.cli.pull:pull",
-    "scenes": "touchline.cli.scenes:scenes",
-    "bench": "touchline.cli.bench:bench",
-}
-"""Verb -> "module:object": a function with Typer's annotations, or a Typer app with verbs of its
-own; imported when used."""
-
-if find_spec("touchline.microrts") is not None:
-    COMMANDS["microrts"] = "touchline.microrts.commands:app"
 
 RESUMABLE = ("train", "tune")
 """Verbs that save what they have done, and go on with it by --resume."""
@@ -79,19 +52,16 @@ class _Verbs(typer.core.TyperGroup):
         self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the parser passes it
-        return command_of(_verb(cmd_name), cmd_name) if cmd_name in COMMANDS else None
+        return (
+            command_of(COMMANDS[cmd_name], cmd_name) if cmd_name in COMMANDS else None
+        )
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as above
         # Building the command of `train` imports the settings, which takes longer than all the
         # rest of this help.
-        rows = [(name, summary_of(_verb(name))) for name in COMMANDS]
+        rows = [(name, summary_of(verb)) for name, verb in COMMANDS.items()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
-
-
-def _verb(name: str) -> Any:
-    module, _, attribute = COMMANDS[name].partition(":")
-    return getattr(import_module(module), attribute)
 
 
 app = typer.Typer(

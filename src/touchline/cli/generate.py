@@ -1,137 +1,285 @@
 """Turns the function of a verb into a command.
 
-In the signature of such a function, three kinds of annotations stand for flags that are written
-down elsewhere:
+Its parameters become flags: names and types say which, the docstring has the help. Three kinds of
+parameters stand for more or for less:
 
-- `TypedSettings` for all flags of the settings,
-- `Setting("--name")` for one of them,
-- a dataclass for its fields, so that verbs share groups of flags.
+- `env` without settings: ENV, and the flags that describe a world (`WORLD`);
+- `settings`: every flag of the settings;
+- `log`, `progress`, `watch`: no flag; the command line passes its own.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import typer.main
 
+import touchline
+from touchline.cli.options import (
+    KINDS,
+    SHARED,
+    WORLD,
+    Shared,
+    identifier,
+    parameter_values,
+)
+from touchline.cli.output import log, show, show_json
+from touchline.cli.progress import shown
+from touchline.cli.signature import REQUIRED, Parameter, Signature, signature_of
+from touchline.flag import Flag
+
 if TYPE_CHECKING:
+    from touchline.envs.env import EnvRecipe
     from touchline.training.config.flags import SettingFlag
 
-Verb = Callable[..., None]
-"""The function of a verb, with Typer's annotations."""
+PASSED = {"log", "progress", "watch"}
+"""Parameters without a flag."""
+AS_JSON = "Figures as JSON instead of text."
 
 
 @dataclass(frozen=True)
-class TypedSettings:
-    """The settings that were typed as flags."""
+class Verb:
+    """What a command does, and how its result is shown."""
 
-    values: dict[str, Any] = field(default_factory=dict)
-    """Dotted key -> value; flags that were not typed are absent."""
-    notes: list[str] = field(default_factory=list)
-    """A line for each flag of older ML-Agents versions."""
+    function: str
+    """"module:function" of the Python call."""
+    shell: str = ""
+    """"module:function" that makes the call and shows the result, where that takes more than a
+    line. Its parameters after the first, a `Call`, are further flags."""
+    lines: str = ""
+    """"module:function" that makes lines for people of the result; `--json` shows it whole."""
+    unit: str = ""
+    """What its progress counts."""
+    made: tuple[str, ...] = ()
+    """Parameters of the function without a flag, which `shell` makes of its own flags."""
 
 
-@dataclass(frozen=True)
-class Setting:
-    """Annotation of a parameter: the flag of this name in the settings."""
+@dataclass
+class Call:
+    """A call of a verb with what was typed."""
 
     name: str
-    min: float | None = None
-    """The smallest value that the parser takes."""
+    verb: Verb
+    values: dict[str, Any]
+    target: str
+    """The first argument as typed."""
+    world: Mapping[str, Any] | None = None
+    """What was typed about the world; None for a verb without one."""
+
+    @cached_property
+    def recipe(self) -> EnvRecipe | None:
+        """The world; raises a UsageError where the target is none."""
+        if self.world is None:
+            return None
+        from touchline.envs.env import EnvRecipe
+
+        about = {name: v for name, v in self.world.items() if v is not None}
+        about["parameters"] = parameter_values(self.world["parameters"])
+        return EnvRecipe.parse(self.target, **about)
+
+    def __call__(self, **more: Any) -> Any:
+        """Call the function, also with these arguments."""
+        function = found(self.verb.function)
+        given = self.values | more
+        if self.world is not None and "env" not in given:
+            given["env"] = self.recipe
+        if "log" in signature_of(self.verb.function).parameters:
+            given.setdefault("log", log)
+        return function(**given)
+
+    def with_progress(self, **more: Any) -> Any:
+        """Call the function while its progress is shown."""
+        task = f"{self.name} {self.target}".rstrip()
+        with shown(task, self.verb.unit, self.recipe) as progress:
+            if "progress" in signature_of(self.verb.function).parameters:
+                more.setdefault("progress", progress)
+            result = self(**more)
+        for name in ("picture", "record"):
+            if self.values.get(name) is not None:
+                log(f"wrote {self.values[name]}")
+        return result
 
 
-def command_of(verb: Verb | typer.Typer, name: str) -> Any:
-    """The command that Typer makes of a verb's function, or of an app with verbs of its own."""
-    if isinstance(verb, typer.Typer):
-        group = typer.main.get_group(verb)
+def show_result(call: Call, *, as_json: bool = False) -> None:
+    """Call a verb with its progress shown, and show what it returns."""
+    result = call.with_progress()
+    if as_json or (result is not None and not call.verb.lines):
+        show_json(result)
+    elif result is not None:
+        show("\n".join(found(call.verb.lines)(result)))
+
+
+def found(place: str) -> Any:
+    """The object of "module:object", imported now."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def command_of(verb: Verb | str, name: str) -> Any:
+    """The command of a verb, or of "module:app" with verbs of its own."""
+    if isinstance(verb, str):
+        group = typer.main.get_group(found(verb))
         group.name = name
         return group
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
-    app.command(name)(_with_plain_signature(verb))
+    app.command(name)(_function_for_typer(verb, name))
     return typer.main.get_command(app)
 
 
-def summary_of(verb: Verb | typer.Typer) -> str:
+def summary_of(verb: Verb | str) -> str:
     """The first paragraph of what help says about a verb, without building its command."""
-    if isinstance(verb, typer.Typer):
-        callback = verb.registered_callback
-        text = callback.callback.__doc__ if callback and callback.callback else None
+    if isinstance(verb, str):
+        callback = found(verb).registered_callback
+        text = inspect.cleandoc(callback.callback.__doc__ or "")
     else:
-        text = verb.__doc__
-    paragraph = inspect.cleandoc(text or "").partition("\n\n")[0]
-    return " ".join(paragraph.split())
+        text = signature_of(verb.function).about
+    return " ".join(text.partition("\n\n")[0].split())
 
 
-@dataclass(frozen=True)
-class _Argument:
-    """One parameter of a verb's function."""
+def _function_for_typer(verb: Verb, name: str) -> Callable[..., None]:
+    """A function with one keyword for each flag, as Typer wants it."""
+    signature = signature_of(verb.function)
+    own = list(_keywords_of(signature, PASSED | {*verb.made}))
+    extra = []
+    if verb.shell:
+        _, *parameters = signature_of(verb.shell).parameters.values()
+        extra = [_keyword_of(parameter) for parameter in parameters]
+    elif verb.lines:
+        extra = [_keyword("as_json", bool, False, AS_JSON, Flag("--json"))]
+    run = verb.shell
 
-    name: str
-    keywords: list[inspect.Parameter]
-    """The flags that it stands for."""
-    value: Callable[[Mapping[str, Any]], Any]
-    """Its value, made of the values of all keywords."""
-
-
-def _with_plain_signature(verb: Verb) -> Verb:
-    """The function with one keyword for each flag, as Typer wants it."""
-    signature = inspect.signature(verb, eval_str=True)
-    arguments = [_argument(parameter) for parameter in signature.parameters.values()]
-    keywords = [keyword for argument in arguments for keyword in argument.keywords]
-
-    @wraps(verb)
     def call(**given: Any) -> None:
-        verb(**{argument.name: argument.value(given) for argument in arguments})
+        values = _values(signature, given)
+        target = str(given[own[0].name] or "") if own and _is_argument(own[0]) else ""
+        has_world = "env" in signature.parameters and not signature.takes_settings
+        world = {key: given[key] for key in WORLD} if has_world else None
+        shell = found(run) if run else show_result
+        shell(
+            Call(name, verb, values, target, world),
+            **{keyword.name: given[keyword.name] for keyword in extra},
+        )
 
+    keywords = {keyword.name: keyword for keyword in [*own, *extra]}
+    call.__doc__ = signature.about
     # Typer reads kinds and defaults from the one, annotations from the other.
-    call.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    call.__annotations__ = {keyword.name: keyword.annotation for keyword in keywords}
+    call.__signature__ = inspect.Signature(list(keywords.values()))  # type: ignore[attr-defined]
+    call.__annotations__ = {n: keyword.annotation for n, keyword in keywords.items()}
     return call
 
 
-def _argument(parameter: inspect.Parameter) -> _Argument:
-    name, kind = parameter.name, parameter.annotation
-    if kind is TypedSettings:
-        return _Argument(name, list(_keywords_of_settings()), _typed_settings)
-    if isinstance(kind, type) and is_dataclass(kind):
-        keywords = list(_keywords_of_group(kind))
-
-        def group(given: Mapping[str, Any]) -> Any:
-            return kind(**{keyword.name: given[keyword.name] for keyword in keywords})
-
-        return _Argument(name, keywords, group)
-    keyword = _keyword(name, kind, parameter.default)
-    return _Argument(name, [keyword], lambda given: given[name])
+def _is_argument(keyword: inspect.Parameter) -> bool:
+    return isinstance(keyword.annotation.__metadata__[0], typer.models.ArgumentInfo)
 
 
-def _keywords_of_group(group: type) -> Iterator[inspect.Parameter]:
-    """A keyword for each field of a dataclass."""
-    hints = get_type_hints(group, include_extras=True)
-    for part in fields(group):
-        default = inspect.Parameter.empty if part.default is MISSING else part.default
-        yield _keyword(part.name, hints[part.name], default)
+def _keywords_of(
+    signature: Signature, left_out: set[str]
+) -> Iterator[inspect.Parameter]:
+    """The keywords for a function's parameters, in their order."""
+    if signature.takes_settings:
+        left_out |= _setting_names() | {"settings"}
+    for parameter in signature.parameters.values():
+        if parameter.name in left_out:
+            continue
+        yield _keyword_of(parameter)
+        if parameter.name == "env":
+            yield from (_keyword_of(other) for other in _world(signature))
+    if signature.takes_settings:
+        yield from _keywords_of_settings()
 
 
-def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    """A parameter with a `Setting` replaced by Typer's option."""
-    if get_origin(annotation) is Annotated:
-        kind, note = get_args(annotation)[:2]
-        if isinstance(note, Setting):
-            # Reading the settings takes longer than all the rest; verbs without one do not.
-            from touchline.training.config.flags import setting_flag
+def _world(signature: Signature) -> Iterator[Parameter]:
+    """The parameters that describe a world, but for those that a function has itself."""
+    for name in WORLD:
+        if name not in signature.parameters:
+            yield WORLD[name]
 
-            flag = setting_flag(note.name)
-            annotation = Annotated[
-                kind, typer.Option(flag.name, help=flag.help, min=note.min)
-            ]
+
+def _keyword_of(parameter: Parameter) -> inspect.Parameter:
+    """The keyword for a parameter; what it lacks is what it is everywhere (`SHARED`)."""
+    name = parameter.name
+    shared = SHARED.get(name, Shared())
+    flag = parameter.flag if parameter.flag != Flag() else shared.flag
+    default = parameter.default
+    if default is REQUIRED and parameter.kind.endswith("| None"):
+        default = None  # such as the configuration of `tune`, before a file that must be given
+    return _keyword(
+        name,
+        shared.kind or _kind_of(parameter.kind),
+        default,
+        _help_of(parameter),
+        flag,
+        shared.completion,
+    )
+
+
+def _kind_of(source: str) -> Any:
+    """What Typer parses for a parameter of this type."""
+    names = set(re.findall(r"\w+", source))
+    for name, kind in KINDS.items():
+        if name in names:
+            return kind
+    return Path if names & {"Path", "PathLike"} else str
+
+
+def _help_of(parameter: Parameter) -> str:
+    """The help of a flag: its own, that of another verb, or that of the key of this name."""
+    if parameter.help and not (other := re.match(r"As in `(\w+)`", parameter.help)):
+        return parameter.help
+    names = [other[1]] if parameter.help and other else ["evaluate", "train"]
+    for name in names:
+        place = f"touchline.{touchline._HOME[name]}:{name}"
+        same = signature_of(place).parameters.get(parameter.name)
+        if same is not None and same.help:
+            return same.help
+    # Reading the settings takes longer than all the rest.
+    from touchline.training.config.flags import setting_flag
+
+    return setting_flag("--" + parameter.name.replace("_", "-")).help
+
+
+def _keyword(
+    name: str,
+    kind: Any,
+    default: Any,
+    text: str,
+    flag: Flag = Flag(),  # noqa: B008 - it is frozen
+    completion: Callable[[], list[str]] | None = None,
+) -> inspect.Parameter:
+    """A keyword with Typer's annotation."""
+    note: Any
+    if flag.name and not flag.name.startswith("-"):
+        note = typer.Argument(metavar=flag.name, help=text, autocompletion=completion)
+    else:
+        typed = flag.name or "--" + name.replace("_", "-")
+        names = (typed,) if flag.short is None else (flag.short, typed)
+        is_shown = default != -math.inf
+        note = typer.Option(
+            *names,
+            metavar=flag.metavar,
+            help=text,
+            min=flag.min,
+            max=flag.max,
+            show_default=is_shown,
+        )
+    if kind == list[str] and default is not REQUIRED:
+        default = None  # the parser wants a list or nothing
+    if default is None:
+        kind = kind | None
     # Only a keyword may have no default after others that have one.
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind, note],
     )
 
 
@@ -142,8 +290,12 @@ def _keywords_of_settings() -> Iterator[inspect.Parameter]:
     for flag in setting_flags():
         yield _keyword_of_flag(flag)
     for name in REMOVED_FLAGS:
-        yield _keyword(
-            _identifier(name), Annotated[bool, typer.Option(name, hidden=True)], False
+        option = typer.Option(name, hidden=True)
+        yield inspect.Parameter(
+            identifier(name),
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False,
+            annotation=Annotated[bool, option],
         )
 
 
@@ -153,39 +305,49 @@ def _keyword_of_flag(flag: SettingFlag) -> inspect.Parameter:
     Values stay text: the settings read numbers as in a YAML, so that `--max-steps 5e5` works, and
     word the errors.
     """
-    name = _identifier(flag.name)
+    name = identifier(flag.name)
     if flag.kind is bool:
-        return _keyword(
-            name, Annotated[bool, typer.Option(flag.name, help=flag.help)], False
-        )
+        return _keyword(name, bool, False, flag.help, Flag(flag.name))
     by_kind = {int: "INTEGER", float: "NUMBER"}.get(flag.kind, "TEXT")
-    option = typer.Option(flag.name, help=flag.help, metavar=flag.metavar or by_kind)
-    kind = list[str] | None if flag.kind is list else str | None
-    return _keyword(name, Annotated[kind, option], None)
+    kind = list[str] if flag.kind is list else str
+    option = Flag(flag.name, flag.metavar or by_kind)
+    return _keyword(name, kind, None, flag.help, option)
 
 
-def _typed_settings(given: Mapping[str, Any]) -> TypedSettings:
-    """The settings among the keywords of a call."""
-    from touchline.training.config.flags import (
-        LOAD,
-        REMOVED_FLAGS,
-        setting_flag,
-        setting_flags,
-    )
+def _setting_names() -> set[str]:
+    from touchline.training.config.flags import setting_flags
 
-    typed = TypedSettings()
-    for flag in setting_flags():
-        value = given[_identifier(flag.name)]
-        # What was not typed must not override the configuration.
-        if value not in (None, False, []):
-            typed.values[flag.key] = value
+    return {identifier(flag.name) for flag in setting_flags()}
+
+
+def _values(signature: Signature, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the function: what was typed, and what has a default."""
+    values = {name: given[name] for name in signature.parameters if name in given}
+    if signature.takes_settings:
+        values["settings"] = _typed_settings(given)
+    else:
+        values.pop("env", None)
+    required = {p.name for p in signature.parameters.values() if p.default is REQUIRED}
+    # What was not typed is left to the function.
+    return {
+        name: value
+        for name, value in values.items()
+        if name in required or value not in (None, [])
+    }
+
+
+def _typed_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that were typed; a line for each flag of older ML-Agents versions."""
+    from touchline.training.config.flags import LOAD, REMOVED_FLAGS
+
     for name, instead in REMOVED_FLAGS.items():
-        if given[_identifier(name)]:
-            typed.notes.append(f"{name} is no longer needed: {instead}")
-    if given[_identifier(LOAD)]:
-        typed.values[setting_flag("--resume").key] = True
+        if given[identifier(name)]:
+            log(f"{name} is no longer needed: {instead}")
+    # What was not typed must not override the configuration.
+    names = _setting_names()
+    typed = {
+        name: given[name] for name in names if given[name] not in (None, False, [])
+    }
+    if given[identifier(LOAD)]:
+        typed["resume"] = True
     return typed
-
-
-def _identifier(flag: str) -> str:
-    return flag.removeprefix("--").replace("-", "_")

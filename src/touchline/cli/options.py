@@ -1,133 +1,72 @@
-"""Arguments and flags that several verbs share."""
+"""What a parameter's name means in every verb, where its annotation does not say it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-import typer
-
-from touchline.cli.generate import Setting
+from touchline.cli.signature import Parameter
 from touchline.errors import UsageError
-
-if TYPE_CHECKING:
-    from touchline.envs.env import EnvRecipe
+from touchline.flag import Flag
 
 
-def scene_names() -> list[str]:
-    """What shell completion offers for ENV."""
+@dataclass(frozen=True)
+class Shared:
+    """How a parameter appears in every verb that has it."""
+
+    flag: Flag = field(default_factory=Flag)
+    kind: Any = None
+    """What Typer parses; None: as its annotation says."""
+    completion: Callable[[], list[str]] | None = None
+    """What shell completion offers."""
+
+
+def _scene_names() -> list[str]:
     from touchline.scenes import SCENES
 
     return [*SCENES, "editor"]
 
 
-Env = Annotated[
-    str,
-    typer.Argument(
-        metavar="ENV",
-        help=(
-            "A scene's name (3DBall), a Unity player's path, `editor`, a recording (*.wire.gz) or "
-            "microrts:MAP."
-        ),
-        autocompletion=scene_names,
+def _preset_names() -> list[str]:
+    from touchline.training.config.reading import preset_names
+
+    return preset_names()
+
+
+SHARED = {
+    "env": Shared(Flag("ENV"), str, _scene_names),
+    "target": Shared(Flag("ENV|RUN"), str, _scene_names),
+    "config": Shared(Flag("CONFIG"), str, _preset_names),
+    "policy": Shared(Flag("--policy", "[BEHAVIOR=]FILE")),
+    "versus": Shared(Flag(metavar="FILE")),
+    "deterministic": Shared(Flag("--deterministic/--stochastic")),
+    "changes": Shared(Flag("--set", "A.B.C=VALUE"), list[str]),
+    "record_wire": Shared(Flag(metavar="FILE.wire.gz")),
+    "picture": Shared(Flag(metavar="FILE.png")),
+    "num_areas": Shared(Flag(min=1)),
+    "as_json": Shared(Flag("--json")),
+}
+WORLD = {
+    "seed": Parameter("seed", "int", 0, "Seed of all random numbers.", Flag()),
+    "num_areas": Parameter("num_areas", "int", None, "", Flag()),
+    "parameters": Parameter(
+        "parameters",
+        "Sequence",
+        None,
+        "Set an environment parameter.",
+        Flag("--parameter", "NAME=VALUE"),
     ),
-]
-Policies = Annotated[
-    list[str],
-    typer.Option(
-        "--policy",
-        metavar="[BEHAVIOR=]FILE",
-        help=(
-            "A run folder, a checkpoint, an ONNX file, `random`, `zero`, or `greedy` (Match3). "
-            "Repeat it for several behaviors."
-        ),
-    ),
-]
-Areas = Annotated[int | None, Setting("--num-areas", min=1)]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")]
-Deterministic = Annotated[
-    bool,
-    typer.Option(
-        "--deterministic/--stochastic",
-        help="Take the most likely action, or sample.",
-    ),
-]
-Parameters = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--parameter", metavar="NAME=VALUE", help="Set an environment parameter."
-    ),
-]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Figures as JSON instead of text.")
-]
-RecordWire = Annotated[
-    Path | None,
-    typer.Option(
-        "--record-wire",
-        metavar="FILE.wire.gz",
-        help="Record the session with a Unity player, to replay it.",
-    ),
-]
-
-
-@dataclass(frozen=True)
-class UnityReference:
-    """The flags that say with what of Unity a scene is compared."""
-
-    player: Annotated[
-        str | None,
-        typer.Option(
-            "--env", metavar="PLAYER", help="The Unity player to compare with."
-        ),
-    ] = None
-    statistics: Annotated[
-        Path | None,
-        typer.Option(
-            "--statistics",
-            metavar="FILE.json",
-            help="Figures to compare with, written by --save.",
-        ),
-    ] = None
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            "--save",
-            metavar="FILE.json",
-            help="Save the player's figures for --statistics.",
-        ),
-    ] = None
-
-    def source(self) -> str | Path | None:
-        """What was given; raises a UsageError for both."""
-        if self.player is not None and self.statistics is not None:
-            raise UsageError("give --env or --statistics to compare with, not both")
-        if self.statistics is not None and self.statistics.suffix != ".json":
-            raise UsageError(
-                f"--statistics {self.statistics}: expected a file NAME.json"
-            )
-        return self.player or self.statistics
-
-
-@dataclass(frozen=True)
-class World:
-    """The flags that describe a world."""
-
-    env: Env
-    seed: Seed = 0
-    num_areas: Areas = None
-    parameters: Parameters = None
-
-    def recipe(self) -> EnvRecipe:
-        """The world that these flags describe."""
-        from touchline.envs.env import EnvRecipe
-
-        values = parameter_values(self.parameters)
-        return EnvRecipe.parse(
-            self.env, num_areas=self.num_areas, seed=self.seed, parameters=values
-        )
+}
+"""The flags that describe a world, beside ENV."""
+KINDS = {
+    "bool": bool,
+    "Sequence": list[str],
+    "Iterable": list[str],
+    "int": int,
+    "float": float,
+}
+"""Word in the source of a type -> what Typer parses; the first that is found counts."""
 
 
 def parameter_values(texts: list[str] | None) -> Mapping[str, float]:
@@ -140,3 +79,8 @@ def parameter_values(texts: list[str] | None) -> Mapping[str, float]:
         except ValueError:
             raise UsageError(f"--parameter {text}: expected NAME=NUMBER") from None
     return values
+
+
+def identifier(flag: str) -> str:
+    """The name of a flag as a keyword."""
+    return flag.removeprefix("--").replace("-", "_")

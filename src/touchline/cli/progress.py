@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from touchline.api import WAITING
 from touchline.cli.output import log
-from touchline.log import Log, Progress
+from touchline.log import WAITING, Log, Progress
 
 if TYPE_CHECKING:
     from touchline.envs.env import EnvRecipe

@@ -303,6 +303,36 @@ class EnvRecipe:
                 return replace(recipe, **changes)
         return replace(EnvRecipe(_world_of(env), env), **changes)
 
+    def at_natural_pace(self, width: int, height: int) -> EnvRecipe:
+        """The recipe of a player with a window of this size that runs as fast as the clock.
+
+        Other worlds have no clock of their own, and their recipes stay as they are.
+        """
+        if not self.kind.is_player:
+            return self
+        engine = {
+            "width": width,
+            "height": height,
+            # A capture frame rate would fix the time between two frames, however long they took.
+            "time_scale": 1.0,
+            "capture_frame_rate": 0,
+        }
+        return replace(self, options={**self.options, "engine": engine})
+
+    def with_recorded_wire(self, path: Path | None) -> EnvRecipe:
+        """The recipe of the same world with its wire recorded into this file, if there is one."""
+        if path is None:
+            return self
+        if not self.kind.is_player:
+            raise UsageError(
+                f"--record-wire: {self.target} has no wire; only a Unity player or the Editor has"
+            )
+        if not path.name.endswith(".wire.gz"):
+            raise UsageError(
+                f"--record-wire: expected a name that ends with .wire.gz, got {path.name}"
+            )
+        return replace(self, options={**self.options, "record_wire": str(path)})
+
 
 WORLDS = {
     "scene": World("touchline.envs.scene_env:open_scene", is_scene=True),

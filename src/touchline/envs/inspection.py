@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.actions import random_allowed
-from touchline.envs.env import Env
+from touchline.envs.env import Env, EnvRecipe, make
 from touchline.envs.recorded_env import RecordedEnv
 from touchline.protocol.recording import describe_behaviors
 from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec
@@ -23,17 +23,32 @@ _MOST_BRANCHES = 12
 """Branches whose sizes are all shown; MicroRTS has hundreds."""
 
 
-def plain_specs(env: Env) -> dict[str, Any]:
-    """Specs as plain values: full behavior name -> observations and actions."""
-    return describe_behaviors(env.behaviors)
+def inspect(env: str | EnvRecipe) -> dict[str, Any]:
+    """What the behaviors of a world observe and do: full behavior name -> plain values for JSON.
+
+    A recording is played to its end, since a world may show further behaviors at any time.
+    """
+    with make(env) as world:
+        if isinstance(world, RecordedEnv):
+            for _ in world.replay():
+                pass
+        world.reset()
+        return describe_behaviors(world.behaviors)
 
 
-def show_all_behaviors(env: Env) -> None:
-    """Reset a world; a recording is played to its end first, since behaviors may appear late."""
-    if isinstance(env, RecordedEnv):
-        for _ in env.replay():
-            pass
-    env.reset()
+def describe(env: str | EnvRecipe) -> str:
+    """Show the observations and actions of each behavior, and the first steps; or the content of a
+    demonstration.
+
+    Parameters
+    ----------
+    env
+        A scene's name (3DBall), a Unity player's path, `editor`, a recording (*.wire.gz), a
+        demonstration (*.demo) or microrts:MAP.
+    """
+    with make(env) as world:
+        world.reset()
+        return "\n".join(description(world))
 
 
 def description(env: Env) -> Iterator[str]:

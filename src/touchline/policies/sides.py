@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from touchline.envs.slots import Slots
@@ -9,8 +10,17 @@ from touchline.errors import UsageError
 from touchline.policies.policy import Actors, SlotActor, load_policies
 from touchline.specs import BehaviorSpec, team_of
 
+PolicySource = str | os.PathLike[str]
+"""`[BEHAVIOR=]FILE`: a run folder, a checkpoint, an ONNX file, `random`, `zero`, or
+`greedy` (Match3)."""
 _OTHER_SEED = 1000
 """Added to the seed for the other side, so that the two do not draw the same noise."""
+
+
+def sources_in(policy: PolicySource | Sequence[PolicySource]) -> list[str]:
+    """Policies as texts; a single one as a list of one."""
+    given = [policy] if isinstance(policy, str | os.PathLike) else policy
+    return [os.fspath(source) for source in given]
 
 
 def two_sides(names: Iterable[str], world: str) -> tuple[list[str], list[str]]:

@@ -93,11 +93,14 @@ def compile_seconds(name: str) -> int:
 
 
 def list_scenes() -> list[dict[str, Any]]:
-    """The scenes that come with Touchline, as plain values.
+    """List the built-in scenes with their sizes, presets and parameters.
 
-    `scene`, `areas` (Unity's number), `about`, `behaviors` (full name -> `agents` in each area,
-    `observations`, `continuous`, `branches`), `parameters`, and `picture`, a file of the
-    repository.
+    Returns
+    -------
+    list
+        Plain values: `scene`, `areas` (Unity's number), `about`, `behaviors` (full name ->
+        `agents` in each area, `observations`, `continuous`, `branches`), `parameters`, and
+        `picture`, a file of the repository.
     """
     found: list[dict[str, Any]] = []
     for name in SCENES:

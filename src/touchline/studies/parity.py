@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -18,8 +18,10 @@ from jaxtyping import Float
 from touchline.envs.env import Env, EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
+from touchline.flag import Flag
 from touchline.log import Progress, no_progress
-from touchline.policies.sides import load_sides
+from touchline.policies.sides import PolicySource, load_sides, sources_in
+from touchline.policies.trained_world import as_trained
 from touchline.specs import BehaviorSpec
 from touchline.studies.comparison import (
     EPISODE_FIGURES,
@@ -32,6 +34,7 @@ from touchline.studies.references import (
     find_reference,
     write_statistics,
 )
+from touchline.studies.tournament import check_picture
 from touchline.studies.units import (
     EPISODES,
     Units,
@@ -50,38 +53,77 @@ _HARDLY = 1e-4
 
 
 def parity(
-    recipe: EnvRecipe,
-    sources: Sequence[str],
+    env: str | EnvRecipe,
+    policy: PolicySource | Sequence[PolicySource],
     *,
-    player: EnvRecipe | None = None,
-    statistics: Path | None = None,
-    save: Path | None = None,
-    episodes: int = 100,
+    reference: str | Path | EnvRecipe | None = None,
+    save: Annotated[Path | str | None, Flag(metavar="FILE.json")] = None,
+    episodes: Annotated[int, Flag(min=2)] = 100,
+    picture: Path | str | None = None,
     deterministic: bool = False,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Compare a world with a player, with `statistics`, or with what is known of its policies.
+    """Compare a scene with Unity: the same policy plays in both, and returns, lengths and
+    observations are compared with the differences that chance explains.
 
-    `save` keeps the player's figures as a file of statistics. Gives figures ready for JSON. Raises
-    a UsageError for worlds, policies or statistics that do not fit each other.
+    Without --env and --statistics, the reference is what is stored of Unity for this scene and
+    policy, else the policy's own normalizer.
+
+    Parameters
+    ----------
+    reference
+        A Unity player to compare with, or a file of figures (`*.json`) that `save` wrote.
+    save
+        Save the player's figures for --statistics.
+    episodes
+        Episodes per behavior in each of the two; with groups of agents, games.
+    picture
+        Draw all differences into this file.
+    progress
+        Called often with the episodes that are done, and their total.
+
+    Returns
+    -------
+    dict
+        The keys of `touchline parity --json` (`docs/unity.md`, "Comparing a scene with Unity").
+
+    Raises
+    ------
+    UsageError
+        Nothing to compare with, what does not fit together, or a picture that cannot be written.
+    RunError
+        No episode ends, or the player failed.
+
+    Notes
+    -----
+    The player gets the seed after that of `env`.
     """
+    check_picture(picture)
+    sources = sources_in(policy)
+    recipe = as_trained(EnvRecipe.parse(env), sources)
+    player, statistics = None, None
+    if isinstance(reference, str | Path) and str(reference).endswith(".json"):
+        statistics = Path(reference)
+    elif reference is not None:
+        name = str(reference) if isinstance(reference, Path) else reference
+        player = reference_recipe(recipe, EnvRecipe.parse(name))
     if save is not None and player is None:
         raise UsageError("only a player's figures can be saved: give --env PLAYER, too")
     with ExitStack() as worlds:
         here = _Side(worlds.enter_context(make(recipe)), recipe, sources, deterministic)
         if player is None:
-            reference = find_reference(recipe.target, here.actors, statistics)
-            known: Mapping[str, Units | Figures] = reference.figures
+            found = find_reference(recipe.target, here.actors, statistics)
+            known: Mapping[str, Units | Figures] = found.figures
             played = here.play(episodes, progress)
         else:
             there = _Side(
                 worlds.enter_context(make(player)), player, sources, deterministic
             )
             _require_same(here, there, is_over=False)
-            reference = Reference("player", player.target, {})
+            found = Reference("player", player.target, {})
             known = there.play(episodes, _part(progress, 0))
             if save is not None:
-                write_statistics(save, known)
+                write_statistics(Path(save), known)
             played = here.play(episodes, _part(progress, 1))
             _require_same(here, there, is_over=True)
     behaviors = {}
@@ -89,14 +131,17 @@ def parity(
         if name in known:
             names = observation_names(here.specs[name])
             behaviors[name] = _behavior_figures(names, units, known[name], recipe.seed)
-    return {
+    figures = {
         "scene": recipe.target,
         "policy": ", ".join(sources),
         "seed": recipe.seed,
-        "reference": {"kind": reference.kind, "name": reference.name},
+        "reference": {"kind": found.kind, "name": found.name},
         "differs": any(b["differing"] for b in behaviors.values()),
         "behaviors": behaviors,
     }
+    if picture is not None:
+        draw_parity(figures, Path(picture))
+    return figures
 
 
 class _Side:

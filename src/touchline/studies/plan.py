@@ -7,16 +7,21 @@ A run is measured for some seconds. The rest is arithmetic, in `Model`; `docs/ex
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from touchline.cores import num_cores
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
+from touchline.log import Log, silent
 from touchline.training.algorithms.sac.settings import SACSettings
 from touchline.training.algorithms.settings import OnPolicySettings
+from touchline.training.config.request import Changes, read_run
 from touchline.training.config.settings import BehaviorConfig, RunConfig
+from touchline.training.file_check import check_files
+from touchline.training.world import recipe_of
 
 if TYPE_CHECKING:
     from touchline.studies.measuring import Costs
@@ -160,7 +165,38 @@ def fixed_share(few: Costs, many: Costs, factor: float) -> float:
     return min(max(fixed / few.collecting, 0.0), 1.0)
 
 
-def plan(config: RunConfig, recipe: EnvRecipe, seconds: float = SECONDS) -> Plan:
+def plan(
+    config: str | os.PathLike[str] | None = None,
+    *,
+    env: str | None = None,
+    changes: Changes = (),
+    log: Log = silent,
+    settings: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Predict how long a run takes, what limits it and what helps, from ten seconds of it.
+
+    Parameters
+    ----------
+    config
+        A preset's name (3DBall), or an ML-Agents YAML, as for train.
+    changes, env, settings
+        As in `train`.
+    log
+        Gets lines about the configuration.
+
+    Notes
+    -----
+    Nothing is written. Errors are those of `train`.
+    """
+    request = read_run(config, changes, {"env": env, **(settings or {})}, verb="plan")
+    for note in request.notes:
+        log(note)
+    check_files(request.config)
+    recipe = recipe_of(request.config, request.preset)
+    return plan_for(request.config, recipe)
+
+
+def plan_for(config: RunConfig, recipe: EnvRecipe, seconds: float = SECONDS) -> Plan:
     """Measure for about `seconds`, and compute the rest."""
     from touchline.studies.measuring import measure  # it brings torch
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ from touchline.studies.processes import (
 
 if TYPE_CHECKING:
     from touchline.envs.env import EnvRecipe
+    from touchline.training.config.request import Changes, RunRequest
     from touchline.training.config.settings import RunConfig
 
 MOST_SEEDS = 1000
@@ -115,49 +117,83 @@ def parse_seeds(text: str | Iterable[int]) -> list[int]:
 
 
 def train_seeds(
-    config: RunConfig,
-    seeds: Sequence[int],
-    own_scene: str | None,
-    log: Log,
+    config: str | os.PathLike[str] | RunRequest | None,
+    seeds: str | Iterable[int],
     *,
+    env: str | None = None,
+    run_id: str | None = None,
+    resume: bool = False,
+    changes: Changes = (),
     to_wandb: bool = False,
+    log: Log = print,
+    settings: Mapping[str, Any] | None = None,
 ) -> SeedsResult:
-    """Train one run for each seed, as many at once as there are cores; `log` gets their lines.
+    """Train a run for each of several seeds, one process each, and summarize them.
 
-    With a cluster and without collectors, they run on its nodes.
+    As many run at once as there are cores; with `cluster_settings.cluster` and without collectors,
+    on the nodes of that cluster, as many as it has processors for. Run N is that of `train` with
+    the seed N, bit for bit; its folder is `seed-N` below that of `run_id`. The report, the curves
+    and `seeds.json` are beside these folders.
 
-    Writes the runs' folders, and the report, curves and `seeds.json` beside them. Raises a
-    UsageError before anything is written, and a RunError at the end if seeds failed.
+    Parameters
+    ----------
+    seeds
+        Numbers, or a text such as `0-4` or `0,3,7`.
+    resume
+        Continue the seeds that are not done.
+    config, env, run_id, changes, to_wandb, log, settings
+        As in `train`.
+
+    Raises
+    ------
+    UsageError
+        As `train`, before anything is written; also for seeds that make no sense.
+    RunError
+        The processes of some seeds failed; the others are done, and their figures written.
     """
+    from touchline.training.config.request import SEED, RunRequest, is_changed, read_run
     from touchline.training.run.process import sigterm_as_ctrl_c
 
-    settings = config.checkpoint_settings
-    study = RunLayout(Path(settings.results_dir) / settings.run_id)
-    _check(config, study, seeds)
-    runs = _runs(config, study, seeds, own_scene, log)
+    numbers = parse_seeds(seeds)
+    if isinstance(config, RunRequest):
+        request = config
+    else:
+        changes = changes if isinstance(changes, Mapping) else list(changes)
+        if "seed" in (settings or {}) or is_changed(SEED, changes):
+            raise UsageError("--seed and --seeds are given: leave one of them out")
+        given = {"env": env, "run_id": run_id, "resume": resume, **(settings or {})}
+        request = read_run(config, changes, given, of_several=True)
+    own_scene = request.preset
+    for note in request.notes:
+        log(note)
+    run = request.config
+    checkpoints = run.checkpoint_settings
+    study = RunLayout(Path(checkpoints.results_dir) / checkpoints.run_id)
+    _check(run, study, numbers)
+    runs = _runs(run, study, numbers, own_scene, log)
     unfinished = {
-        seed: job_of(*run, to_wandb=to_wandb)
-        for seed, run in runs.items()
-        if not (settings.resume and _is_done(study.seed(seed), config))
+        seed: job_of(*one, to_wandb=to_wandb)
+        for seed, one in runs.items()
+        if not (checkpoints.resume and _is_done(study.seed(seed), run))
     }
-    skipped = [str(seed) for seed in seeds if seed not in unfinished]
+    skipped = [str(seed) for seed in numbers if seed not in unfinished]
     if skipped:
         log(f"done before: seed {', '.join(skipped)}")
-    recipe = runs[seeds[0]][1]
-    with sigterm_as_ctrl_c(), place_for_runs(config, recipe) as place:
+    recipe = runs[numbers[0]][1]
+    with sigterm_as_ctrl_c(), place_for_runs(run, recipe) as place:
         processes = _Processes(log, study, place)
         interrupted = processes.run(unfinished)
     failed = processes.failed
     if interrupted:
         return SeedsResult(study.path, True, failed, {})
-    done = [seed for seed in seeds if seed not in failed]
+    done = [seed for seed in numbers if seed not in failed]
     result = SeedsResult(study.path, False, failed, _figures(study, done))
     _write(study, result, log)
     if failed:
         names = ", ".join(map(str, failed))
         raise RunError(
-            f"seed {names} failed, {len(done)} of {len(seeds)} are done; "
-            f"to continue: the same command with --resume --run-id {settings.run_id}"
+            f"seed {names} failed, {len(done)} of {len(numbers)} are done; "
+            f"to continue: the same command with --resume --run-id {checkpoints.run_id}"
         )
     return result
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -14,7 +15,10 @@ from numpy.typing import NDArray
 from touchline.cores import num_cores
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
+from touchline.flag import Flag
 from touchline.log import Progress, no_progress
+from touchline.policies.sides import PolicySource, sources_in
+from touchline.policies.trained_world import as_trained
 from touchline.studies.matches import (
     Match,
     Score,
@@ -38,22 +42,101 @@ many cores there are: results must not depend on that."""
 _Z95 = 1.96
 
 
-def tournament(
-    recipe: EnvRecipe,
-    entrants: Sequence[str],
-    games: int,
-    *,
-    deterministic: bool = False,
-    processes: int | None = None,
-    cluster: str | None = None,
-    progress: Progress = no_progress,
-) -> dict[str, Any]:
-    """Play `games` games of each pair, half of them in each seat; gives figures ready for JSON.
+class EntrantFigures(TypedDict):
+    """Figures of one entrant of a tournament."""
 
-    The same seed gives the same figures, with any number of `processes` (None: one per core), and
-    on the nodes of a `cluster` (see `ClusterSettings.cluster`).
-    Raises a UsageError for fewer than two entrants, and as `matches.play`.
+    name: str
+    rating: float
+    """On Elo's scale; the mean of all entrants is 1200."""
+    rating_ci95: list[float]
+    """[low, high]: the 95 % interval of its distance to the mean."""
+    games: int
+    won: int
+    drawn: int
+    lost: int
+    score: float
+    """Games won and half of those drawn, per game."""
+
+
+class Upset(TypedDict):
+    """An entrant that loses to one rated lower, beyond chance."""
+
+    rated_higher: str
+    loses_to: str
+    score: float
+    score_ci95: list[float]
+    games: int
+
+
+class TournamentFigures(TypedDict):
+    """Results of a tournament."""
+
+    scene: str
+    seed: int
+    games_per_pair: int
+    decisions: int
+    """The actions of all agents together."""
+    entrants: list[EntrantFigures]
+    """The best first."""
+    matrix: list[list[list[int] | None]]
+    """Games won, drawn and lost of the row's entrant against the column's, in that order."""
+    upsets: list[Upset]
+    """Empty where the order is transitive."""
+
+
+def tournament(
+    env: str | EnvRecipe,
+    policies: Annotated[Sequence[PolicySource], Flag("--policy", "ENTRANT")],
+    games: Annotated[int, Flag(min=2)] = 200,
+    *,
+    picture: Path | str | None = None,
+    processes: Annotated[int | None, Flag(min=1)] = None,
+    cluster: Annotated[str | None, Flag(metavar="WHERE")] = None,
+    deterministic: bool = False,
+    seed: int | None = None,
+    progress: Progress = no_progress,
+) -> TournamentFigures:
+    """Rate policies by games of each against each, half of them with sides exchanged.
+
+    Parameters
+    ----------
+    policies
+        A run folder, a checkpoint, an ONNX file, `random` or `zero`; Striker=a.onnx,Goalie=b.onnx
+        where sides differ. Repeat it for every entrant.
+    games
+        Games of each pair, half of them on each side.
+    picture
+        Draw ratings and the table of results into this file.
+    processes
+        Matches to play in parallel. Default: one per core.
+    cluster
+        Play on a Ray cluster: local:N, auto or HOST:PORT.
+    seed
+        Seed of all random numbers. Default: that of the environment, which is 0.
+    progress
+        Called with the games that are done, and their total.
+
+    Raises
+    ------
+    UsageError
+        Fewer than two entrants, a world without two teams, a policy that does not fit, or a picture
+        that cannot be written.
+    RunError
+        No game ends, or a policy gives an action that is not a number.
+
+    Notes
+    -----
+    The same seed returns the same figures, with any number of processes and on any cluster.
+    Processes are spawned, unless there is only one, so a script calls this below
+    `if __name__ == "__main__":`.
     """
+    check_picture(picture)
+    entrants = sources_in(policies)
+    recipe = EnvRecipe.parse(env)
+    recipe = recipe if seed is None else replace(recipe, seed=seed)
+    recipe = as_trained(
+        recipe, [s for entrant in entrants for s in sources_of(entrant)]
+    )
     if len(entrants) < 2:
         raise UsageError(
             f"a tournament needs two entrants or more, got {len(entrants)}: repeat --policy"
@@ -78,7 +161,26 @@ def tournament(
             tallies[high, low] += [score.lost, score.drawn, score.won]
             decisions += score.decisions
     about = {"scene": recipe.target, "seed": recipe.seed, "games_per_pair": games}
-    return {**about, "decisions": decisions, **figures_of(names_of(entrants), tallies)}
+    found = figures_of(names_of(entrants), tallies)
+    figures = cast("TournamentFigures", {**about, "decisions": decisions, **found})
+    if picture is not None:
+        draw_tournament(figures, Path(picture))
+    return figures
+
+
+def check_picture(picture: Path | str | None) -> None:
+    """Refuse a picture that cannot be written before games are played for it."""
+    if picture is None:
+        return
+    path = Path(picture)
+    if path.suffix != ".png":
+        raise UsageError(f"{path}: expected a file name that ends in .png")
+    # Missing folders are made when the picture is drawn.
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise UsageError(
+            f"{path}: cannot be written: {folder} is no folder that you may write to"
+        )
 
 
 def _play_all(

@@ -14,17 +14,19 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from touchline.errors import RunError, UsageError
+from touchline.flag import Flag
 from touchline.log import Log, silent
 from touchline.policies.files.run_layout import RunLayout
 from touchline.studies.places import Place, place_for_runs
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     import optuna
     from optuna.distributions import BaseDistribution
 
+    from touchline.training.config.request import Changes, RunRequest
     from touchline.training.config.settings import RunConfig
 
 POINTS = 20
@@ -78,6 +81,73 @@ class Running:
 
 
 def tune(
+    config: str | os.PathLike[str] | None,
+    space: Annotated[str | os.PathLike[str], Flag(metavar="FILE.yaml")],
+    trials: int = 30,
+    *,
+    env: str | None = None,
+    run_id: str | None = None,
+    resume: bool = False,
+    changes: Changes = (),
+    log: Log = print,
+    settings: Mapping[str, Any] | None = None,
+) -> TuneResult:
+    """Search for good settings: each trial is a run, and poor ones are stopped early.
+
+    Parameters
+    ----------
+    config
+        A preset's name (3DBall), or an ML-Agents YAML, as for train.
+    space
+        The keys to vary, each with the values to try.
+    trials
+        How many trials to run in all.
+    resume
+        Continue a search, with the runs of its open trials.
+    env, run_id, changes, log, settings
+        As in `train`.
+
+    Raises
+    ------
+    UsageError
+        As `train`, before anything is written; also for a wrong space.
+    RunError
+        Several trials in a row failed.
+
+    Notes
+    -----
+    As many run at once as there are cores; with a cluster and without collectors, on its nodes. The
+    run of trial N is `trial-N` below the folder of `run_id`, which is `tune-` and the
+    configuration's name by default. There are also a table, the importance of each key as a
+    picture, and the best settings as a YAML. A space holds dotted keys, each with `choices`, or
+    with `low`, `high` and maybe `log` or `step`.
+    """
+    from touchline.training.config.request import RUN_ID, is_changed, keys_of, read_run
+
+    changes = changes if isinstance(changes, Mapping) else list(changes)
+    given = {"env": env, "run_id": run_id, "resume": resume, **(settings or {})}
+    more = {}
+    if RUN_ID not in keys_of(given) and not is_changed(RUN_ID, changes):
+        # Beside the runs of the configuration itself, not in place of them.
+        more[RUN_ID] = f"tune-{Path(config or 'ppo').stem}"
+
+    def request(tried: Mapping[str, Any]) -> RunRequest:
+        keys = {**more, **tried}
+        return read_run(config, changes, given, more=keys, verb="tune", of_several=True)
+
+    first_request = request({})
+    for note in first_request.notes:
+        log(note)
+    return search(
+        lambda tried: request(tried).config,
+        Path(space),
+        trials,
+        first_request.preset,
+        log,
+    )
+
+
+def search(
     read: Read, space: Path, num_trials: int, own_scene: str | None, log: Log
 ) -> TuneResult:
     """Run trials until there are `num_trials`, or until Ctrl-C, as many at once as there are cores.

@@ -10,6 +10,7 @@ a step earlier. Here the pairing is chosen by the traits that tell the two kinds
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -151,6 +152,15 @@ def _spread(values: NDArray[np.float32]) -> list[dict[str, float]]:
         }
         for column in values.T
     ]
+
+
+def inspect_demonstration(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a `.demo` file, or a folder of them, holds: spec, episodes, returns, statistics of the
+    actions, and one line for each file, as plain values for JSON.
+
+    Raises a UsageError that names the file.
+    """
+    return read_demonstration(os.fspath(path)).figures()
 
 
 def describe_demonstration(figures: Mapping[str, Any]) -> Iterator[str]:

@@ -11,18 +11,24 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.envs.env import EnvRecipe, make
+from touchline.envs.env import EnvRecipe, GameReporting, make
 from touchline.envs.slots import SlotRows, Slots
-from touchline.errors import RunError
+from touchline.errors import RunError, UsageError
+from touchline.flag import Flag
 from touchline.log import Log, Progress, no_progress, now_and_then, silent
 from touchline.policies.policy import Actors, Policy, SlotActor
+from touchline.policies.sides import PolicySource, load_sides, sources_in, two_sides
+from touchline.policies.trained_world import as_trained
 from touchline.specs import BehaviorSpec, base_name, team_of
+from touchline.training.evaluation_figures import Evaluation
 from touchline.training.quotas import Ended, Quotas
 
 MOST_DECISIONS = 20_000
@@ -32,6 +38,109 @@ The longest episodes of the scenes have 5,000.
 """
 _Z95 = 1.96
 """Standard deviations on either side of the mean that hold 95 % of a normal distribution."""
+
+
+def evaluate(
+    env: str | EnvRecipe,
+    policy: PolicySource | Sequence[PolicySource],
+    *,
+    versus: PolicySource | None = None,
+    episodes: Annotated[int, Flag(min=1)] = 100,
+    deterministic: bool = False,
+    seed: int = 0,
+    record_wire: Path | None = None,
+    progress: Progress = no_progress,
+) -> Evaluation:
+    """Evaluate a policy: mean return with its confidence interval, over the same number of episodes
+    for each agent.
+
+    Parameters
+    ----------
+    env
+        A scene's name (3DBall), a Unity player's path, `editor`, a recording (*.wire.gz) or
+        microrts:MAP.
+    policy
+        A run folder, a checkpoint, an ONNX file, `random`, `zero`, or `greedy` (Match3). Repeat it
+        for several behaviors.
+    versus
+        The policy of the other team.
+    episodes
+        Episodes per behavior; with groups of agents, games.
+    deterministic
+        Take the most likely action, or sample.
+    seed
+        Seed of all random numbers.
+    record_wire
+        Record the session with a Unity player, to replay it.
+    progress
+        Called after every step with the episodes (games) that are done, and their total.
+
+    Raises
+    ------
+    UsageError
+        The world cannot be opened, or a policy cannot be loaded or does not fit.
+    RunError
+        No episode ends, or a player failed.
+
+    Notes
+    -----
+    With `versus`, the figures are those of the first team.
+    """
+    recipe, sources = replace(EnvRecipe.parse(env), seed=seed), sources_in(policy)
+    others = sources_in(versus or ())
+    recipe = as_trained(recipe, [*sources, *others])
+    with make(recipe.with_recorded_wire(record_wire)) as world:
+        slots = Slots(world)
+        slots.reset(seed)  # Unity announces its behaviors with the first exchange
+        own = two_sides(slots.behaviors, recipe.target)[0] if others else None
+        actors = load_sides(
+            sources,
+            others,
+            slots,
+            recipe.target,
+            deterministic=deterministic,
+            seed=seed,
+        )
+        figures = measure(slots, actors, episodes, seed, own, progress)
+        if isinstance(world, GameReporting):
+            figures |= world.game_figures(episodes)
+    scene = env if isinstance(env, str) else recipe.target
+    return cast("Evaluation", {"scene": scene, "policy": ", ".join(sources), **figures})
+
+
+def evaluate_opponents(
+    env: str | EnvRecipe,
+    policy: PolicySource | Sequence[PolicySource],
+    opponents: Sequence[str],
+    *,
+    episodes: int = 100,
+    deterministic: bool = False,
+    seed: int = 0,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Play `episodes` games against each named opponent of a world, such as MicroRTS' bots.
+
+    Returns `seed`, `episodes`, `opponents` (name -> figures) and `total`. Raises a UsageError for a
+    world without named opponents.
+    """
+    recipe = replace(EnvRecipe.parse(env), seed=seed)
+    module, _, function = recipe.kind.opponents.partition(":")
+    if not module:
+        raise UsageError(f"{recipe.target} has no opponents with names")
+    # Only a string names the module, because the core never imports the wing that plays such
+    # games.
+    play_all = getattr(import_module(module), function)
+    sources = sources_in(policy)
+    table: dict[str, Any] = play_all(
+        as_trained(recipe, sources),
+        sources,
+        list(opponents),
+        episodes,
+        seed,
+        deterministic=deterministic,
+        progress=progress,
+    )
+    return table
 
 
 @dataclass
@@ -103,7 +212,7 @@ def clustered_error(values: NDArray[np.float64], cluster_sizes: Sequence[int]) -
     return float(np.sqrt(correction * (sums**2).sum()) / len(values))
 
 
-def evaluate(
+def measure(
     slots: Slots,
     actors: Mapping[str, SlotActor],
     episodes: int,
@@ -176,7 +285,7 @@ def play(
         )
         try:
             progress = now_and_then(log, "evaluation", "episodes")
-            found = evaluate(slots, actors, episodes, recipe.seed, progress=progress)
+            found = measure(slots, actors, episodes, recipe.seed, progress=progress)
         # A policy in training may never end an episode. That is no reason to stop the run.
         except RunError as error:
             return Played({}, str(error))
@@ -321,15 +430,6 @@ class _Tally:
         self._return = np.append(self._return, np.zeros(extra))
         self._group_return = np.append(self._group_return, np.zeros(extra))
         self._length = np.append(self._length, np.zeros(extra, np.int64))
-
-
-def what_was_played(figures: Mapping[str, Any]) -> str:
-    """Figures of an evaluation in short: its episodes with their interval, or its games."""
-    games = figures.get("games")
-    if games and games["won"] + games["lost"]:
-        return f"won {games['won']} of {games['played']} games"
-    low, high = figures["ci95"]
-    return f"95 % within {low:.3f} to {high:.3f}, {figures['episodes']} episodes"
 
 
 def _joined(parts: Iterable[Outcomes]) -> Outcomes:

@@ -17,7 +17,8 @@ from touchline.policies.policy import NetworkPolicy
 from touchline.training.behavior_training import BehaviorTraining
 from touchline.training.collect.opening import for_nodes
 from touchline.training.curriculum import Curriculum
-from touchline.training.evaluation import Played, play, what_was_played
+from touchline.training.evaluation import Played, play
+from touchline.training.evaluation_figures import what_was_played
 from touchline.training.run.folder import RunFolder
 from touchline.training.run.stopwatch import Stopwatch
 

@@ -6,23 +6,82 @@ Every agent records a fixed number of episodes. "The first N that end" would be 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import SlotRows, Slots
 from touchline.errors import RunError, UsageError
+from touchline.flag import Flag
 from touchline.log import Progress, no_progress
 from touchline.policies.files.whole import write_whole
 from touchline.policies.policy import SlotActor
+from touchline.policies.sides import PolicySource, load_sides, sources_in
+from touchline.policies.trained_world import as_trained
 from touchline.protocol.demonstrations import SUFFIX, DemoFile, encode_demo
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
 from touchline.training.evaluation import EndCheck
 from touchline.training.quotas import shares
+
+
+def record(
+    env: str | EnvRecipe,
+    policy: PolicySource | Sequence[PolicySource],
+    output: Annotated[str | os.PathLike[str], Flag(metavar="FILE.demo", short="-o")],
+    *,
+    episodes: Annotated[int, Flag(min=1)] = 20,
+    min_return: Annotated[float, Flag(metavar="FLOAT")] = -math.inf,
+    deterministic: bool = False,
+    seed: int = 0,
+    progress: Progress = no_progress,
+) -> list[Path]:
+    """Record a policy's episodes as a demonstration that ML-Agents and Unity load.
+
+    Parameters
+    ----------
+    output
+        The demonstration to write.
+    episodes
+        Complete episodes of each behavior, shared evenly among its agents.
+    min_return
+        Leave out episodes that return less. Default: keep all.
+    progress
+        Called after every step with the episodes that are done, and their total.
+
+    Returns
+    -------
+    list
+        The files: one for each full behavior name, with the name behind that of `output` where
+        there are several.
+
+    Raises
+    ------
+    UsageError
+        The world cannot be opened, a policy cannot be loaded or does not fit, or the name does not
+        end in `.demo`.
+    RunError
+        No episode ends, none returns `min_return`, or a player failed.
+    """
+    path = Path(output)
+    check_name(path)
+    sources = sources_in(policy)
+    recipe = as_trained(replace(EnvRecipe.parse(env), seed=seed), sources)
+    with make(recipe) as world:
+        slots = Slots(world)
+        slots.reset(seed)
+        actors = load_sides(
+            sources, (), slots, recipe.target, deterministic=deterministic, seed=seed
+        )
+        files = record_episodes(
+            slots, actors, episodes, seed, progress, min_return=min_return
+        )
+    return write_demos(files, path)
 
 
 def record_episodes(

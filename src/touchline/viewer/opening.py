@@ -7,17 +7,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from touchline.envs.env import Env, EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import NotDrawableError, TouchlineError, UsageError
+from touchline.flag import Flag
+from touchline.log import Log
+from touchline.policies.files.run_layout import is_run
 from touchline.policies.policy import SlotActor
-from touchline.policies.sides import load_sides
+from touchline.policies.sides import PolicySource, load_sides, sources_in
+from touchline.policies.trained_world import as_trained
 from touchline.viewer.keys import keys_of
 from touchline.viewer.plain_page import PlainPage
 from touchline.viewer.plain_simulation import PlainSimulation
-from touchline.viewer.server import LOOPBACK
+from touchline.viewer.run_panel import sources_of, world_of
+from touchline.viewer.server import LOOPBACK, is_loopback
+from touchline.viewer.waiting import until_started
 
 if TYPE_CHECKING:
     from touchline.viewer.page import Page
@@ -43,6 +49,74 @@ class ViewOptions:
 
 
 DEFAULTS = ViewOptions()
+
+
+def view(
+    env: str | EnvRecipe,
+    policy: PolicySource | Sequence[PolicySource] = "random",
+    *,
+    port: Annotated[int, Flag(min=0, max=65535)] = 8080,
+    host: str = "127.0.0.1",
+    versus: PolicySource | Sequence[PolicySource] | None = None,
+    record: Annotated[Path | str | None, Flag(metavar="FILE.demo")] = None,
+    deterministic: bool = False,
+    log: Log = print,
+) -> None:
+    """Open a page in the browser on which a scene plays: watch in 3-D, pause, step, go back.
+
+    ENV is a scene's name, or the folder of a run, whose newest checkpoint plays. Of a Unity player
+    or a recording the page shows what agents observe and do.
+
+    Parameters
+    ----------
+    policy
+        A run folder, a checkpoint, an ONNX file, `random` (the default), `zero`, or `greedy`
+        (Match3). Repeat it for several behaviors.
+    port
+        Port; 0: any.
+    host
+        Address to listen on. Any but the default lets whoever reaches it watch and control the
+        simulation, without a password.
+    record
+        Record what you play in place of an agent into this file.
+    log
+        Gets the page's address, and why there is no picture where there is none.
+
+    Raises
+    ------
+    UsageError
+        A policy cannot be loaded or does not fit, the port is in use, the world cannot be opened,
+        or the name of the recording does not end in `.demo`.
+
+    Notes
+    -----
+    The call returns at Ctrl-C. Without `record`, the page offers what people play for download. The
+    seed and the number of areas are those of the recipe.
+    """
+    sources, others = sources_in(policy), sources_in(versus or ())
+    run = Path(env) if isinstance(env, str) and is_run(env) else None
+    if run is None:
+        recipe = EnvRecipe.parse(env)
+    else:
+        if sources != ["random"]:
+            raise UsageError(
+                f"{run}: a run plays its own checkpoints; leave --policy away, or name its scene"
+            )
+        (where, sources), port = until_started(
+            lambda: (world_of(run), sources_of(run)), host, port, log
+        )
+        recipe = EnvRecipe(*where)
+    recipe = as_trained(recipe.at_natural_pace(640, 480), [*sources, *others])
+    path = None if record is None else Path(record)
+    options = ViewOptions(host, port, others, deterministic, path, run)
+    with opened(recipe, sources, options) as page:
+        log(f"open http://{host}:{page.port} in a browser; Ctrl-C ends")
+        if page.limits:
+            log(page.limits)
+        if not is_loopback(host):
+            risk = "can watch and control this simulation, without a password"
+            log(f"whoever reaches {host}:{page.port} {risk}")
+        page.simulation.join()
 
 
 @contextmanager

@@ -37,11 +37,6 @@ SCORES = {"elo": "rating", "mean_group_return": "group return", "mean_return": "
 Load = Callable[[Sequence[str]], Mapping[str, SlotActor]]
 
 
-def is_run(text: str) -> bool:
-    """Whether this is the folder of a run."""
-    return RunLayout(Path(text)).configuration.is_file()
-
-
 def world_of(run: Path) -> tuple[str, str]:
     """The kind of world that a run learns in, and which one (`EnvRecipe`).
 

@@ -489,12 +489,12 @@ def test_a_tournament_on_nodes_has_the_figures_of_this_machine(cluster, tmp_path
     folder = train(config, recipe).folder
     entrants = [str(folder), f"SoccerTwos={folder / 'SoccerTwos.onnx'}"]
     here, there = (
-        touchline.tournament(recipe, entrants, games=2, seed=1, processes=where)
-        for where in (1, cluster.address)
+        touchline.tournament(recipe, entrants, games=2, seed=1, **where)
+        for where in ({"processes": 1}, {"cluster": cluster.address})
     )
     assert here == there
     with pytest.raises(UsageError, match="expected local:N"):
-        touchline.tournament(recipe, entrants, processes="local:0")
+        touchline.tournament(recipe, entrants, cluster="local:0")
 
 
 def players():

@@ -7,9 +7,10 @@ graph, as Unity expects. The value function is not part of it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import onnx
@@ -18,8 +19,11 @@ from onnx import TensorProto
 from torch import Tensor, nn
 
 from touchline.errors import UsageError
+from touchline.flag import Flag
 from touchline.policies.distributions import CONTINUOUS_LIMIT, LOG_STD_RANGE
+from touchline.policies.files.checkpoints import load_network
 from touchline.policies.files.onnx_graph import OnnxGraph
+from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.files.whole import write_whole
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.nets.attention import (
@@ -40,6 +44,39 @@ from touchline.specs import BehaviorSpec
 API_VERSION = 3
 _FORBIDDEN = 1e8
 """Subtracted from the logits of masked choices."""
+
+
+def export(
+    run: Annotated[str | os.PathLike[str], Flag("RUN")],
+    output: Annotated[str | os.PathLike[str], Flag(short="-o")],
+    *,
+    behavior: str | None = None,
+) -> Path:
+    """Write a trained policy as the ONNX file that Unity loads.
+
+    Parameters
+    ----------
+    run
+        A run folder or a checkpoint.
+    output
+        The ONNX file to write.
+    behavior
+        Which behavior, when the run has several.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    UsageError
+        There is no such checkpoint, or Unity cannot load its kind of network.
+    """
+    source, target = Path(run), Path(output)
+    checkpoint = RunLayout(source).checkpoint(behavior) if source.is_dir() else source
+    export_onnx(load_network(checkpoint), target)
+    return target
 
 
 def has_onnx_form(network: Network) -> bool:

@@ -52,6 +52,11 @@ _LONGEST_NAME = 200
 """Bytes of a behavior's name: file systems allow 255, steps and suffixes come after it."""
 
 
+def is_run(target: str | Path) -> bool:
+    """Whether this is the folder of a training run."""
+    return RunLayout(Path(target)).configuration.is_file()
+
+
 @dataclass(frozen=True)
 class RunLayout:
     """The files of the run in the folder `path`; none of them needs to exist.

@@ -9,7 +9,8 @@ from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from touchline.errors import UsageError
-from touchline.training.config.values import Flag, Part, Positive, Switch, Text, Whole
+from touchline.flag import Flag
+from touchline.training.config.values import Part, Positive, Switch, Text, Whole
 
 
 def _place(value: str) -> str:

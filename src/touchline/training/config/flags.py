@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any
 
+from touchline.flag import Flag
 from touchline.training.config.settings import BehaviorConfig, RunConfig
-from touchline.training.config.values import Flag, Part, meanings
+from touchline.training.config.values import Part, meanings
 
 REMOVED_FLAGS = {
     "--load": "use --resume",

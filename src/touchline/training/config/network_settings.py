@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from touchline.training.config.values import Flag, Part, Switch, Whole
+from touchline.flag import Flag
+from touchline.training.config.values import Part, Switch, Whole
 
 WIDEST, DEEPEST = 65_536, 1_000
 """Units and layers; a layer between two of that width has 17 GB of weights."""

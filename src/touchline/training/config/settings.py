@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
+from touchline.flag import Flag
 from touchline.training.algorithms import learner
 from touchline.training.algorithms.settings import HyperparameterSettings
 from touchline.training.config.cloning_settings import CloningSettings
@@ -36,7 +37,6 @@ from touchline.training.config.values import (
     MOST,
     Areas,
     Count,
-    Flag,
     Integer,
     OrNone,
     Part,

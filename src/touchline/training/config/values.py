@@ -11,7 +11,6 @@ import inspect
 import itertools
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -73,16 +72,6 @@ Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(numeric)]
 Switch = Annotated[bool, Strict()]
 Text = Annotated[str, Field(min_length=1), BeforeValidator(_text)]
 Schedule = Literal["linear", "constant"]
-
-
-@dataclass(frozen=True)
-class Flag:
-    """Annotation of a key that the command line can set; the text under the key is its help."""
-
-    name: str
-    """As typed, such as `--num-envs`."""
-    metavar: str | None = None
-    """How help shows the value; None: by its type."""
 
 
 class Part(BaseModel):

@@ -8,7 +8,7 @@ from typing import Any
 from touchline.policies.files.whole import write_whole
 from touchline.training.behavior_training import RECENT_EPISODES, BehaviorTraining
 from touchline.training.config.reading import config_text
-from touchline.training.evaluation import what_was_played
+from touchline.training.evaluation_figures import what_was_played
 from touchline.training.run.folder import RunFolder, same_lessons
 from touchline.training.run.result import BehaviorResult, TrainingResult
 from touchline.training.self_play.pool import Pool

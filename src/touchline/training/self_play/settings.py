@@ -11,9 +11,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from touchline.flag import Flag
 from touchline.training.config.values import (
     Count,
-    Flag,
     Number,
     Part,
     Share,

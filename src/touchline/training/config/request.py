@@ -1,0 +1,109 @@
+"""The configuration of a run as a verb takes it: a name or a file, changes, and settings."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from touchline.errors import UsageError
+from touchline.training.config.flags import setting_flags
+from touchline.training.config.reading import about_preset, is_file, read_config
+from touchline.training.config.settings import RunConfig
+
+Changes = Mapping[str, Any] | Iterable[str]
+"""Dotted keys and their values, or `a.b.c=value` texts as `--set` takes them."""
+RUN_ID = "checkpoint_settings.run_id"
+SEED = "env_settings.seed"
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A run that is configured, not yet started."""
+
+    config: RunConfig
+    preset: str | None = None
+    """The preset that it was made from, which names its scene."""
+    notes: tuple[str, ...] = ()
+    """Lines for people about the configuration."""
+
+
+def read_run(
+    config: str | os.PathLike[str] | None,
+    changes: Changes = (),
+    settings: Mapping[str, Any] | None = None,
+    *,
+    more: Mapping[str, Any] | None = None,
+    verb: str = "train",
+    of_several: bool = False,
+) -> RunRequest:
+    """Read the configuration of a run.
+
+    Parameters
+    ----------
+    config
+        A preset's name or the path of an ML-Agents YAML; None: ML-Agents' defaults.
+    changes
+        What is changed in it.
+    settings
+        Names of flags as identifiers (`num_envs`) and their values, which win over `changes`.
+    more
+        Dotted keys and their values, which win over all.
+    verb
+        What the error asks for where there is neither a configuration nor a world.
+    of_several
+        As in `read_config`.
+
+    Raises
+    ------
+    UsageError
+        Names the place of the first mistake.
+    """
+    given = keys_of(settings or {})
+    if config is None and "env_settings.env_path" not in given:
+        raise UsageError(
+            f"{verb} what? give a preset's name (3DBall), a YAML file, or a player with --env"
+        )
+    overrides = {**given, **(more or {})}
+    source = None if config is None else os.fspath(config)
+    changes = changes if isinstance(changes, Mapping) else list(changes)
+    preset = None if source is None or is_file(source) else source
+    if preset is not None and not is_changed(RUN_ID, changes):
+        # A run is named after its preset; ML-Agents' default, "ppo", would put runs of
+        # different scenes into one folder.
+        overrides.setdefault(RUN_ID, preset)
+    notes: list[str] = []
+    read = read_config(source, changes, overrides, notes.append, of_several=of_several)
+    if source is None:
+        notes.append("no CONFIG: every behavior is trained with ML-Agents' defaults")
+    elif preset is not None:
+        notes.append(f"preset {preset}: {about_preset(preset)}")
+    return RunRequest(read, preset, tuple(notes))
+
+
+def keys_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys and their values; raises a UsageError for a name that no flag has."""
+    key_of = {
+        flag.name.removeprefix("--").replace("-", "_"): flag.key
+        for flag in setting_flags()
+    }
+    for name in settings:
+        if name not in key_of:
+            near = difflib.get_close_matches(name, key_of, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UsageError(f"no setting {name!r}{hint}")
+    # What was not given must leave the configuration's own value alone.
+    return {
+        key_of[name]: value
+        for name, value in settings.items()
+        if value is not None and value is not False
+    }
+
+
+def is_changed(key: str, changes: Changes) -> bool:
+    """Whether one of these changes is to this key."""
+    if isinstance(changes, Mapping):
+        return key in changes
+    return any(change.startswith(f"{key}=") for change in changes)

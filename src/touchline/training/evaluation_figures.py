@@ -1,0 +1,91 @@
+"""The figures of an evaluation: what they are, and lines of them for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NotRequired, TypedDict
+
+from touchline.training.game_results import games_table, wilson_interval
+
+
+class GameFigures(TypedDict):
+    """Results of whole games of groups, from the side of the evaluated team."""
+
+    played: int
+    decided: int
+    won: int
+    lost: int
+    interrupted: int
+    mean_length: float
+
+
+class BehaviorFigures(TypedDict):
+    """Figures of one behavior."""
+
+    episodes: int
+    mean_return: float
+    std_return: float
+    ci95: list[float]
+    """[low, high]: the 95 % interval of the mean return."""
+    mean_length: float
+    """The mean number of decisions in an episode."""
+    mean_group_return: float
+    games: GameFigures | None
+
+
+class Evaluation(BehaviorFigures):
+    """Figures of an evaluation; those of the first behavior at the top level."""
+
+    scene: str
+    policy: str
+    seed: int
+    agent_steps_per_s: float
+    behaviors: dict[str, BehaviorFigures]
+    """Base name -> figures."""
+    opponents: NotRequired[dict[str, Any]]
+    """Name -> figures, in worlds of games against named opponents."""
+
+
+def what_was_played(figures: Mapping[str, Any]) -> str:
+    """Figures of an evaluation in short: its episodes with their interval, or its games."""
+    games = figures.get("games")
+    if games and games["won"] + games["lost"]:
+        return f"won {games['won']} of {games['played']} games"
+    low, high = figures["ci95"]
+    return f"95 % within {low:.3f} to {high:.3f}, {figures['episodes']} episodes"
+
+
+def evaluation_lines(figures: Mapping[str, Any]) -> Iterator[str]:
+    """The figures for people: of each behavior, or of games against named opponents."""
+    if "total" in figures:
+        yield games_table({**figures["opponents"], "all": figures["total"]})
+        return
+    for name, behavior in figures["behaviors"].items():
+        low, high = behavior["ci95"]
+        own = (
+            f"return {behavior['mean_return']:.3f} (95 % within {low:.3f} to {high:.3f}) "
+            f"over {behavior['episodes']} episodes, {behavior['mean_length']:.1f} decisions long"
+        )
+        games = behavior["games"]
+        if games is None:
+            yield f"{name}: {own}"
+            continue
+        result = _game_line(games, behavior["mean_group_return"])
+        # Most scenes of groups pay the group; in others, games have no winner.
+        pays_group = games["won"] + games["lost"] > 0 or behavior["std_return"] == 0
+        lines = [result, f"agents' own {own}"]
+        first, second = lines if pays_group else reversed(lines)
+        yield f"{name}: {first}"
+        yield f"  {second}"
+    if "opponents" in figures:
+        yield games_table(figures["opponents"])
+
+
+def _game_line(games: GameFigures, mean_group_return: float) -> str:
+    won, played = games["won"], games["played"]
+    low, high = (100 * bound for bound in wilson_interval(won, played))
+    return (
+        f"won {won} of {played} games ({100 * won / played:.0f} %, 95 % within {low:.0f} to "
+        f"{high:.0f} %), lost {games['lost']}, interrupted {games['interrupted']}; "
+        f"group return {mean_group_return:.3f}, {games['mean_length']:.1f} decisions long"
+    )
