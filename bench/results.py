@@ -1,11 +1,12 @@
-"""Trains the presets to their ends, measures them, and writes `docs/results.md` with their curves.
+"""Trains the presets to their ends, measures them, and writes the league of `docs/results.md`.
 
     python bench/results.py [NAME ...]      # all of them take many hours on two cores
+    SEEDS=1,2,3 python bench/results.py     # three seeds of each instead of one
     CLUSTER=auto python bench/results.py    # seeds of a preset at the same time, on Ray's nodes
 
 Every run and every measurement is the command line's own. An interrupted run is resumed, and a run
-that is already measured is kept (`results/measured.json`), so the script can be stopped at any time
-and started again.
+that is already measured is kept (`docs/league.json`), so the script can be stopped at any time and
+started again, and rows land one by one.
 """
 
 from __future__ import annotations
@@ -15,99 +16,89 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
-from matplotlib.ticker import EngFormatter
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
-MEASURED = RESULTS / "measured.json"
+MEASURED = ROOT / "docs" / "league.json"
 PAGE = ROOT / "docs" / "results.md"
 CLUSTER = os.environ.get("CLUSTER")
 """Where to train, as `touchline train --cluster` takes it; None: here, one run after another."""
 
 
+class Bar(NamedTuple):
+    """What a behavior's mean return is held against."""
+
+    unity: float | None
+    """Of the policy that ships with ML-Agents, in our scene, actions sampled; None: not at hand."""
+    ask: float
+    """What the preset has to reach."""
+
+
 @dataclass(frozen=True)
 class Trial:
-    """A preset, how it is trained and measured, and its targets."""
+    """A preset, and the bars of its behaviors."""
 
     name: str
-    preset: str
-    seeds: tuple[int, ...]
-    targets: dict[str, float]
-    """Behavior -> the mean return that it has to reach."""
-    train: tuple[str, ...] = ()
-    evaluate: tuple[str, ...] = ()
-    checkpoint: int = 0
-    """The step of the checkpoint to measure; 0: the end of the run."""
+    bars: dict[str, Bar]
+    episodes: int = 200
 
     @property
     def command(self) -> str:
-        return " ".join(["touchline train", self.preset, *self.train])
+        return f"touchline train {self.name}"
 
 
-DETERMINISTIC = ("--deterministic",)
-# 288,000 is the last whole update before 300,000 steps.
-EARLY = ("--set", "behaviors.3DBall.checkpoint_interval=288000")
-SHORT = (
-    *("--set", "behaviors.BigWallJump.max_steps=2e6"),
-    *("--set", "behaviors.SmallWallJump.max_steps=4e5"),
-)
 TRIALS = [
+    Trial("3DBall", {"3DBall": Bar(99.1, 99.5)}),
+    Trial("3DBallHard", {"3DBallHard": Bar(96.9, 99.0)}),
+    Trial("Basic", {"Basic": Bar(0.93, 0.93)}),
+    Trial("PushBlock", {"PushBlock": Bar(4.98, 4.97)}),
+    Trial("GridWorld", {"GridWorld": Bar(None, 0.97)}),
+    Trial("Hallway", {"Hallway": Bar(0.939, 0.93)}),
+    Trial("Worm", {"Worm": Bar(1015.0, 1015.0)}),
     Trial(
-        "3DBall",
-        "3DBall",
-        (0, 1, 2, 3, 4),
-        {"3DBall": 99.0},
-        EARLY,
-        DETERMINISTIC,
-        288_000,
+        "WallJump",
+        {"SmallWallJump": Bar(0.964, 0.96), "BigWallJump": Bar(0.866, 0.87)},
     ),
-    Trial(
-        "3DBall-128",
-        "3DBall",
-        (0, 1, 2),
-        {"3DBall": 99.0},
-        ("--num-areas", "128"),
-        DETERMINISTIC,
-    ),
-    Trial(
-        "3DBallHard",
-        "3DBallHard",
-        (0, 1, 2),
-        {"3DBallHard": 98.0},
-        evaluate=DETERMINISTIC,
-    ),
-    Trial("Basic", "Basic", (0, 1, 2), {"Basic": 0.92}, evaluate=DETERMINISTIC),
-    Trial("PushBlock", "PushBlock", (0, 1, 2), {"PushBlock": 4.5}),
-    Trial(
-        "GridFoodCollector", "GridFoodCollector", (0, 1, 2), {"GridFoodCollector": 8.0}
-    ),
-    Trial("GridWorld", "GridWorld", (0, 1, 2), {"GridWorld": 0.8}),
-    Trial("Hallway", "Hallway", (0,), {"Hallway": 0.6}),
-    Trial("WallJump", "WallJump", (0,), {"SmallWallJump": 0.7}, SHORT),
+    Trial("Pyramids", {"Pyramids": Bar(1.79, 1.78)}),
+    Trial("GridFoodCollector", {"GridFoodCollector": Bar(67.7, 68.0)}),
+    Trial("Crawler", {"Crawler": Bar(2430.0, 2480.0)}),
+    Trial("Sorter", {"Sorter": Bar(9.24, 9.3)}),
+    Trial("Match3", {"Match3VectorObs": Bar(32.4, 40.0)}),
+    Trial("Visual3DBall", {"Visual3DBall": Bar(93.0, 93.0)}),
+    Trial("VisualFoodCollector", {"VisualFoodCollector": Bar(66.7, 66.7)}),
+    Trial("DungeonEscape", {"DungeonEscape": Bar(0.948, 0.95)}),
+    Trial("CooperativePushBlock", {"PushBlockCollab": Bar(11.67, 11.68)}),
 ]
+"""The short ones first, so that rows land soon. Walker is measured by its reward per physics step,
+and teams by their games: by hand, further down the page."""
+SEEDS = tuple(map(int, os.environ.get("SEEDS", "1").split(",")))
 
 INTRODUCTION = """\
 # Results
 
-Returns that the presets reach, measured on two cores without a GPU, mostly next to other jobs.
+What the presets reach, measured on two cores without a GPU, next to other jobs.
 
-## Presets trained to their end
+## The league
 
-`make results` trains each preset with its own settings, lets the policy play 100 episodes per
-behavior with `touchline eval`, and writes this section. Actions are sampled, as Unity does, unless
-the row says deterministic. Seconds are the training's wall-clock time up to the given step.
-**Bold** returns miss their target.
+`make results` trains each preset from end to end with one command and nothing changed on the way,
+lets its policy play 200 episodes with `touchline eval`, and writes this section. Actions are
+sampled, as Unity does. "Unity's" is the policy that ships with ML-Agents, in the same scene; none
+of them takes part in training. Minutes are the run's own, its evaluations included. **Bold**
+returns miss what is asked of the preset. Walker and the scenes of teams follow below.
 
-| run | behavior | seed | agent steps | seconds | mean return (95 % interval) | target |
-| --- | --- | --- | --- | --- | --- | --- |
+![Ours, as a share of what is asked](images/league.png)
+
+| preset | behavior | seed | agent steps | minutes | mean return (95 % interval) | Unity's | asked |
+| --- | --- | --- | --- | --- | --- | --- | --- |
 """
 KEPT = "## Exploration"
 """The sections from this one on are written by hand."""
@@ -132,95 +123,87 @@ def train(trial: Trial, seed: int) -> None:
     is_interrupted = (RESULTS / run / "resume.safetensors").exists()
     start = ["--resume"] if is_interrupted else ["--seed", str(seed)]
     place = ["--run-id", run, "--results-dir", str(RESULTS)]
-    touchline("train", trial.preset, *trial.train, *place, *start)
+    touchline("train", trial.name, *place, *start)
 
 
-def train_there(trial: Trial, seeds: list[int], cluster: str) -> None:
+def train_there(trial: Trial, seeds: Sequence[int], cluster: str) -> None:
     """Train several seeds on a cluster, resuming interrupted runs."""
     run = f"{trial.name}-seeds"
     start = ["--resume"] if (RESULTS / run).exists() else []
     place = ["--run-id", run, "--results-dir", str(RESULTS), "--cluster", cluster]
     which = ["--seeds", ",".join(map(str, seeds))]
-    touchline("train", trial.preset, *trial.train, *place, *which, *start)
+    touchline("train", trial.name, *place, *which, *start)
 
 
 def measure(trial: Trial, seed: int) -> dict[str, Any]:
-    """Play 100 episodes per behavior with the policy of a trained seed."""
-    policy = folder = folder_of(trial, seed)
-    if trial.checkpoint:
-        policy = (
-            folder / trial.preset / f"{trial.preset}-{trial.checkpoint}.safetensors"
-        )
-    options = ["--policy", str(policy), "--json", *trial.evaluate]
-    figures = json.loads(touchline("eval", trial.preset, *options))
+    """The figures of a trained seed's policy, by behavior."""
+    folder = folder_of(trial, seed)
+    options = ["--policy", str(folder), "--episodes", str(trial.episodes), "--json"]
+    figures = json.loads(touchline("eval", trial.name, *options))["behaviors"]
     behaviors = {}
-    for name in trial.targets:
-        rows = [
-            row
-            for row in metrics_of(folder / name)
-            if not trial.checkpoint or int(row["step"]) <= trial.checkpoint
-        ]
-        cost = {"steps": int(rows[-1]["step"]), "seconds": float(rows[-1]["time_s"])}
-        behaviors[name] = figures["behaviors"][name] | cost
+    for name in trial.bars:
+        with (folder / name / "metrics.csv").open(encoding="utf-8") as file:
+            *_, last = csv.DictReader(file)
+        behaviors[name] = {
+            "steps": int(last["step"]),
+            "seconds": round(float(last["time_s"])),
+            "mean_return": figures[name]["mean_return"],
+            "ci95": figures[name]["ci95"],
+        }
     return behaviors
-
-
-def metrics_of(behavior: Path) -> list[dict[str, str]]:
-    """The rows of a behavior's metrics.csv."""
-    with (behavior / "metrics.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def draw(trial: Trial, seeds: list[int]) -> str:
-    """Draw the curves of all seeds as one picture in docs/images; its name."""
-    figure, axes = pyplot.subplots(figsize=(5.2, 2.6), layout="constrained")
-    for behavior, target in trial.targets.items():
-        for seed in seeds:
-            rows = metrics_of(folder_of(trial, seed) / behavior)
-            points = [row for row in rows if row["mean_return"]]
-            steps = [float(row["step"]) for row in points]
-            returns = [float(row["mean_return"]) for row in points]
-            axes.plot(steps, returns, linewidth=1, label=f"seed {seed}")
-        axes.axhline(target, color="gray", linestyle=":", linewidth=1)
-    title = f"{trial.name}: {', '.join(trial.targets)}"
-    axes.set(title=title, xlabel="agent steps", ylabel="return in training")
-    axes.xaxis.set_major_formatter(EngFormatter())
-    axes.legend(fontsize="small")
-    axes.grid(alpha=0.3)
-    path = ROOT / "docs" / "images" / f"results-{trial.name}.png"
-    figure.savefig(path, dpi=80)
-    pyplot.close(figure)
-    return path.name
 
 
 def row_of(trial: Trial, seed: int, behavior: str, figures: dict[str, Any]) -> str:
     """One line of the table."""
-    target = trial.targets[behavior]
+    bar = trial.bars[behavior]
     low, high = figures["ci95"]
     mean = f"{figures['mean_return']:.3f} ({low:.3f} to {high:.3f})"
-    if figures["mean_return"] < target:
+    if figures["mean_return"] < bar.ask:
         mean = f"**{mean}**"
-    name = trial.name + (", deterministic" if trial.evaluate else "")
-    steps, seconds = f"{figures['steps']:,}", f"{figures['seconds']:,.0f}"
-    return f"| {name} | {behavior} | {seed} | {steps} | {seconds} | {mean} | {target:g} |\n"
+    unity = "" if bar.unity is None else f"{bar.unity:,g}"
+    steps, minutes = f"{figures['steps']:,}", f"{figures['seconds'] / 60:.1f}"
+    row = (trial.name, behavior, seed, steps, minutes, mean, unity, f"{bar.ask:,g}")
+    return f"| {' | '.join(map(str, row))} |\n"
+
+
+def draw(rows: Sequence[tuple[str, Bar, dict[str, Any]]]) -> None:
+    """One picture of all rows: ours and Unity's as shares of what is asked."""
+    figure, axes = pyplot.subplots(
+        figsize=(7, 0.32 * len(rows) + 1), layout="constrained"
+    )
+    names = [f"{name}, {row['seconds'] / 60:.0f} min" for name, _, row in rows]
+    ours = [100 * row["mean_return"] / bar.ask for _, bar, row in rows]
+    places = range(len(rows))
+    axes.barh(places, ours, color="tab:blue", label="ours")
+    known = [n for n, (_, bar, _) in enumerate(rows) if bar.unity is not None]
+    unity = [100 * (rows[n][1].unity or 0.0) / rows[n][1].ask for n in known]
+    axes.plot(unity, known, "D", color="tab:orange", label="Unity's policy")
+    axes.axvline(100, color="gray", linestyle=":")
+    axes.set(yticks=places, yticklabels=names, xlabel="% of what is asked")
+    axes.invert_yaxis()
+    axes.legend(loc="lower left")
+    figure.savefig(ROOT / "docs" / "images" / "league.png", dpi=100)
+    pyplot.close(figure)
 
 
 def write_page(measured: dict[str, dict[str, Any]]) -> None:
-    """Write `docs/results.md` from everything measured so far."""
-    text, commands, pictures = INTRODUCTION, "", ""
-    kept = PAGE.read_text(encoding="utf-8").partition(KEPT)
+    """Write the first section of `docs/results.md` from everything measured so far."""
+    text, commands = INTRODUCTION, ""
+    drawn = []
     for trial in TRIALS:
-        seeds = [seed for seed in trial.seeds if f"{trial.name}-{seed}" in measured]
-        for seed in seeds:
-            behaviors = measured[f"{trial.name}-{seed}"]
-            for behavior in trial.targets:
-                text += row_of(trial, seed, behavior, behaviors[behavior])
-        if seeds:
+        runs = sorted(run for run in measured if run.rpartition("-")[0] == trial.name)
+        for run in runs:
+            seed = int(run.rpartition("-")[2])
+            for behavior, bar in trial.bars.items():
+                figures = measured[run][behavior]
+                text += row_of(trial, seed, behavior, figures)
+                if run == runs[0]:
+                    drawn.append((behavior, bar, figures))
+        if runs:
             commands += f"- {trial.name}: `{trial.command} --seed SEED`\n"
-            pictures += f"![{trial.name}](images/{draw(trial, seeds)})\n"
-    curves = "\nReturns during training; the dotted line is the target.\n\n"
-    text += f"\n{commands}{curves}{pictures}\n"
-    PAGE.write_text(text + "".join(kept[1:]), encoding="utf-8")
+    draw(drawn)
+    kept = PAGE.read_text(encoding="utf-8").partition(KEPT)
+    PAGE.write_text(f"{text}\n{commands}\n{''.join(kept[1:])}", encoding="utf-8")
 
 
 def read_measured() -> dict[str, dict[str, Any]]:
@@ -229,11 +212,11 @@ def read_measured() -> dict[str, dict[str, Any]]:
 
 
 def main(names: list[str]) -> None:
-    RESULTS.mkdir(exist_ok=True)
-    trials = [trial for trial in TRIALS if not names or trial.name in names]
-    for trial in trials:
+    for trial in TRIALS:
+        if names and trial.name not in names:
+            continue
         known = read_measured()
-        missing = [s for s in trial.seeds if f"{trial.name}-{s}" not in known]
+        missing = [seed for seed in SEEDS if f"{trial.name}-{seed}" not in known]
         if CLUSTER and missing:
             train_there(trial, missing, CLUSTER)
         for seed in missing:
@@ -242,7 +225,7 @@ def main(names: list[str]) -> None:
             figures = measure(trial, seed)
             # Read again: another script may have measured other runs meanwhile.
             measured = read_measured() | {f"{trial.name}-{seed}": figures}
-            MEASURED.write_text(json.dumps(measured, indent=2))
+            MEASURED.write_text(json.dumps(measured, indent=1) + "\n")
             write_page(measured)
     write_page(read_measured())
 

@@ -170,7 +170,7 @@ def test_aliases_of_aliases_that_would_fill_the_memory_are_refused(tmp_path, how
 
 def test_building_one_config_leaves_the_next_alone():
     read_config("3DBall", ["behaviors.3DBall.max_steps=1"])
-    assert read_config("3DBall").behaviors["3DBall"].max_steps == 300_000
+    assert read_config("3DBall").behaviors["3DBall"].max_steps == 240_000
 
 
 A = "behaviors.A."
