@@ -14,7 +14,8 @@ from touchline.cli import run
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.policies.distributions import ActionDistribution
-from touchline.policies.nets import bodies
+from touchline.policies.memory import MEMORIES
+from touchline.policies.nets.lstm import LSTM
 from touchline.protocol.demonstrations import DemoFile, encode_demo
 from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec, ObservationSpec
 from touchline.training.cloning import imitation_loss, kl_from
@@ -152,7 +153,8 @@ def test_stored_masks_count(tmp_path):
     np.testing.assert_array_equal(chosen, answer)
 
 
-def test_a_memory_learns_what_only_the_past_tells(tmp_path):
+@pytest.mark.parametrize("kind", MEMORIES)
+def test_a_memory_learns_what_only_the_past_tells(tmp_path, kind):
     """The first of three observations shows what to do at all of them."""
     spec = BehaviorSpec((VECTOR,), ActionSpec(0, (2,)))
     answer = np.random.default_rng(0).integers(0, 2, 60)
@@ -164,7 +166,8 @@ def test_a_memory_learns_what_only_the_past_tells(tmp_path):
     path = demo(tmp_path / "l.demo", spec, obs.reshape(180, 2), actions, [3] * 60)
     cloning = {"demo_path": path, "first_passes": 60, "batch_size": 48}
     config = configured(
-        cloning=cloning, memory={"memory_size": 16, "sequence_length": 3}
+        cloning=cloning,
+        memory={"type": kind, "memory_size": 16, "sequence_length": 3},
     )
     learner = make_learner(spec, config)
     learner.clone_first()
@@ -193,11 +196,11 @@ def test_a_memory_is_cloned_where_the_network_is(tmp_path, monkeypatch):
     learner = make_learner(spec, config, device=device)
     places = []
 
-    def without_numbers(lstm, x, sequences, which):
+    def without_numbers(lstm, x, sequences):
         places.extend([x.device, sequences.length.device, sequences.memory.device])
-        return x.new_zeros(len(x), lstm.hidden_size)
+        return x.new_zeros(len(x), lstm.width)
 
-    monkeypatch.setattr(bodies, "run_sequences", without_numbers)
+    monkeypatch.setattr(LSTM, "run", without_numbers)
     cloning = learner._cloning
     rows, sequences = next(cloning._examples.minibatches(learner.generator))
     cloning._gradient_step(rows, sequences, 1e-3)

@@ -3,6 +3,8 @@
 import pytest
 from tests.training.tiny_tasks import Count, Heed, Look, Remember, solve
 
+from touchline.policies.memory import MEMORIES
+
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 
 
@@ -19,9 +21,13 @@ def _settings(hyper=None, **network):
     }
 
 
-def test_a_memory_knows_at_the_third_step_what_the_first_showed():
-    memory = {"memory_size": 32, "sequence_length": 8}
+@pytest.mark.parametrize("kind", MEMORIES)
+def test_a_memory_knows_at_the_third_step_what_the_first_showed(kind):
+    memory = {"type": kind, "memory_size": 32, "sequence_length": 8}
     assert solve(Remember(), _settings(memory=memory), 12_000) > 0.95
+
+
+def test_without_a_memory_the_first_step_is_forgotten():
     assert solve(Remember(), _settings(), 6_000) < 0.6, (
         "without a memory this cannot be known"
     )

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from touchline.errors import UsageError
+from touchline.policies.memory import DEFAULT_MEMORY
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.normalizer import RunningNormalizer
 from touchline.specs import BehaviorSpec
@@ -53,11 +54,13 @@ class Architecture:
     vis_encode_type: str = "simple"
     goal_conditioning_type: str = "hyper"
     memory_size: int = 0
-    """Numbers an agent remembers: half are the LSTM's hidden state, half its cell. 0: none."""
+    """Numbers that the memory keeps for an agent. 0: no memory."""
     shared_critic: bool = False
     orthogonal_init: bool = False
     squashed: bool = False
     """Continuous actions are tanh of a normal whose spread depends on the situation: SAC's."""
+    memory_type: str = DEFAULT_MEMORY
+    """A key of `MEMORIES`."""
 
     def __post_init__(self) -> None:
         # Encoders alone have no dense layers: a group's critic uses them so.

@@ -254,6 +254,12 @@ def test_other_settings_are_named(changes, message, suffix):
         filled(network_of("vectors", **changes), OFFICIAL / f"vectors{suffix}")
 
 
+def test_a_memory_that_ml_agents_does_not_have_is_refused():
+    network = network_of("memory", memory_type="gru")
+    with pytest.raises(UsageError, match="no memory of the configured type gru"):
+        filled(network, OFFICIAL / "memory.pt")
+
+
 def test_another_behavior_is_refused_by_the_first_shape_that_differs():
     network = ActorCritic(
         spec_of([(5,), (4,)], (2, ())),

@@ -61,6 +61,9 @@ ARCHITECTURES = {
     "remembering": Architecture(
         hidden_units=16, num_layers=1, normalize=True, memory_size=12
     ),
+    "gated": Architecture(
+        hidden_units=16, num_layers=1, memory_size=12, memory_type="gru"
+    ),
     "shared": Architecture(
         hidden_units=16, num_layers=1, goal_conditioning_type="none", shared_critic=True
     ),

@@ -6,6 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from touchline.errors import UsageError
+from touchline.policies.memory import MEMORIES, make_memory
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.nets.memory import Sequences, cut_into_sequences
 from touchline.policies.network import Architecture
@@ -44,12 +46,17 @@ def test_sequences_are_the_actions_of_one_episode_in_order(
         previous = owner, end - first
 
 
+KINDS = pytest.mark.parametrize("kind", MEMORIES)
+
+
+@KINDS
 @pytest.mark.parametrize("shared_critic", [False, True])
-def test_a_sequence_at_once_is_the_same_as_step_by_step(shared_critic):
+def test_a_sequence_at_once_is_the_same_as_step_by_step(shared_critic, kind):
     torch.manual_seed(0)
-    network = ActorCritic(
-        SPEC, Architecture(hidden_units=8, memory_size=6, shared_critic=shared_critic)
+    architecture = Architecture(
+        hidden_units=8, memory_size=6, memory_type=kind, shared_critic=shared_critic
     )
+    network = ActorCritic(SPEC, architecture)
     length = torch.tensor([4, 1, 3])
     sequences = Sequences(length, torch.randn(3, *network.memory_shape))
     obs = torch.randn(8, 3)
@@ -66,8 +73,10 @@ def test_a_sequence_at_once_is_the_same_as_step_by_step(shared_critic):
         at += size
 
 
-def test_gradients_flow_back_through_a_sequence_and_not_beyond():
-    network = ActorCritic(SPEC, Architecture(hidden_units=8, memory_size=6))
+@KINDS
+def test_gradients_flow_back_through_a_sequence_and_not_beyond(kind):
+    architecture = Architecture(hidden_units=8, memory_size=6, memory_type=kind)
+    network = ActorCritic(SPEC, architecture)
     obs = torch.randn(5, 3, requires_grad=True)
     outputs, _ = network.trunk(
         (obs,), Sequences(torch.tensor([3, 2]), torch.zeros(2, 2, 6))
@@ -83,3 +92,27 @@ def test_some_sequences_come_with_their_rows():
     assert rows.tolist() == [5, 0, 1]
     assert picked.length.tolist() == [1, 2]
     assert picked.memory.flatten().tolist() == [2, 0]
+
+
+@KINDS
+def test_a_memory_of_nothing_gives_nothing(kind):
+    memory = make_memory(kind, 3, 6)
+    nothing = Sequences(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 1, 6))
+    assert memory.run(torch.zeros(0, 3), nothing).shape == (0, memory.width)
+
+
+@KINDS
+def test_orthogonal_first_weights_are_orthogonal(kind):
+    architecture = Architecture(
+        hidden_units=8, memory_size=8, memory_type=kind, orthogonal_init=True
+    )
+    actor = ActorCritic(SPEC, architecture).trunk.actor
+    matrices = [p for p in actor.memory.parameters() if p.ndim == 2]
+    assert len(matrices) == 2
+    for matrix in matrices:
+        torch.testing.assert_close(matrix.T @ matrix, torch.eye(matrix.shape[1]))
+
+
+def test_an_unknown_memory_is_refused_with_the_known_ones():
+    with pytest.raises(UsageError, match="no memory is called 'lstn'; there are: gru"):
+        make_memory("lstn", 3, 6)

@@ -22,6 +22,7 @@ from touchline.training.config.settings import BehaviorConfig
 from touchline.training.trainer import train
 
 MEMORY = {"memory_size": 8, "sequence_length": 5}
+REMEMBERING = {"memory_size": 32, "sequence_length": 8}
 TWO_SIGNALS = {"extrinsic": {"gamma": 0.9}, "thrift": {"gamma": 0.5, "strength": 0.1}}
 
 
@@ -47,7 +48,9 @@ def _valued(config, num_rows=40, seed=0):
     return learner, trajectories, learner._batch([trajectories])
 
 
-@pytest.mark.parametrize("memory", [None, MEMORY], ids=["plain", "memory"])
+@pytest.mark.parametrize(
+    "memory", [None, MEMORY, MEMORY | {"type": "gru"}], ids=["plain", "memory", "gru"]
+)
 @pytest.mark.parametrize("trainer", ["poca", "mappo"])
 def test_what_is_learned_from_is_what_was_valued(thrift, trainer, memory):
     """In each minibatch the networks give again what they gave along the whole lines."""
@@ -152,7 +155,9 @@ def test_members_share_own_rewards_in_poca_and_keep_them_in_mappo():
     assert returns["mappo"] > 0.1
 
 
-@pytest.mark.parametrize("memory", [None, MEMORY], ids=["plain", "memory"])
+@pytest.mark.parametrize(
+    "memory", [None, MEMORY, MEMORY | {"type": "gru"}], ids=["plain", "memory", "gru"]
+)
 @pytest.mark.parametrize("trainer", ["poca", "mappo"])
 def test_it_goes_on_from_its_state_bit_for_bit(trainer, memory):
     config = _config(trainer, memory=memory, normalize=True)
@@ -284,9 +289,10 @@ def test_an_agent_alone_learns_as_with_ppo():
     [
         (Count(), 14_000, {}),
         (Look(), 14_000, {"vis_encode_type": "match3"}),
-        (Remember(), 24_000, {"memory": {"memory_size": 32, "sequence_length": 8}}),
+        (Remember(), 24_000, {"memory": REMEMBERING}),
+        (Remember(), 24_000, {"memory": REMEMBERING | {"type": "gru"}}),
     ],
-    ids=["entities", "picture", "memory"],
+    ids=["entities", "picture", "memory", "gru"],
 )
 def test_every_part_of_its_networks_learns(task, steps, network):
     assert solve(task, _practice("poca", **network), steps) > 0.9

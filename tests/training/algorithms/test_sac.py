@@ -17,6 +17,7 @@ from touchline.policies.files.checkpoints import (
 )
 from touchline.policies.files.onnx_in import OnnxPolicy
 from touchline.policies.files.onnx_out import export_onnx
+from touchline.policies.memory import MEMORIES
 from touchline.policies.policy import NetworkPolicy, SlotActor
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training.algorithms.learner import LearnerSetup, learner_class
@@ -225,9 +226,9 @@ RECURRENT = {"memory": {"memory_size": 8, "sequence_length": 4}}
 FORMS = pytest.mark.parametrize("form", [{}, OURS], ids=["as ML-Agents", "ours"])
 
 
-def _recurrent(seed=0, **hyper):
+def _recurrent(seed=0, kind="lstm", **hyper):
     settings = _settings(**hyper)
-    settings["network_settings"] |= RECURRENT
+    settings["network_settings"] |= {"memory": RECURRENT["memory"] | {"type": kind}}
     learner = make_learner(HYBRID, BehaviorConfig.model_validate(settings), seed)
     with torch.no_grad():  # so that memories matter from the start
         for parameter in [*learner.network.parameters(), *learner.critics.parameters()]:
@@ -296,7 +297,7 @@ def _values_by_hand(learner, sample, noise, alpha):
         if is_ours:
             seen = torch.cat([sample.obs[0][at], sample.continuous[at]], dim=1)
             pairs = zip(learner.target, states, strict=True)
-            states = [critic.body.step((seen,), own) for critic, own in pairs]
+            states = [critic.body.step((seen,), own)[1] for critic, own in pairs]
         for row in range(start, start + length):
             at = slice(row, row + 1)
             obs = (sample.next_obs[0][at],)
@@ -306,7 +307,7 @@ def _values_by_hand(learner, sample, noise, alpha):
                 draw = PolicyDraw.of(found, noise[at])
                 seen = torch.cat([obs[0], draw.continuous], dim=1)
                 pairs = zip(learner.target, states, strict=True)
-                states = [critic.body.step((seen,), own) for critic, own in pairs]
+                states = [critic.body.step((seen,), own)[1] for critic, own in pairs]
                 heads = zip(learner.target, states, strict=True)
                 q = [critic.head(own[:, :4]).view(1, 1, 3) for critic, own in heads]
                 value = soft_value(q, draw, alpha)
@@ -354,20 +355,24 @@ def _only(sample, number):
 
 @pytest.mark.slow
 @FORMS
-def test_a_memory_knows_at_the_third_step_what_the_first_showed(form):
+@pytest.mark.parametrize("kind", MEMORIES)
+def test_a_memory_knows_at_the_third_step_what_the_first_showed(form, kind):
     settings = _settings(steps_per_update=16, **form)
     assert (
         solve(Remember(), settings, 5000) < 0.65
     )  # without a memory it cannot be known
     settings["network_settings"] |= {
-        "memory": {"memory_size": 32, "sequence_length": 4}
+        "memory": {"type": kind, "memory_size": 32, "sequence_length": 4}
     }
     assert solve(Remember(), settings, 12000) > 0.9
 
 
 @FORMS
-def test_a_restored_learner_with_memory_goes_on_with_the_same_bits(form):
-    learners = [_recurrent(seed, save_replay_buffer=True, **form) for seed in (0, 1)]
+@pytest.mark.parametrize("kind", MEMORIES)
+def test_a_restored_learner_with_memory_goes_on_with_the_same_bits(form, kind):
+    learners = [
+        _recurrent(seed, kind, save_replay_buffer=True, **form) for seed in (0, 1)
+    ]
     first, second = learners
     _walked(first, 30)
     for _ in range(3):

@@ -52,7 +52,7 @@ ADDED = {
         "hidden_units: 128", "num_layers: 0", "num_layers: 1.5", "num_layers: deep",
         "normalize: maybe", "normalize: 3", "vis_encode_type: big", "vis_encode_type: 1",
         "memory: {memory_size: 7}", "memory: {memory_size: 0}", "memory: {sequence_length: 0}",
-        "memory: {sequence_len: 8}", "memory: 3", "memory: [1]", "goal_conditioning_type: maybe",
+        "memory: {sequence_len: 8}", "memory: {type: lstn}", "memory: 3", "memory: [1]", "goal_conditioning_type: maybe",
         "deterministic: 7", "normalise: true", "num_layer: 2", "hiden_units: 3", "activation: relu",
     ],
     SIGNAL: [

@@ -232,6 +232,7 @@ KEYS = [
     (NETWORK + "goal_conditioning_type", "hyper", "none", ["hiper"]),
     (NETWORK + "deterministic", False, True, [2]),
     (NETWORK + "memory", None, {}, [3, "yes"]),
+    (NETWORK + "memory.type", ..., "gru", ["lstn", 3]),
     (NETWORK + "memory.memory_size", ..., 256, [0, 3, -2]),
     (NETWORK + "memory.sequence_length", ..., 32, [0, 5000]),
     (EXTRINSIC + "gamma", 0.99, 1, [1.01, -1, "g"]),
@@ -962,6 +963,7 @@ def test_the_printed_configuration_is_whole():
     tree = yaml.safe_load(config_text(read_config("Hallway")))
     assert set(tree) == set(RunConfig.model_fields)
     assert tree["behaviors"]["Hallway"]["network_settings"]["memory"] == {
+        "type": "lstm",
         "memory_size": 128,
         "sequence_length": 64,
     }

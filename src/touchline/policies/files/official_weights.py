@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from touchline.errors import UsageError
 from touchline.policies.files.onnx_in import load_model
+from touchline.policies.nets import lstm
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.nets.bodies import Bodies, Body
 from touchline.policies.nets.twin_mlp import ACTOR, CRITIC, TwinMLP
@@ -43,7 +44,6 @@ slowly. Official runs of these scenes have seen millions."""
 _BODY = "network_body."
 _LAYER = _BODY + "_body_endoder.seq_layers."  # their spelling
 _SENSOR = _BODY + "observation_encoder.processors."
-_LSTM = _BODY + "lstm.lstm."
 _DIVISOR = "normalizer.divisor"
 """Our name for the standard deviation, which ONNX files hold as a nameless constant."""
 
@@ -228,7 +228,10 @@ def _read_onnx(path: Path) -> dict[str, Tensor]:
         if node.op_type == "LSTM":
             # Its inputs are x, then input weights, recurrent weights and biases.
             weights = [constants[name] for name in node.input[1:4]]
-            named |= _lstm_weights(weights)
+            named |= {
+                _BODY + name: tensor
+                for name, tensor in lstm.official_parameters_of_node(weights).items()
+            }
         before = made_by.get(node.input[0]) if node.input else None
         # A normalizer is (x - mean) / divisor; only the mean keeps its name in the file.
         if node.op_type == "Div" and before is not None and before.op_type == "Sub":
@@ -237,23 +240,6 @@ def _read_onnx(path: Path) -> dict[str, Tensor]:
                 prefix = mean.removesuffix("normalizer.running_mean")
                 named[prefix + _DIVISOR] = constants[divisor]
     return named
-
-
-def _lstm_weights(inputs: Sequence[Tensor]) -> dict[str, Tensor]:
-    """PyTorch's weights of an LSTM from ONNX's: gates i o f c there, i f c o here."""
-    entry, recurrent, bias = (tensor[0] for tensor in inputs)
-
-    def in_order(gates: Tensor) -> Tensor:
-        i, o, f, c = gates.chunk(4)
-        return torch.cat([i, f, c, o])
-
-    bias_entry, bias_recurrent = bias.chunk(2)
-    return {
-        _LSTM + "weight_ih_l0": in_order(entry),
-        _LSTM + "weight_hh_l0": in_order(recurrent),
-        _LSTM + "bias_ih_l0": in_order(bias_entry),
-        _LSTM + "bias_hh_l0": in_order(bias_recurrent),
-    }
 
 
 def _renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -285,6 +271,11 @@ def _require_same_settings(network: ActorCritic, weights: OfficialWeights) -> No
             f"{path}: the image encoder {wanted.vis_encode_type} is built otherwise in ML-Agents "
             f"than here, and cannot be taken over; those that can: {same}"
         )
+    memory = network.trunk.actor.memory if isinstance(network.trunk, Bodies) else None
+    if memory is not None and not memory.official_parameters():
+        raise UsageError(
+            f"{path}: ML-Agents has no memory of the configured type {wanted.memory_type}"
+        )
     found = _settings_of(tensors)
     own = {
         "hidden_units": wanted.hidden_units,
@@ -308,12 +299,16 @@ def _settings_of(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         for name, tensor in tensors.items()
         if name.startswith(_LAYER) and name.endswith(".weight")
     ]
-    recurrent = tensors.get(_LSTM + "weight_hh_l0")
+    body = {
+        name.removeprefix(_BODY): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(_BODY)
+    }
     return {
         "hidden_units": len(weights[0]) if weights else 0,
         "num_layers": len(weights),
         "normalize": any("normalizer.running_mean" in name for name in tensors),
-        "memory_size": 0 if recurrent is None else 2 * recurrent.shape[1],
+        "memory_size": lstm.official_size(body),
     }
 
 
@@ -406,10 +401,10 @@ def _fill_layer(layer: nn.Conv2d | nn.Linear, name: str, source: _Source) -> Non
 
 
 def _fill_memory(body: Body, source: _Source) -> None:
-    if body.lstm is None:
+    if body.memory is None:
         return
-    for name, parameter in body.lstm.named_parameters():
-        parameter.copy_(source.take(_LSTM + name, parameter.shape))
+    for name, parameter in body.memory.official_parameters().items():
+        parameter.copy_(source.take(_BODY + name, parameter.shape))
 
 
 def _fill_normalizer(network: ActorCritic, source: _Source) -> None:
@@ -476,8 +471,8 @@ def _fill_value_heads(
 
 
 def _head_width(network: ActorCritic) -> int:
-    architecture = network.architecture
-    return architecture.memory_size // 2 or architecture.hidden_units
+    weight, _ = _policy_head(network)
+    return weight.shape[1]
 
 
 def _policy_head(network: ActorCritic) -> tuple[Tensor, Tensor]:

@@ -112,9 +112,11 @@ def build_onnx(network: ActorCritic) -> onnx.ModelProto:
     else:
         actor = network.trunk.actor
         x = _features(graph, actor, obs)
-        if memory_size:
+        if actor.memory is not None:
             recurrent_in = graph.input("recurrent_in", (1, memory_size))
-            x, memory = _lstm(graph, actor, x, recurrent_in)
+            # Memories are time first inside the graph: [B, 1, M] becomes [1, B, M].
+            before = graph.transpose(recurrent_in, [1, 0, 2])
+            x, memory = actor.memory.onnx(graph, x, before)
         outputs = _linear(graph, network.trunk.policy_head, x)
     graph.constant_output("version_number", [API_VERSION])
     graph.constant_output("memory_size", [memory_size])
@@ -356,37 +358,6 @@ def _heads(
     projected = _linear_of_lists(graph, layer, x)
     parted = graph.reshape(projected, [-1, count, ATTENTION_HEADS, HEAD_SIZE])
     return graph.transpose(parted, order)
-
-
-def _lstm(graph: OnnxGraph, body: Body, x: str, recurrent_in: str) -> tuple[str, str]:
-    """The result [B, M/2] and the next memory [1, B, M]."""
-    lstm = body.lstm
-    half = body.size
-    assert lstm is not None
-    input_weight = graph.constant(_in_onnx_order(lstm.weight_ih_l0))
-    hidden_weight = graph.constant(_in_onnx_order(lstm.weight_hh_l0))
-    # ONNX takes both biases in one row.
-    biases = [_in_onnx_order(lstm.bias_ih_l0), _in_onnx_order(lstm.bias_hh_l0)]
-    bias = graph.constant(np.concatenate(biases, axis=1))
-    # ONNX wants time first: [B, 1, M] becomes [1, B, M].
-    before = graph.transpose(recurrent_in, [1, 0, 2])
-    hidden = graph.slice(before, 2, 0, half)
-    cell = graph.slice(before, 2, half, 2 * half)
-    step = graph.node("Unsqueeze", [x], axes=[0])  # [1, B, H]
-    no_lengths = ""
-    inputs = [step, input_weight, hidden_weight, bias, no_lengths, hidden, cell]
-    # The first output, of all steps, is not used: there is one step.
-    _, hidden, cell = graph.nodes(
-        "LSTM", inputs, ["", "hidden", "cell"], hidden_size=half
-    )
-    result = graph.node("Squeeze", [hidden], axes=[0])
-    return result, graph.concat([hidden, cell], axis=2)
-
-
-def _in_onnx_order(parameter: Any) -> NDArray[np.float32]:
-    """[1, 4 * M/2, ...]: PyTorch has an LSTM's gates as i f c o, ONNX as i o f c."""
-    entry, forget, cell, out = np.split(_array(parameter), 4)
-    return np.concatenate([entry, out, forget, cell])[None]
 
 
 def _continuous(graph: OnnxGraph, network: ActorCritic, outputs: str) -> None:

@@ -10,12 +10,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from touchline.policies.memory import MemoryCell, make_memory
 from touchline.policies.nets.attention import ATTENTION_SIZE, EntityAttention
 from touchline.policies.nets.dense import HIDDEN_GAIN, linear
 from touchline.policies.nets.encoders import Sensors, image_encoder
 from touchline.policies.nets.heads import ORTHOGONAL_POLICY_GAIN
 from touchline.policies.nets.hyper import HyperLinear
-from touchline.policies.nets.memory import Sequences, run_sequences
+from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.twin_mlp import ACTOR, CRITIC
 from touchline.policies.network import Architecture, Obs
 from touchline.specs import BehaviorSpec
@@ -60,10 +61,13 @@ class Body(nn.Module):
                 layers += [linear(size, hidden), nn.SiLU()]
             size = hidden
         self.dense = nn.Sequential(*layers)
-        half = 0 if encoders_only else architecture.memory_size // 2
-        # `memory_size` counts hidden state and cell together, as in ML-Agents.
-        self.lstm = nn.LSTM(size, half) if half else None
-        self.size = half or size
+        self.memory: MemoryCell | None = None
+        if architecture.memory_size and not encoders_only:
+            self.memory = make_memory(
+                architecture.memory_type, size, architecture.memory_size
+            )
+            size = self.memory.width
+        self.size = size
         """H: width of the result."""
 
     @staticmethod
@@ -89,18 +93,17 @@ class Body(nn.Module):
     ) -> Float[Tensor, "B H"]:
         """`which` says whose part of the sequences' memories this is."""
         x = self.features(obs)
-        if self.lstm is None:
+        if self.memory is None:
             return x
         assert sequences is not None
-        return run_sequences(self.lstm, x, sequences, which)
+        return self.memory.run(x, sequences.of(which))
 
-    def step(self, obs: Obs, memory: Float[Tensor, "B M"]) -> Float[Tensor, "B M"]:
-        """The next memory; its first half is the result."""
-        assert self.lstm is not None
-        hidden, cell = memory.chunk(2, dim=1)
-        weights = self.lstm.all_weights[0]
-        after = torch.lstm_cell(self.features(obs), (hidden, cell), *weights)
-        return torch.cat(after, dim=1)
+    def step(
+        self, obs: Obs, memory: Float[Tensor, "B M"]
+    ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B M"]]:
+        """The result and the next memory."""
+        assert self.memory is not None
+        return self.memory.step(self.features(obs), memory)
 
     def features(self, obs: Obs) -> Float[Tensor, "B H"]:
         """Everything but the memory."""
@@ -170,12 +173,9 @@ class Bodies(nn.Module):
     ) -> tuple[Float[Tensor, "B P"], Float[Tensor, "B S"], Float[Tensor, "B W M"]]:
         """Outputs, values and the next memory of agents with memory, one step on."""
         count = len(self.bodies)
-        own = [self._body(i).step(obs, memory[:, i]) for i in range(count)]
-        after = torch.stack(own, dim=1)  # [B, W, M]
-        # The first half of an LSTM's memory is its hidden state, which is its result.
-        results = after[..., : self.actor.size]  # [B, W, H]
-        actor = results[:, 0]
-        critic = results[:, -1]  # the actor's where both share one body
+        steps = [self._body(i).step(obs, memory[:, i]) for i in range(count)]
+        actor, critic = steps[0][0], steps[-1][0]  # one where both share a body
+        after = torch.stack([own for _, own in steps], dim=1)  # [B, W, M]
         return self.policy_head(actor), self.value_head(critic), after
 
     def network(self, obs: Obs, which: int) -> Float[Tensor, "B P"]:
@@ -196,12 +196,9 @@ class Bodies(nn.Module):
         nn.init.orthogonal_(self.policy_head.weight, ORTHOGONAL_POLICY_GAIN)
         nn.init.orthogonal_(self.value_head.weight)
         for index in range(len(self.bodies)):
-            lstm = self._body(index).lstm
-            if lstm is not None:
-                # The first two of a layer's four tensors are its weights; biases keep their
-                # first values.
-                nn.init.orthogonal_(lstm.all_weights[0][0])
-                nn.init.orthogonal_(lstm.all_weights[0][1])
+            memory = self._body(index).memory
+            if memory is not None:
+                memory.first_weights(orthogonal=True)
 
     def _body(self, which: int) -> Body:
         """The actor's or the critic's, which may be one."""

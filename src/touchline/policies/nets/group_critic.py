@@ -21,12 +21,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import pad, silu
 
+from touchline.policies.memory import MemoryCell, make_memory
 from touchline.policies.nets.attention import ABSENT, ATTENTION_HEADS
 from touchline.policies.nets.bodies import Body
 from touchline.policies.nets.dense import layer_norm, linear
 from touchline.policies.nets.encoders import Sensors
 from touchline.policies.nets.heads import first_value_weight, values
-from touchline.policies.nets.memory import Sequences, run_sequences
+from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.normalizer import RunningNormalizer
 
 if TYPE_CHECKING:
@@ -113,13 +114,14 @@ class GroupCritic(nn.Module):
         for _ in range(architecture.num_layers):
             layers += [linear(hidden, hidden), nn.SiLU()]
         self.dense = nn.Sequential(*layers)
-        self.memory_size = architecture.memory_size
-        half = self.memory_size // 2
-        self.lstm = nn.LSTM(hidden, half) if half else None
+        self.memory: MemoryCell | None = None
+        if architecture.memory_size:
+            self.memory = make_memory(
+                architecture.memory_type, hidden, architecture.memory_size
+            )
+        width = hidden if self.memory is None else self.memory.width
         # One more input: how many members there are.
-        self.value_weight = nn.Parameter(
-            first_value_weight(num_signals, (half or hidden) + 1)
-        )
+        self.value_weight = nn.Parameter(first_value_weight(num_signals, width + 1))
         self.value_bias = nn.Parameter(torch.zeros(num_signals))
         self.register_buffer("most_members", torch.ones(()))
 
@@ -128,10 +130,10 @@ class GroupCritic(nn.Module):
     ) -> tuple[Float[Tensor, "K S"], Float[Tensor, "R S"]]:
         """Values and baselines; with a memory, of the sequences that the groups consist of."""
         of_moments, of_members = self.features(groups)
-        if self.lstm is not None:
+        if self.memory is not None:
             assert sequences is not None
-            of_moments = run_sequences(self.lstm, of_moments, sequences.moments, 0)
-            of_members = run_sequences(self.lstm, of_members, sequences.members, 0)
+            of_moments = self.memory.run(of_moments, sequences.moments)
+            of_members = self.memory.run(of_members, sequences.members)
         num_members = torch.bincount(groups.moment, minlength=groups.num_moments)
         of_whom = num_members[groups.moment[groups.credited]]
         return self.values(of_moments, num_members), self.values(of_members, of_whom)

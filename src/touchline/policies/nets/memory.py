@@ -1,4 +1,7 @@
-"""Episodes cut into sequences, through which the gradient of a network with memory flows back."""
+"""Episodes cut into sequences, through which the gradient of a network with memory flows back.
+
+The memories themselves are in modules of their own; `touchline.policies.memory` names them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,15 @@ class Sequences:
         first = self.first[chosen]
         return first[sequence] + position, picked
 
+    def of(self, which: int) -> Sequences:
+        """The same with the memories of one network, [S, 1, M]."""
+        return Sequences(self.length, self.memory[:, which : which + 1])
+
+    def padding(self) -> Padding:
+        """The batch as a rectangle, for memories that run all sequences at once."""
+        position, sequence = self.positions()
+        return Padding(position, sequence, int(self.length.max()), len(self))
+
     def to(self, device: torch.device) -> Sequences:
         """The same on another device."""
         return Sequences(self.length.to(device), self.memory.to(device))
@@ -54,21 +66,30 @@ class Sequences:
         return torch.cumsum(self.length, dim=0) - self.length
 
 
-def run_sequences(
-    lstm: nn.LSTM, x: Float[Tensor, "B I"], sequences: Sequences, which: int
-) -> Float[Tensor, "B H"]:
-    """What an LSTM makes of a batch; `which` says whose part of the memories is its own."""
-    if not len(x):
-        return x.new_zeros(0, lstm.hidden_size)
-    position, sequence = sequences.positions()
-    longest = int(sequences.length.max())
-    # Zeros behind the shorter ones: an LSTM runs forward, so they change no result before them.
-    padded = x.new_zeros(longest, len(sequences), x.shape[1])
-    padded[position, sequence] = x  # [L, S, I]
-    hidden, cell = sequences.memory[:, which].chunk(2, dim=1)  # [S, M / 2] each
-    state = hidden[None].contiguous(), cell[None].contiguous()
-    out, _ = lstm(padded, state)
-    return torch.as_tensor(out[position, sequence])
+@dataclass(frozen=True)
+class Padding:
+    """Where each of B experiences is in a rectangle of S sequences that are L steps long."""
+
+    position: Int[Tensor, " B"]
+    sequence: Int[Tensor, " B"]
+    longest: int
+    """L."""
+    count: int
+    """S."""
+
+    def padded(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "L S I"]:
+        """The experiences, step by step.
+
+        Zeros are behind the shorter sequences: memories run forward, so the zeros change no result
+        before them.
+        """
+        padded = x.new_zeros(self.longest, self.count, x.shape[1])
+        padded[self.position, self.sequence] = x
+        return padded
+
+    def flat(self, out: Float[Tensor, "L S H"]) -> Float[Tensor, "B H"]:
+        """The results of the experiences."""
+        return out[self.position, self.sequence]
 
 
 def cut_into_sequences(

@@ -174,16 +174,22 @@ def architecture_of(
     from touchline.policies.network import Architecture
 
     settings = config.network_settings
+    memory = {}
+    if settings.memory is not None:
+        memory = {
+            "memory_size": settings.memory.memory_size,
+            "memory_type": settings.memory.type,
+        }
     return Architecture(
         hidden_units=settings.hidden_units,
         num_layers=settings.num_layers,
         normalize=settings.normalize,
         vis_encode_type=settings.vis_encode_type,
         goal_conditioning_type=settings.goal_conditioning_type,
-        memory_size=0 if settings.memory is None else settings.memory.memory_size,
         shared_critic=shared_critic,
         orthogonal_init=settings.orthogonal_init,
         squashed=squashed,
+        **memory,
     )
 
 

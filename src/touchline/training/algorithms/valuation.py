@@ -223,7 +223,7 @@ def _in_sequences(
         trajectories.valid, trajectories.begins, longest
     )
     first = np.cumsum(length) - length
-    # Only the memory before a sequence's first action is an input; the LSTM makes the others
+    # Only the memory before a sequence's first action is an input; the memory makes the others
     # again, so that gradients flow through them.
     memory = trajectories.memory[step[first], slot[first]]
     lengths = _tensor(valuation, length)

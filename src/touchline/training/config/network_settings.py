@@ -7,20 +7,38 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticKnownError
 
 from touchline.flag import Flag
-from touchline.training.config.values import Part, Switch, Whole
+from touchline.policies.memory import DEFAULT_MEMORY, MEMORIES
+from touchline.training.config.values import Part, Switch, Text, Whole
 
 WIDEST, DEEPEST = 65_536, 1_000
 """Units and layers; a layer between two of that width has 17 GB of weights."""
 
 
+def _known_memory(name: str) -> str:
+    if name not in MEMORIES:
+        expected = " or ".join(repr(known) for known in MEMORIES)
+        raise PydanticKnownError("literal_error", {"expected": expected})
+    return name
+
+
+MemoryType = Annotated[
+    Text,
+    AfterValidator(_known_memory),
+    Field(json_schema_extra={"enum": list(MEMORIES)}),
+]
+
+
 class MemorySettings(Part):
     """A recurrent network's memory."""
 
+    type: MemoryType = DEFAULT_MEMORY
+    """Which memory; ML-Agents has the default only."""
     memory_size: Annotated[Whole, Field(multiple_of=2, le=WIDEST)] = 128
-    """Numbers kept from decision to decision; half of them are the LSTM's output, half its cell."""
+    """Numbers kept from decision to decision."""
     sequence_length: Whole = 64
     """Decisions that gradients flow back through."""
 
@@ -42,7 +60,7 @@ class NetworkSettings(Part):
     goal_conditioning_type: Literal["hyper", "none"] = "hyper"
     """How goal signals enter: their values make the weights, or they are inputs like others."""
     memory: MemorySettings | None = None
-    """An LSTM; None: no memory."""
+    """What agents remember from decision to decision; None: nothing."""
     orthogonal_init: Switch = False
     """First weights are orthogonal, but for a group's critic (not in ML-Agents)."""
     deterministic: Annotated[Switch, Flag("--deterministic")] = False

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float32, Int
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
+from touchline.policies.memory import MemoryCell
 from touchline.policies.nets.bodies import CHUNK_SIZE
 from touchline.policies.nets.group_critic import GroupCritic, Groups
 from touchline.policies.network import Network
@@ -62,18 +63,18 @@ def outputs_of(
     of_moments, of_members = _features(critic, groups)
     of_followers, _ = _features(critic, followers.groups)
     moment_memory = member_memory = None
-    if critic.lstm is not None:
+    if critic.memory is not None:
         of_moments, moment_memory, after = _walk(
-            critic.lstm,
+            critic.memory,
             of_moments,
             tables.line,
             tables.step,
             lines.begins[tables.step, tables.line],
         )
         before = after[_latest_moments(lines, tables, followers)]
-        of_followers, _ = _lstm_step(critic.lstm, of_followers, before)
+        of_followers, _ = critic.memory.step(of_followers, before)
         of_members, member_memory = _members_walk(
-            critic.lstm, of_members, trajectories, tables
+            critic.memory, of_members, trajectories, tables
         )
     at_moment = groups.moment[groups.credited]
     num_members = torch.bincount(groups.moment, minlength=groups.num_moments)
@@ -180,19 +181,20 @@ def _features(
 
 
 def _walk(
-    lstm: nn.LSTM,
+    cell: MemoryCell,
     x: Float[Tensor, "B I"],
     chain: Int[np.ndarray, " B"],
     step: Int[np.ndarray, " B"],
     begins: Bool[np.ndarray, " B"],
 ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B M"], Float[Tensor, "B M"]]:
-    """An LSTM along chains of rows, from nothing: results, memories before and after each row.
+    """A memory along chains of rows, from nothing: results, memories before and after each row.
 
     The memory is empty at the first row of a chain, and where an episode begins.
     """
-    memory = x.new_zeros(int(chain.max(initial=-1)) + 1, 2 * lstm.hidden_size)
-    before = x.new_zeros(len(x), 2 * lstm.hidden_size)
+    memory = x.new_zeros(int(chain.max(initial=-1)) + 1, cell.size)
+    before = x.new_zeros(len(x), cell.size)
     after = before.clone()
+    results = x.new_zeros(len(x), cell.width)
     order = np.argsort(step, kind="stable")
     step_change = np.diff(step[order])
     bounds = np.flatnonzero(step_change) + 1
@@ -200,15 +202,15 @@ def _walk(
     for rows in np.split(order, bounds):
         kept = memory[chain[rows]]
         kept[begins[rows]] = 0.0
-        _, remembered = _lstm_step(lstm, x[rows], kept)
+        results[rows], remembered = cell.step(x[rows], kept)
         before[rows] = kept
         after[rows] = remembered
         memory[chain[rows]] = remembered
-    return after[:, : lstm.hidden_size], before, after
+    return results, before, after
 
 
 def _members_walk(
-    lstm: nn.LSTM,
+    cell: MemoryCell,
     x: Float[Tensor, "baselines I"],
     trajectories: Trajectories,
     tables: Tables,
@@ -216,19 +218,10 @@ def _members_walk(
     """`_walk` along slots; there are as many baselines as actions, or none."""
     step, slot = tables.acted
     if not len(x):  # MAPPO has no baselines
-        nothing = x.new_zeros(len(step), 2 * lstm.hidden_size)
-        return x.new_zeros(0, lstm.hidden_size), nothing
-    results, before, _ = _walk(lstm, x, slot, step, trajectories.begins[step, slot])
+        nothing = x.new_zeros(len(step), cell.size)
+        return x.new_zeros(0, cell.width), nothing
+    results, before, _ = _walk(cell, x, slot, step, trajectories.begins[step, slot])
     return results, before
-
-
-def _lstm_step(
-    lstm: nn.LSTM, x: Float[Tensor, "B I"], memory: Float[Tensor, "B M"]
-) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B M"]]:
-    """The result, and the next memory, of which the result is the first half."""
-    hidden, cell = memory.chunk(2, dim=1)
-    after = torch.lstm_cell(x, (hidden, cell), *lstm.all_weights[0])
-    return after[0], torch.cat(after, dim=1)
 
 
 def _latest_moments(

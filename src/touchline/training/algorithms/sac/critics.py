@@ -47,10 +47,11 @@ class Critic(nn.Module):
         self, obs: Obs, continuous: Float[Tensor, "B C"]
     ) -> Float[Tensor, "B M"]:
         """The memory after the first action of a sequence, before which there is none."""
-        lstm = self.body.lstm
-        assert lstm is not None
-        nothing = continuous.new_zeros(len(continuous), 2 * lstm.hidden_size)
-        return self.body.step(_with(obs, continuous), nothing)
+        memory = self.body.memory
+        assert memory is not None
+        nothing = continuous.new_zeros(len(continuous), memory.size)
+        _, after = self.body.step(_with(obs, continuous), nothing)
+        return after
 
 
 def _with(obs: Obs, continuous: Float[Tensor, "B C"]) -> Obs:
