@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 import touchline
-from touchline.cli.app import _verb
+from touchline.cli.commands import COMMANDS
 from touchline.cli.generate import command_of
 from touchline.player import build
 from touchline.training.config.flags import setting_flags
@@ -153,7 +153,7 @@ def _shortened(command):
     match command:
         case ["touchline", "view", *arguments]:
             # It ends with Ctrl-C, and tests/viewer open pages; here only the call is checked.
-            command_of(_verb("view"), "view").make_context("view", arguments)
+            command_of(COMMANDS["view"], "view").make_context("view", arguments)
             return None
         case ["touchline", *arguments]:
             return [sys.executable, "-m", "touchline", *_short(arguments)]

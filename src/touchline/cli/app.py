@@ -33,7 +33,7 @@ touchline {__version__}: train the agents of Unity ML-Agents games, with or with
 Three commands to try:
 
   touchline train 3DBall
-      train twelve agents to balance a ball, without Unity, in about a minute
+      let 128 agents learn to balance a ball, without Unity, in some ten seconds
   touchline view 3DBall --policy results/3DBall
       watch them in the browser; results/3DBall/3DBall.onnx is the model for Unity
   touchline doctor game.x86_64
