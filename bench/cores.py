@@ -175,7 +175,7 @@ STEPPING = """
 import sys, time
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
-from touchline.policies.policy import load_policies
+from touchline.policies.loading import load_policies
 
 scene, threads, model, least = sys.argv[1:]
 options = {"num_threads": int(threads)}

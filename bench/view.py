@@ -35,7 +35,7 @@ from tests.viewer.browser import open_browser
 
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
-from touchline.policies.policy import load_policies
+from touchline.policies.loading import load_policies
 from touchline.viewer.opening import ViewOptions, opened
 from touchline.viewer.simulation import Simulation
 

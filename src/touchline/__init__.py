@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from touchline.hub import Upload as Upload
     from touchline.hub import pull as pull
     from touchline.hub import push as push
+    from touchline.policies.actors import SlotActor as SlotActor
     from touchline.policies.files.onnx_out import export as export
-    from touchline.policies.policy import SlotActor as SlotActor
-    from touchline.policies.policy import load_policies as load_policies
-    from touchline.policies.policy import load_policy as load_policy
+    from touchline.policies.loading import load_policies as load_policies
+    from touchline.policies.loading import load_policy as load_policy
     from touchline.protocol.errors import (
         UnityCommunicationException as UnityCommunicationException,
     )
@@ -138,7 +138,7 @@ _HOME = {
     "SeedFigures": "studies.seeds",
     "SeedsResult": "studies.seeds",
     "SideChannel": "protocol.side_channels",
-    "SlotActor": "policies.policy",
+    "SlotActor": "policies.actors",
     "SlotRows": "envs.slots",
     "Slots": "envs.slots",
     "StatsAggregationMethod": "statistics",
@@ -169,8 +169,8 @@ _HOME = {
     "film_demonstration": "film",
     "inspect": "envs.inspection",
     "inspect_demonstration": "training.demonstrations",
-    "load_policies": "policies.policy",
-    "load_policy": "policies.policy",
+    "load_policies": "policies.loading",
+    "load_policy": "policies.loading",
     "make": "envs.env",
     "make_gymnasium": "adapters.to_gymnasium",
     "make_pettingzoo": "adapters.to_pettingzoo",

@@ -9,7 +9,7 @@ import pytest
 from touchline.envs.env import EnvRecipe, GameReporting, make
 from touchline.envs.slots import Slots
 from touchline.microrts.opponents import evaluate_opponents
-from touchline.policies.policy import load_policies
+from touchline.policies.loading import load_policies
 from touchline.training.evaluation import measure
 from touchline.training.game_results import games_table
 

@@ -10,15 +10,12 @@ import torch
 
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
+from touchline.policies.actors import SlotActor
 from touchline.policies.files.checkpoints import network_metadata, write_checkpoint
 from touchline.policies.files.onnx_out import export_onnx
+from touchline.policies.loading import load_policies, load_policy
 from touchline.policies.network import Architecture, make_network
-from touchline.policies.policy import (
-    NetworkPolicy,
-    SlotActor,
-    load_policies,
-    load_policy,
-)
+from touchline.policies.network_policy import NetworkPolicy
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.testing import ScriptedWorld
 
@@ -185,7 +182,7 @@ def test_random_and_zero_need_no_torch():
     code = """
 import sys
 sys.modules["torch"] = sys.modules["onnx"] = sys.modules["safetensors"] = None
-from touchline.policies.policy import load_policies
+from touchline.policies.loading import load_policies
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 spec = BehaviorSpec((ObservationSpec((3,)),), ActionSpec(1, (2,)))
 print(sorted(load_policies(["random"], {"A?team=0": spec}) | load_policies(["zero"], {"B": spec})))

@@ -9,7 +9,7 @@ from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import NonFiniteError, UsageError
 from touchline.parameters import Uniform
-from touchline.policies.policy import load_policies
+from touchline.policies.loading import load_policies
 from touchline.specs import ActionTuple
 from touchline.training.evaluation import measure
 

@@ -9,7 +9,7 @@ from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.parameters import Gaussian, Uniform
-from touchline.policies.policy import load_policy
+from touchline.policies.loading import load_policy
 from touchline.scenes.match3.game import BOARDS, SIMPLE, SMART, VECTOR, VISUAL, Match3
 from touchline.scenes.match3.rules import (
     COLUMNS,

@@ -13,7 +13,7 @@ from touchline.envs.slots import Slots
 from touchline.physics.frames import product, rotate
 from touchline.physics.ragdoll.model import joint_records, part_records
 from touchline.physics.ragdoll.world import DT_S
-from touchline.policies.policy import load_policies
+from touchline.policies.loading import load_policies
 from touchline.scenes import scene_class
 from touchline.specs import ActionTuple
 from touchline.testing import play_randomly

@@ -8,7 +8,7 @@ from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.physics.shapes import ABSENT, BOX_TAG, X, Y, Z
-from touchline.policies.policy import load_policy
+from touchline.policies.loading import load_policy
 from touchline.scenes.sorter import (
     AGENT,
     BEHAVIOR,

@@ -17,7 +17,7 @@ from touchline.policies.files.normalizers import Normalizer, normalizers_of
 from touchline.policies.files.onnx_in import OnnxPolicy
 from touchline.policies.files.onnx_out import export_onnx
 from touchline.policies.network import Architecture, make_network
-from touchline.policies.policy import NetworkPolicy
+from touchline.policies.network_policy import NetworkPolicy
 from touchline.specs import (
     ActionSpec,
     BehaviorSpec,

@@ -11,7 +11,7 @@ from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import read_arrays
-from touchline.policies.policy import load_policies, load_policy
+from touchline.policies.loading import load_policies, load_policy
 from touchline.training import trainer
 from touchline.training.collect.local import LocalCollector
 from touchline.training.collect.opening import world_of

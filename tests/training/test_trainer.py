@@ -21,7 +21,8 @@ from touchline.policies.files.checkpoints import (
     read_checkpoint,
     write_arrays,
 )
-from touchline.policies.policy import NetworkPolicy, load_policies
+from touchline.policies.loading import load_policies
+from touchline.policies.network_policy import NetworkPolicy
 from touchline.training import evaluator, inference, trainer
 from touchline.training.config.reading import read_config
 from touchline.training.evaluation import measure

@@ -23,7 +23,7 @@ from touchline.envs.recorded_env import RecordedEnv
 from touchline.envs.unity_env import UnityEnvironment
 from touchline.errors import RunError, UsageError
 from touchline.player import build
-from touchline.policies.policy import load_policies
+from touchline.policies.loading import load_policies
 from touchline.scenes.basic import Basic
 from touchline.scenes.scene import Scene
 from touchline.specs import ActionTuple, ObservationSpec

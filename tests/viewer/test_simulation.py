@@ -8,7 +8,7 @@ import pytest
 
 from touchline.envs.env import EnvRecipe, make
 from touchline.errors import RunError
-from touchline.policies.policy import load_policies
+from touchline.policies.loading import load_policies
 from touchline.scenes import scene_class
 from touchline.specs import ActionSpec, ActionTuple
 from touchline.training.demonstrations import read_demonstration

@@ -20,7 +20,7 @@ from touchline.adapters.to_torchrl import make_torchrl
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.log import Log
-from touchline.policies.policy import load_policies
+from touchline.policies.loading import load_policies
 
 ROUNDS, STEPS, PREPARED = 7, 200, 50
 ONE_THREAD = {"num_threads": 1}

@@ -15,7 +15,7 @@ from touchline.envs.slots import SlotRows, Slots
 from touchline.log import Log
 from touchline.physics.mujoco_batch import MujocoBatch
 from touchline.physics.shapes import Floats, X, Z
-from touchline.policies.policy import load_policy
+from touchline.policies.loading import load_policy
 from touchline.scenes import SCENES
 from touchline.scenes.ball_3d import Ball3D
 from touchline.scenes.pyramids.layout import AGENT, SWITCH

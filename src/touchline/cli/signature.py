@@ -76,7 +76,8 @@ def _tree(module: str) -> ast.Module:
     assert spec is not None, module
     assert spec.loader is not None, module
     source = spec.loader.get_source(module)  # type: ignore[attr-defined]
-    return ast.parse(source)
+    module_tree: ast.Module = ast.parse(source)
+    return module_tree
 
 
 def _arguments(arguments: ast.arguments) -> Iterator[tuple[ast.arg, Any]]:

@@ -17,7 +17,8 @@ from touchline.envs.slots import Slots
 from touchline.log import Progress, no_progress
 from touchline.microrts.env import MicrortsEnv, open_microrts
 from touchline.microrts.records import GameRecord, win_figures
-from touchline.policies.policy import SlotActor, load_policies
+from touchline.policies.actors import SlotActor
+from touchline.policies.loading import load_policies
 
 _MOST_AREAS = 8
 

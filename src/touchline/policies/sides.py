@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
-from touchline.policies.policy import Actors, SlotActor, load_policies
+from touchline.policies.actors import Actors, SlotActor
+from touchline.policies.loading import load_policies
 from touchline.specs import BehaviorSpec, team_of
 
 PolicySource = str | os.PathLike[str]

@@ -18,9 +18,10 @@ import numpy as np
 from jaxtyping import Float
 
 from touchline.errors import UsageError
+from touchline.policies.actors import SlotActor
 from touchline.policies.files.normalizers import Normalizer, normalizers_of
 from touchline.policies.files.onnx_in import OnnxPolicy
-from touchline.policies.policy import Policy, RandomPolicy, SlotActor
+from touchline.policies.policy import Policy, RandomPolicy
 from touchline.specs import BehaviorSpec, shortened
 from touchline.studies.comparison import (
     EPISODE_FIGURES,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from touchline.envs.env import EnvRecipe
 from touchline.log import Log
-from touchline.policies.policy import NetworkPolicy
+from touchline.policies.network_policy import NetworkPolicy
 from touchline.training.behavior_training import BehaviorTraining
 from touchline.training.collect.opening import for_nodes
 from touchline.training.curriculum import Curriculum

@@ -11,7 +11,7 @@ from ray.exceptions import RayError
 from touchline.envs.env import EnvRecipe
 from touchline.errors import TouchlineError
 from touchline.log import Log
-from touchline.policies.policy import NetworkPolicy
+from touchline.policies.network_policy import NetworkPolicy
 from touchline.specs import BehaviorSpec
 from touchline.training.collect.weights import (
     PolicyWeights,

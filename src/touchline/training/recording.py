@@ -20,8 +20,8 @@ from touchline.envs.slots import SlotRows, Slots
 from touchline.errors import RunError, UsageError
 from touchline.flag import Flag
 from touchline.log import Progress, no_progress
+from touchline.policies.actors import SlotActor
 from touchline.policies.files.whole import write_whole
-from touchline.policies.policy import SlotActor
 from touchline.policies.sides import PolicySource, load_sides, sources_in
 from touchline.policies.trained_world import as_trained
 from touchline.protocol.demonstrations import SUFFIX, DemoFile, encode_demo

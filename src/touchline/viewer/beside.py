@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from touchline.drawing.tableau import Tableau
 from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import SlotRows, Slots
-from touchline.policies.policy import ActorState, SlotActor
+from touchline.policies.actors import ActorState, SlotActor
 from touchline.viewer.history import Moment
 from touchline.viewer.playing import Returns, new_returns, no_returns
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from touchline.envs.saved_state import Arrays
 from touchline.envs.slots import SlotRows
-from touchline.policies.policy import ActorState
+from touchline.policies.actors import ActorState
 
 BUDGET_BYTES = 256 * 2**20
 

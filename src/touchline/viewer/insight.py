@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.slots import SlotRows
-from touchline.policies.policy import Outlook, SlotActor, Transparent
+from touchline.policies.actors import SlotActor
+from touchline.policies.policy import Outlook, Transparent
 from touchline.policies.slot_memory import SlotMemory
 from touchline.specs import BehaviorSpec
 from touchline.viewer.history import Moment

@@ -14,8 +14,8 @@ from touchline.envs.slots import Slots
 from touchline.errors import NotDrawableError, TouchlineError, UsageError
 from touchline.flag import Flag
 from touchline.log import Log
+from touchline.policies.actors import SlotActor
 from touchline.policies.files.run_layout import is_run
-from touchline.policies.policy import SlotActor
 from touchline.policies.sides import PolicySource, load_sides, sources_in
 from touchline.policies.trained_world import as_trained
 from touchline.viewer.keys import keys_of

@@ -21,7 +21,7 @@ from touchline.envs.recorded_env import (
     SessionResetError,
 )
 from touchline.envs.slots import SlotRows, Slots
-from touchline.policies.policy import SlotActor
+from touchline.policies.actors import SlotActor
 from touchline.protocol.session import Command
 from touchline.specs import ActionTuple
 from touchline.viewer.insight import Insight, insight_of

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
+from touchline.policies.actors import SlotActor
 from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
-from touchline.policies.policy import SlotActor
 from touchline.studies.run_figures import RunFigures, read_run_figures
 from touchline.viewer.beside import Beside
 from touchline.viewer.curve import add_curve

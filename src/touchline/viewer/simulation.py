@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from touchline.drawing.tableau import Tableau
 from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import SlotRows, Slots
-from touchline.policies.policy import SlotActor
+from touchline.policies.actors import SlotActor
 from touchline.protocol.demonstrations import DemoFile
 from touchline.sensors.grids import Cells, HasGrids
 from touchline.sensors.rays import Traces

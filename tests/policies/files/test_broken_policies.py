@@ -10,8 +10,8 @@ import pytest
 from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import network_metadata, write_checkpoint
 from touchline.policies.files.onnx_out import build_onnx
+from touchline.policies.loading import load_policy
 from touchline.policies.network import Architecture, make_network
-from touchline.policies.policy import load_policy
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 SPEC = BehaviorSpec((ObservationSpec.vector(4, "a"),), ActionSpec(1, (3,)))

@@ -17,8 +17,8 @@ from touchline.policies.files.checkpoints import (
     spec_to_json,
     write_checkpoint,
 )
+from touchline.policies.loading import load_policies
 from touchline.policies.network import Architecture, make_network
-from touchline.policies.policy import load_policies
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
 
 OLD = Path(__file__).parent / "3DBall-0.1.0.safetensors"

@@ -21,9 +21,9 @@ from touchline.policies.files.official_weights import (
     with_official_weights,
 )
 from touchline.policies.files.onnx_in import OnnxPolicy
+from touchline.policies.loading import load_policy
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.network import Architecture, side_by_side
-from touchline.policies.policy import load_policy
 from touchline.scenes.ball_3d import Ball3D
 from touchline.scenes.hallway import Hallway
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec

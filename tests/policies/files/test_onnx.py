@@ -11,6 +11,7 @@ import torch
 from touchline.envs.env import make
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
+from touchline.policies.actors import SlotActor
 from touchline.policies.files.checkpoints import (
     load_network,
     network_metadata,
@@ -18,10 +19,11 @@ from touchline.policies.files.checkpoints import (
 )
 from touchline.policies.files.onnx_in import OnnxPolicy
 from touchline.policies.files.onnx_out import build_onnx, export_onnx
+from touchline.policies.loading import load_policies
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.nets.encoders import SMALLEST_SIDE
 from touchline.policies.network import Architecture, side_by_side
-from touchline.policies.policy import NetworkPolicy, SlotActor, load_policies
+from touchline.policies.network_policy import NetworkPolicy
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
 from touchline.testing import ScriptedWorld
 

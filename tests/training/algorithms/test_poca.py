@@ -15,7 +15,7 @@ from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.policies.files.onnx_in import OnnxPolicy
 from touchline.policies.files.onnx_out import export_onnx
-from touchline.policies.policy import load_policies
+from touchline.policies.loading import load_policies
 from touchline.training.algorithms.poca.lines import time_lines
 from touchline.training.config.reading import read_config
 from touchline.training.config.settings import BehaviorConfig

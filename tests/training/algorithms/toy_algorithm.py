@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from touchline.policies.network import make_network
-from touchline.policies.policy import NetworkPolicy
+from touchline.policies.network_policy import NetworkPolicy
 from touchline.training.algorithms.learner import architecture_of
 from touchline.training.algorithms.settings import HyperparameterSettings
 from touchline.training.config.values import Positive, Whole

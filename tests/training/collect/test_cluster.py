@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
+import touchline
 from touchline.envs.env import EnvRecipe
 from touchline.envs.restarts import RestartLimits
 from touchline.errors import RunError, UsageError

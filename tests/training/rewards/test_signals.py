@@ -10,7 +10,7 @@ from tests.training.practice import make_learner
 
 from touchline.envs.env import EnvRecipe, make
 from touchline.policies.files.checkpoints import read_checkpoint
-from touchline.policies.policy import load_policies
+from touchline.policies.loading import load_policies
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training import trainer
 from touchline.training.algorithms.batch import Batch

@@ -11,7 +11,8 @@ import onnx
 from jaxtyping import Float
 
 from touchline.policies.files.onnx_in import OnnxPolicy, load_model
-from touchline.policies.policy import NetworkPolicy, Policy
+from touchline.policies.network_policy import NetworkPolicy
+from touchline.policies.policy import Policy
 from touchline.specs import BehaviorSpec
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from touchline.policies.network import Architecture, Network
-    from touchline.policies.policy import NetworkPolicy
+    from touchline.policies.network_policy import NetworkPolicy
     from touchline.specs import BehaviorSpec
     from touchline.training.experience.replay import Replay
     from touchline.training.experience.trajectories import Trajectories

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from touchline.policies.network import Network
-from touchline.policies.policy import NetworkPolicy
+from touchline.policies.network_policy import NetworkPolicy
 from touchline.training.algorithms.adam import Adam, FlatParameters
 from touchline.training.algorithms.learned_state import (
     pending,

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from touchline.policies.policy import NetworkPolicy
+from touchline.policies.network_policy import NetworkPolicy
 from touchline.training.algorithms.learned_state import (
     part_of,
     pending,

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.envs.slots import SlotRows
-from touchline.policies.policy import NetworkPolicy, load_policy
+from touchline.policies.loading import load_policy
+from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.shared_slots import Guest
 from touchline.specs import BehaviorSpec, base_name
 from touchline.training.collect.collector import GameScores, Seat

@@ -23,7 +23,7 @@ from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.envs.slots import SlotRows
 from touchline.log import Log
 from touchline.parameters import ParameterValue
-from touchline.policies.policy import NetworkPolicy
+from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.shared_slots import SharedSlots
 from touchline.specs import BehaviorSpec, base_name
 from touchline.statistics import StatsAggregationMethod

@@ -11,7 +11,7 @@ import torch
 
 from touchline.envs.saved_state import Arrays
 from touchline.policies.network import Architecture, make_network
-from touchline.policies.policy import NetworkPolicy
+from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.shared_slots import Guest
 from touchline.specs import BehaviorSpec
 from touchline.training.self_play.lineup import Roster

@@ -18,7 +18,7 @@ from typing import Any
 from touchline.envs.saved_state import Arrays, below, kept, prefixed, put_back
 from touchline.envs.slots import SlotRows
 from touchline.errors import UsageError
-from touchline.policies.policy import NetworkPolicy
+from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.shared_slots import OWN, SharedSlots
 from touchline.specs import BehaviorSpec, base_name, team_of
 from touchline.training.self_play.pool import Pool

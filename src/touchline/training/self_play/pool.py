@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from touchline.envs.saved_state import Arrays, below, kept, put_back
 from touchline.errors import UsageError
-from touchline.policies.policy import NetworkPolicy, load_policy
+from touchline.policies.loading import load_policy
+from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.shared_slots import Guest
 from touchline.specs import BehaviorSpec
 from touchline.training.self_play.ratings import Ratings

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.envs.slots import SlotRows
-from touchline.policies.policy import NetworkPolicy
+from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.shared_slots import OWN, Guest, SharedSlots
 from touchline.specs import base_name, team_of
 from touchline.training.self_play.games import Games, Result

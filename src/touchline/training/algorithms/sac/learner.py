@@ -24,7 +24,7 @@ from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.normalizer import observation_figures
 from touchline.policies.network import Obs, make_network
-from touchline.policies.policy import NetworkPolicy
+from touchline.policies.network_policy import NetworkPolicy
 from touchline.training.algorithms.adam import Adam, FlatParameters
 from touchline.training.algorithms.learned_state import (
     part_of,

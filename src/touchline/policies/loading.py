@@ -1,0 +1,150 @@
+"""Policies from the texts that name them: `[BEHAVIOR=]SOURCE`.
+
+Random and zero policies need no torch: what reads files is imported when there is a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from touchline.errors import UsageError
+from touchline.extras import explain_missing
+from touchline.policies.actors import SlotActor
+from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
+from touchline.policies.policy import Policy, RandomPolicy, ZeroPolicy
+from touchline.specs import BehaviorSpec, base_name
+
+
+def _greedy(spec: BehaviorSpec) -> Policy:
+    from touchline.policies.greedy import GreedyPolicy  # it brings compiled code
+
+    return GreedyPolicy(spec)
+
+
+BUILT_IN: Mapping[str, Callable[[BehaviorSpec], Policy]] = {
+    "random": RandomPolicy,
+    "zero": ZeroPolicy,
+    "greedy": _greedy,
+}
+"""Policies that need no file, by the name that stands for them; `greedy` plays Match3 alone."""
+
+
+def load_policies(
+    sources: Iterable[str],
+    behaviors: Mapping[str, BehaviorSpec],
+    *,
+    deterministic: bool = False,
+    seed: int = 0,
+) -> dict[str, SlotActor]:
+    """One actor for each of these behaviors (full names), from `[BEHAVIOR=]SOURCE` texts.
+
+    A source is one of `BUILT_IN`, an ONNX file, a checkpoint or a run folder. One without BEHAVIOR
+    acts for every behavior that it fits. Raises a UsageError when a behavior is left over, or a
+    named one does not fit.
+    """
+    named, unnamed = _split_sources(sources, behaviors)
+    actors: dict[str, SlotActor] = {}
+    for number, (behavior, spec) in enumerate(behaviors.items()):
+        own = named.get(behavior) or named.get(base_name(behavior))
+        candidates = [own] if own else unnamed
+        policy = _first_that_fits(
+            candidates, behavior, spec, deterministic=deterministic
+        )
+        # A stream of its own for each behavior, or teams that share a policy would draw the
+        # same noise.
+        actors[behavior] = SlotActor(policy, spec, seed + number)
+    return actors
+
+
+def load_policy(
+    source: str | Path,
+    behavior: str | None = None,
+    spec: BehaviorSpec | None = None,
+    *,
+    deterministic: bool = False,
+    seed: int = 0,
+) -> SlotActor:
+    """An actor for one behavior, from a source as in `load_policies`.
+
+    `behavior` is needed for a run of several behaviors, `spec` for those of `BUILT_IN`; a given
+    `spec` is checked. Raises a UsageError when the policy cannot be loaded or does not fit.
+    """
+    name = None if behavior is None else base_name(behavior)
+    policy = _load(str(source), name, spec, deterministic=deterministic)
+    if spec is not None:
+        policy.check(behavior or "the behavior", spec)
+    return SlotActor(policy, spec, seed)
+
+
+def _split_sources(
+    sources: Iterable[str], behaviors: Iterable[str]
+) -> tuple[dict[str, str], list[str]]:
+    """Sources by the behavior that they name, and those that name none."""
+    known = {base_name(behavior) for behavior in behaviors} | set(behaviors)
+    named: dict[str, str] = {}
+    unnamed: list[str] = []
+    for source in sources:
+        behavior, equals, rest = source.partition("=")
+        if equals and behavior in known:
+            named[behavior] = rest
+        # A file name may hold an equals sign, too.
+        elif equals and not Path(source).exists():
+            names = ", ".join(sorted(known))
+            raise UsageError(
+                f"--policy {source}: no behavior {behavior!r}; behaviors: {names}"
+            )
+        else:
+            unnamed.append(source)
+    return named, unnamed
+
+
+def _first_that_fits(
+    sources: Sequence[str], behavior: str, spec: BehaviorSpec, *, deterministic: bool
+) -> Policy:
+    refusals = []
+    for source in sources:
+        # Loaded again for every behavior: `random` and `zero` are made from its spec, and a run
+        # folder holds a policy for each.
+        policy = _load(source, base_name(behavior), spec, deterministic=deterministic)
+        try:
+            policy.check(behavior, spec)
+        except UsageError as refusal:
+            # Kept: where none fits, the error names the reason of each.
+            refusals.append(str(refusal))
+        else:
+            return policy
+    raise UsageError(
+        "; ".join(refusals)
+        or f"no policy given for {behavior}: use --policy {base_name(behavior)}=FILE"
+    )
+
+
+def _load(
+    source: str, behavior: str | None, spec: BehaviorSpec | None, *, deterministic: bool
+) -> Policy:
+    """The policy of a source, not yet checked; `behavior` is a base name, None: the only one."""
+    if source in BUILT_IN:
+        if spec is None:
+            raise UsageError(
+                f"the policy {source!r} needs the spec of a behavior to act for"
+            )
+        return BUILT_IN[source](spec)
+    path = Path(source)
+    if path.is_dir():
+        path = RunLayout(path).newest(behavior)
+    with explain_missing(f"the policy {path}"):
+        if path.suffix == CHECKPOINT:
+            from touchline.policies.files.checkpoints import load_network
+            from touchline.policies.network_policy import NetworkPolicy
+
+            network = load_network(path, spec)
+            return NetworkPolicy(network, deterministic=deterministic, source=str(path))
+        if path.suffix == ".pt":
+            raise UsageError(
+                f"{path}: a checkpoint of ML-Agents is for training to start with (init_path); "
+                "to act, give the .onnx beside it"
+            )
+        from touchline.policies.files.onnx_in import OnnxPolicy
+
+        return OnnxPolicy(path, deterministic=deterministic)
