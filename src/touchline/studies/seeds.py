@@ -472,7 +472,7 @@ def _read_curve(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64], s
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     # Returns against oneself say nothing.
-    is_rated = bool(rows and rows[-1].get("elo"))
+    is_rated = any(row.get("elo") for row in rows)
     column, label = ("elo", "rating") if is_rated else ("mean_return", "return")
     # A summary without ended episodes has no return.
     known = [row for row in rows if row[column]]

@@ -287,13 +287,17 @@ def play(
         try:
             progress = now_and_then(log, "evaluation", "episodes")
             found = measure(slots, actors, episodes, recipe.seed, progress=progress)
+            in_games = {}
+            if isinstance(env, GameReporting):
+                in_games = env.game_figures(episodes)
         # A policy in training may never end an episode. That is no reason to stop the run.
         except RunError as error:
             return Played({}, str(error))
         finally:
             # Closed worlds refer to themselves and would pile up until Python collects them.
             gc.collect()
-    return Played(dict(found["behaviors"]))
+    behaviors: Mapping[str, Mapping[str, Any]] = found["behaviors"]
+    return Played({name: {**own, **in_games} for name, own in behaviors.items()})
 
 
 class EndCheck:

@@ -20,13 +20,21 @@ from touchline.training.curriculum import Curriculum
 from touchline.training.evaluation import Played, play
 from touchline.training.evaluation_figures import what_was_played
 from touchline.training.run.folder import RunFolder
+from touchline.training.run.metrics import MetricsWriter
 from touchline.training.run.stopwatch import Stopwatch
 
 EPISODES = 50
 """Per behavior, sampled actions, where the settings name no number: two seconds for 3DBall."""
 WAIT_S = 0.5
 """For episodes, at a time: Ctrl-C is noticed in between."""
-_KEPT = ("episodes", "mean_return", "mean_group_return", "ci95", "games")
+_KEPT = (
+    "episodes",
+    "mean_return",
+    "mean_group_return",
+    "ci95",
+    "games",
+    "opponents",
+)
 
 
 class Playing(Protocol):
@@ -72,17 +80,20 @@ class Evaluator:
         abouts = {t.name: _about(t, curriculum) for t in evaluated}
         kind = self._recipe.kind
         playing = None
-        wanted = self._folder.config.evaluation.episodes
-        episodes = EPISODES if wanted is None else wanted
+        settings = self._folder.config.evaluation
+        episodes = EPISODES if settings.episodes is None else settings.episodes
         # With self-play in every behavior there is nothing to play: the score is the rating.
-        has_scores = any(training.pool is None for training in trainings)
+        has_scores = settings.env is not None or any(
+            training.pool is None for training in trainings
+        )
         if episodes and has_scores and not (kind.is_player or kind.is_replay):
             values = dict(self._recipe.parameters) | dict(curriculum.values)
             recipe = replace(self._recipe, parameters=values)
             policies = {t.name: t.learner.policy for t in trainings}
             with self._stopwatch("evaluation"):
                 playing = self._start_playing(recipe, episodes, policies, self._log)
-        self._underway = _Underway(abouts, playing)
+        writers = {training.name: training.writer for training in evaluated}
+        self._underway = _Underway(abouts, writers, playing)
         self.record()
 
     def record(self, patience_s: float = 0.0) -> None:
@@ -105,6 +116,9 @@ class Evaluator:
             figures = played.figures
         for name, about in self._underway.abouts.items():
             found = self._with_figures(name, about, figures.get(name))
+            rates = win_rates(found)
+            if rates:
+                self._underway.writers[name].write_evaluation(found["steps"], rates)
             if "score" in found:
                 self._folder.add_evaluation(name, found)
         self._underway = None
@@ -122,11 +136,14 @@ class Evaluator:
         if "error" in about or figures is None:
             return about
         score = figures["mean_return"] + figures["mean_group_return"]
+        rates = [f"{who} {rate:.0%}" for who, rate in win_rates(figures).items()]
+        won = f"; won against {', '.join(rates)}" if rates else ""
         self._log(
             f"{name}  evaluated at step {about['steps']:,}: "
-            f"{score:.3f}, {what_was_played(figures)}"
+            f"{score:.3f}, {what_was_played(figures)}{won}"
         )
-        return {**about, **{key: figures[key] for key in _KEPT}, "score": score}
+        kept = {key: figures[key] for key in _KEPT if key in figures}
+        return {**about, **kept, "score": score}
 
 
 @dataclass(frozen=True)
@@ -135,6 +152,8 @@ class _Underway:
 
     abouts: Mapping[str, dict[str, Any]]
     """Base name -> what is known without playing."""
+    writers: Mapping[str, MetricsWriter]
+    """Base name -> where the figures go."""
     playing: Playing | None
 
 
@@ -147,11 +166,20 @@ def _about(training: BehaviorTraining, curriculum: Curriculum) -> dict[str, Any]
     return {**about, "score": training.recent_mean} if training.recent else about
 
 
+def win_rates(evaluation: Mapping[str, Any]) -> dict[str, float]:
+    """Opponent -> share of the games won against it, where the world counts opponents apart."""
+    opponents: Mapping[str, Any] = evaluation.get("opponents", {})
+    return {name: figures["win_rate"] for name, figures in opponents.items()}
+
+
 def evaluator_of(
     recipe: EnvRecipe, folder: RunFolder, stopwatch: Stopwatch, log: Log
 ) -> Evaluator:
     """Its policies play on the nodes of a cluster that collects, else in this process."""
     config = folder.config
+    other = config.evaluation.env
+    if other is not None:
+        recipe = EnvRecipe.parse(other, seed=recipe.seed, num_areas=recipe.num_areas)
     if config.cluster_settings.cluster is None:
         return Evaluator(recipe, folder, stopwatch, log, PlayedHere)
     from touchline.training.evaluator_on_nodes import PlayedOnNode

@@ -333,6 +333,8 @@ class EvaluationSettings(Part):
     """Episodes per behavior, with sampled actions, in a second copy of a scene. 0: no evaluation;
     a checkpoint's score is then the mean return of the latest episodes in training, as with
     players. Default: 50."""
+    env: Annotated[Text | None, Flag("--evaluation-env", "ENV")] = None
+    """The environment of these episodes. Default: that of training."""
 
 
 def _device(value: str) -> str:

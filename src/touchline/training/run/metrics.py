@@ -73,6 +73,7 @@ _OF_SIGNALS = {
     "_reward": "Reward",
 }
 _WIN_RATE = "win_rate_"
+_EVALUATED = "evaluated_win_rate_"
 CURVE_POINTS = 1000
 """Of a learning curve at most: its picture is 960 pixels wide."""
 Point = tuple[float, ...]
@@ -88,6 +89,8 @@ def tag_of(metric: str) -> str:
             return f"Policy/{signal.capitalize()} {name}"
     if metric.startswith(_WIN_RATE):
         return f"Self-play/Win Rate vs {metric.removeprefix(_WIN_RATE).capitalize()}"
+    if metric.startswith(_EVALUATED):
+        return f"Evaluation/Win Rate vs {metric.removeprefix(_EVALUATED)}"
     return f"Training/{metric}"
 
 
@@ -178,6 +181,14 @@ class MetricsWriter:
             if values:  # earlier resume points may hold names without any
                 self._write_statistic(name, values, step)
         return row
+
+    def write_evaluation(self, step: int, win_rates: Mapping[str, float]) -> None:
+        """Write the win rates of a checkpoint against each opponent, in a row of their own."""
+        time_s = round(time.perf_counter() - self._started, 3)
+        rates = {f"{_EVALUATED}{name}": rate for name, rate in win_rates.items()}
+        self._write_csv({"step": step, "time_s": time_s, **rates})
+        for metric, rate in rates.items():
+            self._events.add_scalar(tag_of(metric), rate, step)
 
     def _write_histogram(self, metric: str, values: Sequence[float], step: int) -> None:
         if values:

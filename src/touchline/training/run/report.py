@@ -43,6 +43,9 @@ def write_report(
     for training in trainings:
         if training.pool is not None:
             lines += [*_pool_table(training.name, training.pool), ""]
+        evaluations = folder.evaluations(training.name)
+        if evaluations and evaluations[-1].get("opponents"):
+            lines += [*_opponents_table(training.name, evaluations[-1]), ""]
     curves = [folder.layout.curve(training.name) for training in trainings]
     lines += [f"![{curve.stem}]({curve.name})" for curve in curves if curve.exists()]
     lines += ["", *_time_table(seconds), ""]
@@ -99,6 +102,23 @@ def _pool_table(name: str, pool: Pool) -> list[str]:
         elo = f"{opponent.rating:.0f} ± {opponent.error:.0f}"
         rate = f"{100 * opponent.win_rate:.0f} %"
         lines.append(f"| {opponent.name} | {elo} | {opponent.games:,} | {rate} |")
+    return lines
+
+
+def _opponents_table(name: str, evaluation: Mapping[str, Any]) -> list[str]:
+    """The games of an evaluation against each opponent."""
+    lines = [
+        f"{name} at step {evaluation['steps']:,}, sampled actions:",
+        "",
+        "| opponent | games | won | tied | lost | win rate, 95 % within |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for opponent, own in evaluation["opponents"].items():
+        low, high = own["win_rate_ci95"]
+        lines.append(
+            f"| {opponent} | {own['games']} | {own['won']} | {own['tied']} | {own['lost']} "
+            f"| {own['win_rate']:.2f}, {low:.2f} to {high:.2f} |"
+        )
     return lines
 
 
