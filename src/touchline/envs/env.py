@@ -209,6 +209,15 @@ class Configured(Protocol):
 
 
 @runtime_checkable
+class Staffed(Protocol):
+    """A world with policies of its own, such as the bots of a game."""
+
+    @property
+    def own_policies(self) -> Mapping[str, Callable[[str], Any]]:
+        """Name -> makes the policy that plays a full behavior name."""
+
+
+@runtime_checkable
 class TeamMerging(Protocol):
     """A world that can show the teams of a behavior as one behavior."""
 

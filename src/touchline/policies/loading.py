@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from touchline.envs.env import Staffed
 from touchline.errors import UsageError
 from touchline.extras import explain_missing
 from touchline.policies.actors import SlotActor
@@ -36,19 +37,20 @@ def load_policies(
     *,
     deterministic: bool = False,
     seed: int = 0,
+    world: object = None,
 ) -> dict[str, SlotActor]:
     """One actor for each of these behaviors (full names), from `[BEHAVIOR=]SOURCE` texts.
 
-    A source is one of `BUILT_IN`, an ONNX file, a checkpoint or a run folder. One without BEHAVIOR
-    acts for every behavior that it fits. Raises a UsageError when a behavior is left over, or a
-    named one does not fit.
+    A source is one of `BUILT_IN`, an ONNX file, a checkpoint or a run folder, or the name of a
+    policy of the `world` itself. One without BEHAVIOR acts for every behavior that it fits. Raises
+    a UsageError when a behavior is left over, or a named one does not fit.
     """
     named, unnamed = _split_sources(sources, behaviors)
     actors: dict[str, SlotActor] = {}
     for number, (behavior, spec) in enumerate(behaviors.items()):
-        own = named.get(behavior) or named.get(base_name(behavior))
-        candidates = [own] if own else unnamed
-        policy = _first_that_fits(
+        chosen = named.get(behavior) or named.get(base_name(behavior))
+        candidates = [chosen] if chosen else unnamed
+        policy = _own_policy(candidates, behavior, world) or _first_that_fits(
             candidates, behavior, spec, deterministic=deterministic
         )
         # A stream of its own for each behavior, or teams that share a policy would draw the
@@ -97,6 +99,14 @@ def _split_sources(
         else:
             unnamed.append(source)
     return named, unnamed
+
+
+def _own_policy(sources: Sequence[str], behavior: str, world: object) -> Policy | None:
+    """The policy of the world itself that the first source names, None where it names none."""
+    if not sources or not isinstance(world, Staffed):
+        return None
+    make_own = world.own_policies.get(sources[0])
+    return None if make_own is None else make_own(behavior)
 
 
 def _first_that_fits(

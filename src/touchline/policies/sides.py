@@ -9,7 +9,7 @@ from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.policies.actors import Actors, SlotActor
 from touchline.policies.loading import load_policies
-from touchline.specs import BehaviorSpec, team_of
+from touchline.specs import team_of
 
 PolicySource = str | os.PathLike[str]
 """`[BEHAVIOR=]FILE`: a run folder, a checkpoint, an ONNX file, `random`, `zero`, or
@@ -58,7 +58,7 @@ def load_sides(
                 f"--versus: team {_lowest_team(slots)} of {world} came after team {first} had "
                 "begun to play as the lowest one; it must be there in the first exchange"
             )
-        return _load_sides(sources, versus, slots.behaviors, world, deterministic, seed)
+        return _load_sides(sources, versus, slots, world, deterministic, seed)
 
     return Actors(load)
 
@@ -70,23 +70,22 @@ def _lowest_team(slots: Slots) -> int:
 def _load_sides(
     sources: Sequence[str],
     versus: Sequence[str],
-    specs: Mapping[str, BehaviorSpec],
+    slots: Slots,
     world: str,
     deterministic: bool,
     seed: int,
 ) -> dict[str, SlotActor]:
+    specs = slots.behaviors
+
+    def load(
+        some: Sequence[str], names: Iterable[str], seed: int
+    ) -> dict[str, SlotActor]:
+        chosen = {name: specs[name] for name in names}
+        return load_policies(
+            some, chosen, deterministic=deterministic, seed=seed, world=slots.env
+        )
+
     if not versus:
-        return load_policies(sources, specs, deterministic=deterministic, seed=seed)
+        return load(sources, specs, seed)
     own, others = two_sides(specs, world)
-    actors = load_policies(
-        sources,
-        {name: specs[name] for name in own},
-        deterministic=deterministic,
-        seed=seed,
-    )
-    return actors | load_policies(
-        versus,
-        {name: specs[name] for name in others},
-        deterministic=deterministic,
-        seed=seed + _OTHER_SEED,
-    )
+    return load(sources, own, seed) | load(versus, others, seed + _OTHER_SEED)
