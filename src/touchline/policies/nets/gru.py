@@ -48,18 +48,18 @@ class GRU(nn.Module):
 
     def first_weights(self, *, orthogonal: bool) -> None:
         if orthogonal:  # biases keep their first values
-            nn.init.orthogonal_(self.gru.weight_ih_l0)
-            nn.init.orthogonal_(self.gru.weight_hh_l0)
+            nn.init.orthogonal_(self.gru.all_weights[0][0])
+            nn.init.orthogonal_(self.gru.all_weights[0][1])
 
     def official_parameters(self) -> Mapping[str, nn.Parameter]:
         return {}
 
     def onnx(self, graph: Any, x: str, memory: str) -> tuple[str, str]:
         # Step by step, because Unity's importer has no operator for the whole: it knows LSTM only.
-        gru = self.gru
+        input_weight, hidden_weight, input_bias, hidden_bias = self.gru.all_weights[0]
         before = graph.node("Squeeze", [memory], axes=[0])  # [B, M]
-        seen = _gates(graph, x, gru.weight_ih_l0, gru.bias_ih_l0)
-        kept = _gates(graph, before, gru.weight_hh_l0, gru.bias_hh_l0)
+        seen = _gates(graph, x, input_weight, input_bias)
+        kept = _gates(graph, before, hidden_weight, hidden_bias)
         size = self.size
 
         def part(name: str, number: int) -> str:

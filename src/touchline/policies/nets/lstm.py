@@ -48,19 +48,18 @@ class LSTM(nn.Module):
 
     def first_weights(self, *, orthogonal: bool) -> None:
         if orthogonal:  # biases keep their first values
-            nn.init.orthogonal_(self.lstm.weight_ih_l0)
-            nn.init.orthogonal_(self.lstm.weight_hh_l0)
+            nn.init.orthogonal_(self.lstm.all_weights[0][0])
+            nn.init.orthogonal_(self.lstm.all_weights[0][1])
 
     def official_parameters(self) -> Mapping[str, nn.Parameter]:
         return {"lstm.lstm." + name: p for name, p in self.lstm.named_parameters()}
 
     def onnx(self, graph: Any, x: str, memory: str) -> tuple[str, str]:
-        lstm = self.lstm
-        input_weight = graph.constant(_in_onnx_order(lstm.weight_ih_l0))
-        hidden_weight = graph.constant(_in_onnx_order(lstm.weight_hh_l0))
+        weights = [_in_onnx_order(own) for own in self.lstm.all_weights[0]]
+        input_weight = graph.constant(weights[0])
+        hidden_weight = graph.constant(weights[1])
         # ONNX takes both biases in one row.
-        biases = [_in_onnx_order(lstm.bias_ih_l0), _in_onnx_order(lstm.bias_hh_l0)]
-        bias = graph.constant(np.concatenate(biases, axis=1))
+        bias = graph.constant(np.concatenate(weights[2:], axis=1))
         hidden = graph.slice(memory, 2, 0, self.width)
         cell = graph.slice(memory, 2, self.width, self.size)
         step = graph.node("Unsqueeze", [x], axes=[0])  # [1, B, H]
