@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import (
-    read_arrays,
+    read_checkpoint,
     read_metadata,
     spec_from_json,
 )
@@ -210,10 +210,10 @@ def _checkpoint(path: Path) -> dict[str, Any]:
     if "spec" not in metadata:
         raise UsageError(f"{path}: a checkpoint, but not of a policy")
     found: dict[str, Any] = {"actions": spec_from_json(metadata["spec"]).action_spec}
-    tensors, _ = read_arrays(path)
+    tensors, _ = read_checkpoint(path)
     normalizer = "network.normalizer."
     if f"{normalizer}mean" in tensors:
-        found["obs_mean"] = tensors[f"{normalizer}mean"].astype(np.float64)
-        scale = tensors[f"{normalizer}scale"].astype(np.float64)
+        found["obs_mean"] = tensors[f"{normalizer}mean"].double().numpy()
+        scale = tensors[f"{normalizer}scale"].double().numpy()
         found["obs_spread"] = 1.0 / scale
     return found
