@@ -37,7 +37,7 @@ from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.policies.loading import load_policies
 from touchline.viewer.opening import ViewOptions, opened
-from touchline.viewer.simulation import Simulation
+from touchline.viewer.scene_simulation import SceneSimulation
 
 RECIPE = EnvRecipe("scene", "SoccerTwos", num_areas=16, options={"num_threads": 1})
 TURN_S = 1.0
@@ -128,7 +128,7 @@ def closed_figures(given: argparse.Namespace) -> None:
         slots = Slots(env)
         rows = slots.reset(0)
         actors = load_policies([given.policy], slots.behaviors)
-        simulation: Simulation = page.simulation
+        simulation: SceneSimulation = page.simulation
         simulation.order("speed", lambda: simulation.set_speed(float("inf")))
         _pause(simulation)
         ratios, speeds = [], []
@@ -237,12 +237,12 @@ def _most(before: dict[str, Any], after: dict[str, Any]) -> float:
     )
 
 
-def _pause(simulation: Simulation) -> None:
+def _pause(simulation: SceneSimulation) -> None:
     simulation.order("play", simulation.pause)
     _wait(lambda: simulation.is_paused)
 
 
-def _turn(simulation: Simulation) -> float:
+def _turn(simulation: SceneSimulation) -> float:
     """Steps per second of processor time of one turn, without the pauses at its ends."""
     academy = simulation.env.scene.academy
     clock = academy.clock

@@ -29,9 +29,9 @@ from touchline.scenes.scene import Scene
 from touchline.specs import ActionTuple, ObservationSpec
 from touchline.viewer.fans import FanLayout, FanReader, is_ray_sensor, layouts_of
 from touchline.viewer.opening import ViewOptions, opened
-from touchline.viewer.plain_page import PlainPage
-from touchline.viewer.plain_simulation import Place, PlainSimulation
+from touchline.viewer.page import Page
 from touchline.viewer.sheet import bars_html, fan_html
+from touchline.viewer.simulation import Place, Simulation
 
 
 def _recording(shared, name):
@@ -40,10 +40,8 @@ def _recording(shared, name):
 
 def _simulation(target):
     env = make(target)
-    playing = PlainSimulation(
-        env, lambda slots: load_policies(["random"], slots.behaviors)
-    )
-    playing.set_pace(float("inf"))
+    playing = Simulation(env, lambda slots: load_policies(["random"], slots.behaviors))
+    playing.set_speed(float("inf"))
     return playing
 
 
@@ -195,7 +193,9 @@ def test_a_single_step_is_one_decision(shared):
 
 def test_every_kind_of_sensor_is_in_an_insight(shared):
     playing = _simulation(_recording(shared, "Zoo-package-3.0.0"))
-    place = next(place for place in playing.places() if "Zoo" in place.behavior)
+    place = next(
+        place for place in playing.agents().values() if "Zoo" in place.behavior
+    )
     shapes = [obs.shape for obs in playing.insight(place).obs]
     assert shapes == [(8,), (5, 3), (3, 16, 20), (2,), (2, 6, 6), (2, 5, 5)]
     assert playing.insight(Place(place.behavior, 10**6)) is None
@@ -240,8 +240,8 @@ class Blind(Basic):
 def test_a_scene_without_tableau_is_shown_by_figures_and_says_why():
     recipe = EnvRecipe("scene", f"{__name__}:Blind", num_areas=2)
     with opened(recipe, ["random"], ViewOptions(port=0)) as page:
-        assert isinstance(page, PlainPage)
-        assert "has no tableau" in page._about.content
+        assert type(page) is Page
+        assert "has no tableau" in page.about.content
         _wait(lambda: page.simulation.decisions > 1)
 
 
@@ -299,7 +299,7 @@ def test_a_player_plays_on_a_page_pauses_and_steps(browser, tmp_path):
         wait_for(lambda: simulation.decisions == stopped + 1)
         wait_for(lambda: f"decision {stopped + 1}" in browser.page_source)
         choose(browser, "Agent", "3 · PushBlock")
-        wait_for(lambda: page._place == Place("PushBlock?team=0", 3))
+        wait_for(lambda: page.simulation.selected == Place("PushBlock?team=0", 3))
         press(browser, "Resume")
         wait_for(lambda: simulation.decisions > stopped + 3)
         errors = [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]

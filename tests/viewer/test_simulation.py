@@ -16,7 +16,7 @@ from touchline.training.recording import write_demos
 from touchline.viewer.hands import action_of, allowed_action
 from touchline.viewer.insight import Seat
 from touchline.viewer.keys import KEYS, keys_of
-from touchline.viewer.simulation import Simulation
+from touchline.viewer.scene_simulation import SceneSimulation
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def simulation():
     env = make(EnvRecipe("scene", "SoccerTwos", num_areas=2))
     env.reset()
     env.step()  # compiles, which tests with a time limit should not wait for
-    playing = Simulation(
+    playing = SceneSimulation(
         env,
         lambda slots: load_policies(["random"], slots.behaviors),
         budget_bytes=2**24,
@@ -227,7 +227,7 @@ def test_an_agent_that_is_away_keeps_its_seat(simulation):
     _pause_first(simulation)
     seat = Seat(0, 1)
     simulation.env.scene.academy.enabled[seat] = False
-    assert seat in simulation.seats(0)
+    assert seat in simulation.agents().values()
 
 
 def test_a_score_is_that_of_the_policies_that_play(simulation):
@@ -243,7 +243,7 @@ def test_an_insight_shows_what_the_agent_decides_on(simulation):
     _step(simulation, 2)
     seat = Seat(1, 2)
     insight = simulation.insight(seat)
-    assert insight.behavior == simulation.seats(1)[seat] == "SoccerTwos?team=1"
+    assert insight.behavior == simulation.behavior_of(seat) == "SoccerTwos?team=1"
     assert [obs.shape for obs in insight.obs] == [
         sensor.shape for sensor in insight.spec.observation_specs
     ]
@@ -291,7 +291,7 @@ def test_every_key_is_an_action_of_its_scene(scene):
 
 
 def _actions(simulation, seat):
-    return simulation.slots.behaviors[simulation.seats(seat.area)[seat]].action_spec
+    return simulation.slots.behaviors[simulation.behavior_of(seat)].action_spec
 
 
 # ----------------------------------------------------------------------------------------------
@@ -300,7 +300,9 @@ def _actions(simulation, seat):
 
 def _basic():
     env = make(EnvRecipe("scene", "Basic", num_areas=1))
-    playing = Simulation(env, lambda slots: load_policies(["random"], slots.behaviors))
+    playing = SceneSimulation(
+        env, lambda slots: load_policies(["random"], slots.behaviors)
+    )
     playing.set_speed(float("inf"))
     return playing
 

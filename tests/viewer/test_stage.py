@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from touchline.envs.env import EnvRecipe
+from touchline.viewer.insight import Seat
 from touchline.viewer.opening import ViewOptions, opened
 from touchline.viewer.stage import swap_axes
 
@@ -33,7 +34,6 @@ def test_a_ragdoll_that_has_walked_away_is_where_it_began(page):
     """The scene moves back under the camera, and so do clicks and new viewers' cameras."""
     stage, frame = page.stage, page.simulation.frame
     stage.show(frame.tableaux)
-    page.agent.offer([0])
     (body,) = page.simulation.env.scene.agent_shapes()
     center = frame.tableaux[0].moving.position[body] + stage.offsets[0]
     eye = swap_axes(center + (0.0, 0.0, -5.0))
@@ -42,5 +42,4 @@ def test_a_ragdoll_that_has_walked_away_is_where_it_began(page):
     stage.show(page.simulation.frame.tableaux)
     for now, before in zip(page._view(1.5), begun, strict=True):
         np.testing.assert_allclose(now, before, atol=1e-9)
-    page.agent.pick(stage, eye, swap_axes(np.array([0.0, 0.0, 1.0])))
-    assert page.agent._agent.value in page.agent._seats
+    assert page._seat_at(eye, swap_axes(np.array([0.0, 0.0, 1.0]))) == Seat(0, 0)

@@ -307,7 +307,7 @@ class Academy:
         # Requests are rare, and counting them is cheaper than `&`.
         if not np.count_nonzero(self.requested):
             return False
-        return np.count_nonzero(self.requested & self.enabled) > 0
+        return bool(np.count_nonzero(self.requested & self.enabled))
 
     def _forget_ends(self) -> None:
         for chunks in self._ended.values():

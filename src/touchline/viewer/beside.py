@@ -19,7 +19,7 @@ from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import SlotRows, Slots
 from touchline.policies.actors import ActorState, SlotActor
 from touchline.viewer.history import Moment
-from touchline.viewer.playing import Returns, new_returns, no_returns
+from touchline.viewer.simulation import Returns, new_returns, no_returns
 
 Shown = Mapping[int, Tableau]
 """By area."""

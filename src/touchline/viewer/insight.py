@@ -32,6 +32,9 @@ class Insight:
     behavior: str
     spec: BehaviorSpec
     slot: int
+    agent_id: int
+    reward: float
+    """For the last decision."""
     obs: Sequence[NDArray[np.float32]]
     """[*shape] for each sensor of the spec"""
     outlook: Outlook | None
@@ -57,6 +60,8 @@ def insight_of(
         behavior=behavior,
         spec=actor.spec,
         slot=slot,
+        agent_id=int(rows.agent_id[slot]),
+        reward=float(rows.reward[slot]),
         obs=[obs[0] for obs in one.obs],
         outlook=outlook,
         episode_return=float(returns[slot]),

@@ -19,14 +19,14 @@ from touchline.policies.files.run_layout import is_run
 from touchline.policies.sides import PolicySource, load_sides, sources_in
 from touchline.policies.trained_world import as_trained
 from touchline.viewer.keys import keys_of
-from touchline.viewer.plain_page import PlainPage
-from touchline.viewer.plain_simulation import PlainSimulation
+from touchline.viewer.page import Page
 from touchline.viewer.run_panel import sources_of, world_of
 from touchline.viewer.server import LOOPBACK, is_loopback
+from touchline.viewer.simulation import Simulation
 from touchline.viewer.waiting import until_started
 
 if TYPE_CHECKING:
-    from touchline.viewer.page import Page
+    from touchline.viewer.scene_page import ScenePage
 
 Load = Callable[..., Mapping[str, SlotActor]]
 """Actors for the behaviors of these slots, from the sources of the call or from others."""
@@ -122,7 +122,7 @@ def view(
 @contextmanager
 def opened(
     recipe: EnvRecipe, sources: Sequence[str], options: ViewOptions = DEFAULTS
-) -> Iterator[Page | PlainPage]:
+) -> Iterator[Page]:
     """The page while it is open; the world plays in a thread of its own.
 
     `sources` are policies as `load_policies` takes them. A scene is shown in 3-D; other worlds, and
@@ -143,7 +143,7 @@ def opened(
 
     with make(recipe) as env:
         page = _page_of(env, recipe, options, load)
-        page.simulation.start()
+        page.start()
         farewell = "It goes on here when it is started again."
         try:
             yield page
@@ -173,9 +173,7 @@ def _check_record(recipe: EnvRecipe, options: ViewOptions) -> None:
     check_name(options.record)
 
 
-def _page_of(
-    env: Env, recipe: EnvRecipe, options: ViewOptions, load: Load
-) -> Page | PlainPage:
+def _page_of(env: Env, recipe: EnvRecipe, options: ViewOptions, load: Load) -> Page:
     """The page that fits a world, which is not playing yet."""
     why = "it is not a scene"
     if recipe.kind.is_scene:
@@ -183,19 +181,21 @@ def _page_of(
             return _scene_page(env, recipe, options, load)
         except NotDrawableError as error:
             why = str(error)
-    plain = PlainSimulation(env, load, seed=recipe.seed)
-    return PlainPage(plain, options.host, options.port, recipe.target, why)
+    simulation = Simulation(env, load, seed=recipe.seed)
+    return Page(simulation, options.host, options.port, recipe.target, why)
 
 
-def _scene_page(env: Env, recipe: EnvRecipe, options: ViewOptions, load: Load) -> Page:
+def _scene_page(
+    env: Env, recipe: EnvRecipe, options: ViewOptions, load: Load
+) -> ScenePage:
     from touchline.envs.scene_env import SceneEnv, open_scene
-    from touchline.viewer.page import Page
     from touchline.viewer.run_panel import RunPanel
-    from touchline.viewer.simulation import Simulation
+    from touchline.viewer.scene_page import ScenePage
+    from touchline.viewer.scene_simulation import SceneSimulation
 
     assert isinstance(env, SceneEnv)
-    simulation = Simulation(env, load, seed=recipe.seed)
-    page = Page(simulation, options.host, options.port, options.record)
+    simulation = SceneSimulation(env, load, seed=recipe.seed)
+    page = ScenePage(simulation, options.host, options.port, options.record)
     if options.run is not None:
         page.run = RunPanel(
             page.server,

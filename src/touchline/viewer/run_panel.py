@@ -25,7 +25,7 @@ from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
 from touchline.studies.run_figures import RunFigures, read_run_figures
 from touchline.viewer.beside import Beside
 from touchline.viewer.curve import add_curve
-from touchline.viewer.simulation import Simulation
+from touchline.viewer.scene_simulation import SceneSimulation
 from touchline.viewer.waiting import StillStartingError
 
 LATEST, NO_OTHER = "latest", "none"
@@ -88,7 +88,7 @@ class RunPanel:
     def __init__(
         self,
         server: viser.ViserServer,
-        simulation: Simulation,
+        simulation: SceneSimulation,
         run: Path,
         load: Load,
         make: Callable[[], SceneEnv],

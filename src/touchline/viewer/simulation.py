@@ -1,440 +1,336 @@
-"""A scene at play in a thread of its own (`playing`): goes back in time, and gives pages frames.
+"""A world at play in a thread of its own: it plays, pauses, and obeys orders of pages.
 
-Whoever watches reads `frame`, the newest look of the world.
+A later order of the same name replaces one that still waits, so a page that floods the thread with
+orders delays nothing. Of any world, a Unity player or a recording too, its exchanges are known:
+behaviors may appear at any time, and a recording ends. `scene_simulation` adds what only a scene
+has: shapes, and states to which it can go back.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.drawing.tableau import Tableau
-from touchline.envs.scene_env import SceneEnv
+from touchline.envs.env import Env
+from touchline.envs.recorded_env import (
+    RecordedEnv,
+    RecordingEndedError,
+    SessionResetError,
+)
 from touchline.envs.slots import SlotRows, Slots
 from touchline.policies.actors import SlotActor
-from touchline.protocol.demonstrations import DemoFile
-from touchline.sensors.grids import Cells, HasGrids
-from touchline.sensors.rays import Traces
+from touchline.protocol.session import Command
 from touchline.specs import ActionTuple
-from touchline.viewer.beside import Beside, Score
-from touchline.viewer.hands import allowed_action, only_action, with_own
-from touchline.viewer.history import BUDGET_BYTES, History, Moment
-from touchline.viewer.insight import Insight, Seat, curve_of, insight_of, only_slot
-from touchline.viewer.playing import Playing, new_returns, no_returns
-from touchline.viewer.tape import Tape
+from touchline.viewer.insight import Insight, Seat, insight_of
 
-FRAMES_PER_S = 50.0
-"""Pages get no more."""
-MOMENTS_PER_S = 20.0
-"""The most that are kept in a second of real time."""
-KEEPING_SHARE = 0.01
-"""Of the time at full speed, what keeping moments may take."""
+DECISIONS_PER_S = 10.0
+"""Natural speed of a world whose clock is not known: a Unity agent that decides at every fifth step
+of 0.02 s."""
+CURVE_LENGTH = 500
+"""The decisions that curves of rewards show."""
+MOST_PLACES = 500
+"""Agents that a page offers; a list of thousands is of no use."""
 LAG_S = 0.25
 """A simulation that falls behind by more does not hurry to catch up."""
 
-
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """What there is to see at one time."""
-
-    number: int
-    time_s: float
-    tableaux: Mapping[int, Tableau]
-    """By area, of the areas that are shown; ~area is that area of the world beside."""
-    rays: Traces | None = None
-    """Of the selected agent; None where there are none."""
-    cells: Cells | None = None
-    """Likewise."""
+Returns = Mapping[str, NDArray[np.float64]]
+"""[N] the rewards of each slot's open episode so far, by full behavior name."""
 
 
-@dataclass(frozen=True)
-class Status:
-    """How the simulation goes."""
+class Place(NamedTuple):
+    """An agent by its slot: a player may give it another id in every episode."""
 
-    time_s: float
-    is_paused: bool
-    speed: float
-    """Times natural speed, as measured."""
-    earliest_s: float
-    """The time machine goes back to here..."""
-    latest_s: float
-    """...and forward to here."""
-    history_bytes: int
+    behavior: str
+    slot: int
 
 
-class Simulation(Playing):
-    """The slots of a scene, the actors that play in it, and where it was before."""
+Agent = Place | Seat
+"""What pages select: by slot in any world, by seat in a scene."""
+
+
+class Simulation:
+    """The slots of any world, the actors that play in it, and the thread that steps them."""
 
     def __init__(
         self,
-        env: SceneEnv,
+        env: Env,
         actors: Callable[[Slots], Mapping[str, SlotActor]],
         *,
         seed: int = 0,
-        budget_bytes: int = BUDGET_BYTES,
     ) -> None:
-        """`actors` gives one for every behavior of the slots, once those are known."""
-        super().__init__(Slots(env))
-        self.env = env
+        """`actors` gives one for every behavior of the slots, also for those that appear later."""
+        self.slots = Slots(env)
         self.seed = seed
-        self.rows: Mapping[str, SlotRows] = self.slots.reset(seed)
-        self.actors = dict(actors(self.slots))
-        self.returns = no_returns(self.rows)
-        self.history = History(budget_bytes)
+        self.failure: BaseException | None = None
+        """What ended the thread or a page, if not `close`."""
+        self.is_paused = False
         self.speed = 1.0
-        """Times natural speed; infinite: as fast as it goes."""
-        self.shown_areas: tuple[int, ...] = (0,)
-        self.is_watched = False
-        """Whether frames are wanted."""
-        self.selected: Seat | None = None
-        """The agent whose rays or grid frames show."""
-        self._hands: dict[Seat, ActionTuple] = {}
-        """Actions [1, ...] of agents that people play."""
-        self.tape: Tape | None = None
-        """What is being recorded."""
-        self.beside: Beside | None = None
-        """A second world in which other policies play."""
-        self.score = Score()
-        """Since the second world is there."""
-        self._num_tapes = 0
-        self._frames_per_s, self._rounds_per_frame = env.film_rate
-        self._at = 0
-        """The moment of the history where the simulation stands, or last stood."""
-        self._seen = threading.Condition()
-        self._pace = _Pace()
-        self._kept_s = -math.inf
-        self._keeping_s = 0.0
-        """How long it took to keep the last moment."""
-        self._keep()
-        self.frame = self._look(0)
+        """Times natural speed; infinite: as fast as the world answers."""
+        self.rows: Mapping[str, SlotRows] = self.slots.reset(seed)
+        self.actors = actors(self.slots)
+        self.returns: Returns = no_returns(self.rows)
+        self.taken: Mapping[str, ActionTuple] = {}
+        """[N, ...] what led to these rows, or in a recording what was sent."""
+        self.decisions = 0
+        """Since the world was last reset here."""
+        self.note = ""
+        """What happened to the world, for people."""
+        self.selected: Agent | None = None
+        """The agent that pages show."""
+        self._replay = env if isinstance(env, RecordedEnv) else None
+        self._curves: deque[tuple[int, Returns]] = deque(maxlen=CURVE_LENGTH)
+        self._pace = Pace()
+        self._wants_step = False
+        self._is_closing = False
+        self._orders: dict[str, Callable[[], None]] = {}
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name="simulation", daemon=True
+        )
 
     # what pages call
 
-    def wait_for_frame(self, after: int, timeout_s: float) -> Frame:
-        """The newest frame, as soon as it has another number, or when time is up."""
-        with self._seen:
-            self._seen.wait_for(lambda: self.frame.number != after, timeout_s)
-            return self.frame
+    def start(self) -> None:
+        """Begin to play."""
+        self._thread.start()
 
-    @property
-    def status(self) -> Status:
-        """How it goes now."""
-        moments = self.history
-        return Status(
-            time_s=self.frame.time_s if self.is_watched else self.time_s(),
-            is_paused=self.is_paused,
-            speed=0.0 if self.is_paused else self._pace.measured,
-            earliest_s=moments[0].time_s,
-            latest_s=moments[-1].time_s,
-            history_bytes=moments.num_bytes,
-        )
+    def order(self, name: str, do: Callable[[], None]) -> None:
+        """Have the thread do this between two exchanges, as soon as it can."""
+        with self._lock:
+            self._orders[name] = do
+        self._wake.set()
+
+    def fail(self, failure: BaseException) -> None:
+        """End the thread; `join` raises this."""
+        self.failure = failure
+        self._is_closing = True
+        self._wake.set()
 
     def close(self) -> None:
-        """End the thread and close the worlds. Idempotent."""
-        super().close()
-        if self.beside is not None:
-            self.beside.close()
+        """End the thread and close the world. Idempotent."""
+        self._is_closing = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.slots.close()
 
-    # orders: these run in the simulation's thread
+    def join(self) -> None:
+        """Wait until the thread ends, and raise what ended it."""
+        while self._thread.is_alive():
+            self._thread.join(0.2)  # so that Ctrl-C is noticed
+        if self.failure is not None:
+            raise self.failure
+
+    # orders: these run in the thread
 
     def pause(self) -> None:
-        """Stop after the running exchange."""
+        """Stop after the running exchange; a player waits for its answer."""
         self.is_paused = True
-        self._keep()
-        # Until here, no page may have watched.
-        self._publish(0)
 
     def resume(self) -> None:
-        """Go on from where the simulation stands; what lay ahead in the history is dropped."""
-        self.history.forget_after(self._at)
+        """Play on."""
         self.is_paused = False
         self._pace.restart()
+
+    def step_once(self) -> None:
+        """Play one exchange and stop."""
+        self._wants_step = True
 
     def set_speed(self, speed: float) -> None:
         """Play at a multiple of natural speed."""
         self.speed = speed
         self._pace.restart()
 
-    def go_to(self, time_s: float) -> None:
-        """Stop, and restore the moment of the history that is closest to a time."""
-        self.pause()
-        self._at = self.history.nearest(time_s)
-        moment = self.history[self._at]
-        if self.tape is not None:
-            number, length = moment.recorded
-            self.tape.cut(length if number == self.tape.number else 0)
-        self.slots.load_state(moment.world)
-        self.rows = moment.rows
-        self.returns = moment.returns
-        for name, actor in self.actors.items():
-            actor.load_state(moment.actors[name])
-        if self.beside is not None:
-            # Before it was there, its past is this one's.
-            if moment.beside is None:
-                self.beside.start_from(moment)
-            else:
-                self.beside.load_state(moment.beside)
-        self._publish(0)
-
     def restart(self) -> None:
-        """Reset the world with the next seed, and forget where it was."""
-        self.seed += 1
-        if self.tape is not None:
-            self.tape.forget_open_episode()
-        self.rows = self.slots.reset(self.seed)
-        self.returns = no_returns(self.rows)
-        self.score = Score()
-        if self.beside is not None:
-            self.beside.restart(self.seed)
-        # At once, because pages read the history all the time, and it must not be empty.
-        self.history.begin_with(self._moment())
-        self._at = 0
-        self._kept_s = time.monotonic()
-        self._pace.restart()
-        self._publish(0)
+        """Reset the world; a recording starts again."""
+        self.note = ""
+        self._begin(self.slots.reset(None if self._replay is None else 0))
 
-    def set_beside(self, beside: Beside | None) -> None:
-        """Let this world play beside, from the present state on, in place of the one before."""
-        if self.beside is not None:
-            self.beside.close()
-        self.beside = beside
-        self.score = Score()
-        if beside is not None:
-            beside.start_from(self._moment())
-        self._publish(0)
-
-    def show_areas(self, areas: tuple[int, ...]) -> None:
-        """Let frames show these areas."""
-        self.shown_areas = areas
-        self._publish(0)
-
-    def select(self, seat: Seat | None) -> None:
-        """Show the rays or the grid of this agent."""
-        self.selected = seat
-        self._publish(0)
-
-    def take_over(self, seat: Seat, action: ActionTuple | None) -> None:
-        """Let this agent do this [1, ...] from now on; None: what its policy says."""
-        if action is None:
-            self._hands.pop(seat, None)
-        else:
-            self._hands[seat] = action
-
-    def record(self, seat: Seat) -> None:
-        """Begin to record what this agent does."""
-        self._num_tapes += 1
-        self.tape = Tape(seat, self._num_tapes)
-
-    def end_recording(self) -> dict[str, DemoFile]:
-        """Stop recording; a demonstration for each behavior that the agent had."""
-        tape, self.tape = self.tape, None
-        return {} if tape is None else tape.files(self.slots.behaviors)
-
-    def replace_actors(self, actors: Mapping[str, SlotActor]) -> None:
-        """Let these play from now on, also after going back to what others played."""
-        self.actors = dict(actors)
-        # Scores are shown under the names of those that play.
-        self.score = Score()
-        if self.beside is not None:
-            self.beside.score = Score()
+    def select(self, agent: Agent | None) -> None:
+        """Show this agent."""
+        self.selected = agent
 
     # what pages read
 
-    def seats(self, area: int) -> dict[Seat, str]:
-        """The agents of an area with their full behavior names, also those that are away."""
-        academy = self.env.scene.academy
-        names = [academy.names[k] for k in academy.behavior[area]]
-        return {Seat(area, agent): name for agent, name in enumerate(names)}
+    def time_s(self) -> float:
+        """Seconds that the world has played at natural speed."""
+        return self.decisions / DECISIONS_PER_S
 
-    def slot_of(self, seat: Seat) -> tuple[str, int] | None:
+    def agents(self) -> dict[str, Agent]:
+        """The agents that can be selected, by a text for each."""
+        found: dict[str, Agent] = {}
+        for name, rows in self.rows.items():
+            for slot in np.flatnonzero(rows.agent_id >= 0):
+                found[f"{slot} · {name}"] = Place(name, int(slot))
+                if len(found) == MOST_PLACES:
+                    return found
+        return found
+
+    def place_of(self, agent: Agent) -> Place | None:
         """The behavior and the slot of an agent; None while it is away."""
-        academy = self.env.scene.academy
-        name = academy.names[academy.behavior[seat]]
-        slots = np.flatnonzero(self.rows[name].agent_id == academy.agent_id[seat])
-        return (name, int(slots[0])) if len(slots) else None
+        assert isinstance(agent, Place), "only a scene has seats"
+        rows = self.rows.get(agent.behavior)
+        if rows is None or agent.slot >= len(rows) or rows.agent_id[agent.slot] < 0:
+            return None
+        return agent
 
-    def insight(self, seat: Seat) -> Insight | None:
+    def insight(self, agent: Agent) -> Insight | None:
         """What an agent sees, thinks and has earned; None while it is away."""
-        place = self.slot_of(seat)
+        # The thread replaces these, and never changes them.
+        all_rows, all_returns = self.rows, self.returns
+        place = self.place_of(agent)
         if place is None:
             return None
         name, slot = place
-        return insight_of(
-            name, slot, self.actors[name], self.rows[name], self.returns[name]
-        )
+        rows, returns = all_rows.get(name), all_returns.get(name)
+        if rows is None or returns is None or slot >= min(len(rows), len(returns)):
+            return None
+        return insight_of(name, slot, self.actors[name], rows, returns)
 
-    def curve(self, seat: Seat) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Times and returns of an agent's slot, as far back as the history goes."""
-        place = self.slot_of(seat)
-        if place is None:
-            return np.zeros(0), np.zeros(0)
-        now = self.time_s()
-        moments = [moment for moment in self.history if moment.time_s <= now]
-        return curve_of(moments, *place)
+    def curve(self, agent: Agent) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Decisions, and the agent's rewards so far at each."""
+        numbers, returns = [], []
+        place = self.place_of(agent)
+        if place is not None:
+            name, slot = place
+            for number, of_all in list(self._curves):
+                if name in of_all and slot < len(of_all[name]):
+                    numbers.append(number)
+                    returns.append(of_all[name][slot])
+        return np.array(numbers, np.float64), np.array(returns, np.float64)
 
     # the thread
 
+    def _run(self) -> None:
+        try:
+            while not self._is_closing:
+                self._obey()
+                if self.is_paused and not self._wants_step:
+                    # An order that came since sets the event again.
+                    self._wake.wait(1.0)
+                    self._wake.clear()
+                    continue
+                self._advance()
+        # Raised again in the main thread, by `join`.
+        except BaseException as failure:
+            self.fail(failure)
+
+    def _obey(self) -> None:
+        with self._lock:
+            orders, self._orders = self._orders, {}
+        for do in orders.values():
+            do()
+
+    def _takes_step(self) -> bool:
+        """Whether the exchange that begins is a single step, after which the world stands still."""
+        is_single = self._wants_step
+        self._wants_step = False
+        if is_single:
+            self.is_paused = True
+        return is_single
+
     def _advance(self) -> None:
         """Play one exchange, at the pace that is set."""
-        is_single = self._takes_step()
-        if is_single:
-            self.history.forget_after(self._at)
-        actions = self._decide()
-        every = self._rounds_per_frame
-        watching = (
-            self.env.watched(self._look_on, every) if self.is_watched else nullcontext()
-        )
-        recorded = None if self.tape is None else self.slot_of(self.tape.seat)
-        before = self.rows
-        with watching:
-            self.rows = self.slots.step(actions)
-        if self.tape is not None and recorded is not None:
-            name, slot = recorded
-            self.tape.add(
-                name,
-                only_slot(before[name], slot),
-                only_action(actions[name], slot),
-                only_slot(self.rows[name], slot),
+        # Waited for in pieces, so that orders are obeyed.
+        wait_s = self._pace.wait_s(self.time_s(), self.speed)
+        if not self._takes_step() and wait_s > 0.0:
+            self._wake.wait(min(wait_s, 0.05))
+            self._wake.clear()
+            return
+        try:
+            self._play()
+        except RecordingEndedError:
+            self.is_paused = True
+            self.note = (
+                f"The recording ends after {self.decisions} decisions; Restart plays it "
+                "again."
             )
-        self.score.add(self.returns, self.rows)
-        self.returns = new_returns(self.returns, self.rows)
-        self._lead(0)
-        self._keep(at_once=is_single)
-        if is_single:
-            self._publish(0)
-        else:
-            self._pace.wait(self.time_s(), self.speed)
+
+    def _play(self) -> None:
+        replay = self._replay
+        if replay is not None and replay.next_command is Command.RESET:
+            self._follow_reset()
+            return
+        actions = self._decide()
+        taken = actions
+        if replay is not None:
+            # Shown and not sent: those who were recorded may have sent what checks refuse.
+            taken = {name: self._recorded(replay, name) for name in self.rows}
+        try:
+            rows = self.slots.step(actions)
+        except SessionResetError:  # before any agent decided again
+            self._follow_reset()
+            return
+        self.taken = taken
+        self.decisions += 1
+        self.returns = new_returns(self.returns, rows)
+        self.rows = rows
+        self._curves.append((self.decisions, self.returns))
 
     def _decide(self) -> dict[str, ActionTuple]:
-        actions = {name: self.actors[name].act(row) for name, row in self.rows.items()}
-        for seat, own in self._hands.items():
-            place = self.slot_of(seat)
-            if place is not None:
-                name, slot = place
-                spec = self.slots.behaviors[name].action_spec
-                mask = self.rows[name].action_mask
-                allowed = None if mask is None else mask[slot]
-                own = allowed_action(own, allowed, spec)
-                actions[name] = with_own(actions[name], slot, own)
-        return actions
+        return {name: self.actors[name].act(row) for name, row in self.rows.items()}
 
-    def time_s(self, more_rounds: int = 0) -> float:
-        """Seconds of a film of this simulation, which plays at natural speed.
+    def _follow_reset(self) -> None:
+        self.note = "The recorded session was reset here."
+        self._begin(self.slots.reset())
 
-        Simulated time, but in scenes that decide at every step, which films slow down.
-        """
-        rounds = self.env.scene.academy.clock + more_rounds
-        return rounds / self._rounds_per_frame / self._frames_per_s
+    def _recorded(self, replay: RecordedEnv, name: str) -> ActionTuple:
+        """What was sent in the recorded session, [N, ...] by slot."""
+        sent = replay.recorded_actions(name)
+        ids = replay.steps(name)[0].agent_id
+        rows = self.rows[name]
+        found, index = np.nonzero(rows.agent_id[:, None] == ids)
+        of_slots = self.slots.behaviors[name].action_spec.empty_action(len(rows))
+        of_slots.continuous[found] = sent.continuous[index]
+        of_slots.discrete[found] = sent.discrete[index]
+        return of_slots
 
-    def _look_on(self) -> None:
-        """Between the rounds of an exchange: wait for the time of this frame, and show it."""
-        # The Academy counts a round after this.
-        time_s = self.time_s(more_rounds=1)
-        if not self.is_paused:
-            self._pace.wait(time_s, self.speed)
-        if self._pace.is_frame_due():
-            self._lead(1)
-            self._publish(1)
-
-    def _lead(self, more_rounds: int) -> None:
-        """Let the world beside play until where this one is."""
-        if self.beside is not None:
-            areas = self.shown_areas if self.is_watched else ()
-            rounds = self.env.scene.academy.clock + more_rounds
-            self.beside.catch_up(rounds, areas, self._rounds_per_frame)
-
-    def _publish(self, more_rounds: int) -> None:
-        frame = self._look(more_rounds)
-        with self._seen:
-            self.frame = replace(frame, number=self.frame.number + 1)
-            self._seen.notify_all()
-
-    def _look(self, more_rounds: int) -> Frame:
-        tableaux = {area: self.env.tableau(area) for area in self.shown_areas}
-        if self.beside is not None:
-            rounds = self.env.scene.academy.clock + more_rounds
-            beside = self.beside.look(rounds, self.shown_areas)
-            tableaux |= {~area: tableau for area, tableau in beside.items()}
-        rays = cells = None
-        if self.selected is not None:
-            rays = self.env.scene.rays(*self.selected)
-            if isinstance(self.env.scene, HasGrids):
-                cells = self.env.scene.cells(*self.selected)
-        return Frame(0, self.time_s(more_rounds), tableaux, rays, cells)
-
-    def _keep(self, *, at_once: bool = True) -> None:
-        """Keep this moment, if it is not the newest already and the last one is old enough."""
-        now = time.monotonic()
-        pause_s = 1.0 / MOMENTS_PER_S
-        if math.isinf(self.speed):
-            pause_s = max(pause_s, self._keeping_s / KEEPING_SHARE)
-        if not at_once and now - self._kept_s < pause_s:
-            return
-        time_s = self.time_s()
-        if len(self.history) and self.history[self._at].time_s == time_s:
-            return
-        self.history.add(self._moment())
-        self._at = len(self.history) - 1
-        self._kept_s = time.monotonic()
-        self._keeping_s = self._kept_s - now
-
-    def _moment(self) -> Moment:
-        """Where the simulation is now."""
-        time_s = self.time_s()
-        world = self.slots.state()
-        assert world is not None, "scenes can be restored"
-        tape = self.tape
-        return Moment(
-            time_s=time_s,
-            world=world,
-            rows=self.rows,
-            actors={name: actor.state() for name, actor in self.actors.items()},
-            returns=self.returns,
-            recorded=(0, 0) if tape is None else (tape.number, len(tape)),
-            beside=None if self.beside is None else self.beside.state(time_s),
-        )
+    def _begin(self, rows: Mapping[str, SlotRows]) -> None:
+        self.rows = rows
+        self.returns = no_returns(rows)
+        self.taken = {}
+        self.decisions = 0
+        self._curves.clear()
+        self._pace.restart()
 
 
-class _Pace:
-    """Keeps film time in step with real time, and measures how well that goes."""
+class Pace:
+    """Keeps the time of a world in step with real time, and measures how well that works."""
 
     def __init__(self) -> None:
         self.measured = 0.0
-        self._frame_s = -math.inf
+        """Times natural speed."""
         self.restart()
 
     def restart(self) -> None:
         """The next wait is the first."""
         self._start: tuple[float, float] | None = None
-        """Real time and film time from which both are counted."""
+        """Real time and the world's time from which both are counted."""
         self._mark: tuple[float, float] | None = None
 
     def wait(self, time_s: float, speed: float) -> None:
-        """Return when this film time is due."""
+        """Return when this time of the world is due."""
+        wait_s = self.wait_s(time_s, speed)
+        if wait_s > 0.0:
+            time.sleep(wait_s)
+        self._measure(time_s)
+
+    def wait_s(self, time_s: float, speed: float) -> float:
+        """How long it is until this time of the world; at most 0 where it is late."""
         now = time.monotonic()
         if self._start is None or time_s < self._start[1]:
             self._start = self._mark = now, time_s
         due = self._start[0] + (time_s - self._start[1]) / speed
-        if due > now:
-            time.sleep(due - now)
-        elif now - due > LAG_S:
+        if now - due > LAG_S:
             self._start = now, time_s
-        self._measure(time_s)
-
-    def is_frame_due(self) -> bool:
-        """Whether the last frame is old enough for another."""
-        now = time.monotonic()
-        if now - self._frame_s < 0.9 / FRAMES_PER_S:
-            return False
-        self._frame_s = now
-        return True
+        return due - now
 
     def _measure(self, time_s: float) -> None:
         assert self._mark is not None
@@ -442,3 +338,21 @@ class _Pace:
         if now - self._mark[0] >= 0.5:
             self.measured = (time_s - self._mark[1]) / (now - self._mark[0])
             self._mark = now, time_s
+
+
+def no_returns(rows: Mapping[str, SlotRows]) -> Returns:
+    """Before the first reward."""
+    return {name: np.zeros(len(row)) for name, row in rows.items()}
+
+
+def new_returns(before: Returns, rows: Mapping[str, SlotRows]) -> Returns:
+    """The returns with the rewards of these rows; tables of players may have grown since."""
+    after = {}
+    for name, row in rows.items():
+        so_far = np.zeros(len(row))
+        known = before.get(name, so_far)
+        so_far[: len(known)] = known
+        so_far += row.reward + row.group_reward
+        # Where an episode begins, the rewards belong to the end of the one before.
+        after[name] = np.where(row.begins, 0.0, so_far)
+    return after
