@@ -58,6 +58,8 @@ def _networks():
             hidden_units=16, num_layers=1, vis_encode_type=encoder
         )
         yield pytest.param(spec, architecture, id=f"a picture, {encoder}")
+    gru = Architecture(hidden_units=16, memory_size=12, memory_type="gru")
+    yield pytest.param(CASES["hybrid, two sensors"], gru, id="a GRU")
     for case in ("continuous", "hybrid, two sensors"):
         squashed = Architecture(hidden_units=16, squashed=True)
         yield pytest.param(CASES[case], squashed, id=f"{case}, of SAC")
