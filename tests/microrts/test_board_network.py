@@ -1,6 +1,8 @@
 """Policies over boards: laws of their distributions, and that a learner can use them."""
 
 import itertools
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -263,3 +265,19 @@ def test_a_network_takes_boards_of_any_leading_axes_and_as_rollouts_keep_them(ne
     (kept,) = made.compact((steps.numpy(),))
     _, again = made.normalized((vectors, torch.from_numpy(kept)))
     assert torch.equal(again, codes)
+
+
+def test_the_policy_in_the_repository_is_loaded_in_a_process_that_knows_no_boards():
+    path = Path(__file__).parents[2] / "models" / "microrts-8x8.safetensors"
+    program = (
+        "from pathlib import Path\n"
+        "from touchline.policies.files.checkpoints import load_network\n"
+        "from touchline.specs import *\n"
+        "from touchline.microrts.rules import PARTS\n"
+        "spec = BehaviorSpec((ObservationSpec((27, 8, 8)),), "
+        "ActionSpec.create_discrete(PARTS * 64), network='board')\n"
+        f"load_network(Path({str(path)!r}), spec)\n"
+        "from touchline.microrts import board_network\n"
+        "assert board_network._DX.device.type == 'cpu'\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
@@ -42,10 +43,11 @@ from touchline.specs import BehaviorSpec
 
 _REACH = 3
 """Cells in every direction around a unit: as far as an attack reaches."""
-_OFFSETS = torch.arange(-_REACH, _REACH + 1)
-# Both [49]: the cells around a unit, row by row.
-_DY = _OFFSETS.repeat_interleave(len(_OFFSETS))
-_DX = _OFFSETS.repeat(len(_OFFSETS))
+# Both [49]: the cells around a unit, row by row. By NumPy, because this module may be imported
+# while torch makes tensors without memory.
+_DY, _DX = torch.from_numpy(
+    np.mgrid[-_REACH : _REACH + 1, -_REACH : _REACH + 1]
+).reshape(2, -1)
 
 
 class BoardActorCritic(nn.Module):
