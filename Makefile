@@ -14,7 +14,7 @@ endif
 TORCH_FROM := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX) --retries 1 --timeout 15)
 DONE := $(VENV)/.done
 
-.PHONY: setup train test test-all browser mutations kills cluster-faults slopes interop check format bench results docs pictures schema lock clean
+.PHONY: setup train test test-all browser mutations kills interrupts cluster-faults slopes interop check format bench results docs pictures schema lock clean
 
 setup: $(DONE)
 
@@ -50,6 +50,9 @@ mutations: setup  ## a million mutated messages through codec, session and serve
 kills: setup  ## 250 killed runs resume bit for bit; 1,000 killed players cost no optimizer step
 	$(BIN)/python -m tests.training.run.kills
 	$(BIN)/python -m tests.training.run.killed_players
+
+interrupts: setup  ## 200 runs, each with three Ctrl-C at any moment, end without a traceback and resume
+	$(BIN)/python -m tests.training.run.interrupts
 
 cluster-faults: setup  ## 200 kills of collectors, nodes and players cost a run on a cluster nothing
 	$(BIN)/python -m tests.training.collect.faults

@@ -35,6 +35,14 @@ def patient(monkeypatch):
     monkeypatch.setattr("touchline.cli.progress.FIRST_AFTER_S", 60.0)
 
 
+@pytest.fixture(autouse=True)
+def own_ctrl_c():
+    """Commands that run in this process leave a handler for the end of theirs."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of truth recorded from Unity; it is not part of the project, so its tests skip

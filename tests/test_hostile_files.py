@@ -187,20 +187,23 @@ def test_a_folder_that_cannot_be_written_to_is_not_called_busy(capsys):
     assert "/proc" in error
 
 
-TRAIN = [
-    *(sys.executable, "-m", "touchline", "train", "Basic", "--force"),
-    *("--max-steps", "100000000", "--run-id", "r"),
-]
+RUN = ("train", "Basic", "--force", "--max-steps", "100000000", "--run-id", "r")
+READY = "import touchline.cli; print('ready', flush=True); touchline.cli.main()"
+"""The command, which first says that Python itself has started."""
 
 
 @pytest.mark.skipif(
     sys.platform == "win32", reason="Windows sends no SIGINT to a process"
 )
-@pytest.mark.parametrize("after_s", [0.3, 1.5, 6.0])
+@pytest.mark.parametrize("after_s", [0.1, 0.3, 1.5, 6.0])
 def test_three_interrupts_end_a_run_without_a_traceback(tmp_path, after_s):
     process = subprocess.Popen(
-        [*TRAIN, "--results-dir", str(tmp_path)], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", READY, *RUN, "--results-dir", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
+    assert process.stdout.readline() == "ready\n"
     time.sleep(after_s)
     for _ in range(3):
         process.send_signal(signal.SIGINT)
@@ -210,7 +213,10 @@ def test_three_interrupts_end_a_run_without_a_traceback(tmp_path, after_s):
     assert "Traceback" not in error
     assert "Fatal" not in error
     if (tmp_path / "r" / "resume.safetensors").exists():
-        again = [*TRAIN[:5], "--resume", "--run-id", "r", "--max-steps", "1000"]
-        subprocess.run([*again, "--results-dir", str(tmp_path)], check=True)
+        again = ["train", "Basic", "--resume", "--run-id", "r", "--max-steps", "1000"]
+        subprocess.run(
+            [sys.executable, "-m", "touchline", *again, "--results-dir", str(tmp_path)],
+            check=True,
+        )
         status = tmp_path / "r" / "run_logs" / "training_status.json"
         assert json.loads(status.read_text())["Basic"]

@@ -4,6 +4,20 @@
 one function. To add a verb, add such a file and name its function in `COMMANDS`.
 """
 
-from touchline.cli.app import main, run
+from __future__ import annotations
 
-__all__ = ["main", "run"]
+import signal
+from importlib import import_module
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    # Ctrl-C while modules load ends the process plainly, instead of a traceback of Python's own.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    import_module("touchline.cli.app").main()
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line; returns the exit code instead of leaving Python."""
+    return int(import_module("touchline.cli.app").run(arguments))

@@ -21,7 +21,7 @@ from touchline.cli.generate import command_of, summary_of
 from touchline.cli.output import log, show
 from touchline.errors import TouchlineError, UsageError
 from touchline.extras import missing_extra
-from touchline.interrupts import INTERRUPTED, raise_once
+from touchline.interrupts import INTERRUPTED, end_at_once, raise_once
 from touchline.version import __version__
 
 RESUMABLE = ("train", "tune")
@@ -104,7 +104,10 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     threading.excepthook = _print_thread_error
     signal.signal(signal.SIGINT, raise_once)
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    # All is saved; while Python ends, an exception would be a traceback.
+    signal.signal(signal.SIGINT, end_at_once)
+    sys.exit(code)
 
 
 def _print_thread_error(failure: threading.ExceptHookArgs) -> None:
