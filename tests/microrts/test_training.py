@@ -1,8 +1,13 @@
 """The trainer learns from MicroRTS: one short run of each form, resumed and evaluated."""
 
+import csv
+
 import pytest
 
 from touchline.cli import run
+from touchline.envs.env import EnvRecipe, make
+from touchline.errors import UsageError
+from touchline.parameters import Uniform
 from touchline.policies.trained_world import trained_options
 from touchline.training.config.reading import preset_names, read_config
 
@@ -71,3 +76,50 @@ def test_presets_of_microrts_can_be_read():
     } <= set(names)
     for name in names:
         assert read_config(name).env_settings.env_path.startswith("microrts:")
+
+
+def test_checkpoints_are_evaluated_against_each_bot_of_another_environment(
+    engine, tmp_path
+):
+    game = (
+        f"microrts:basesWorkers8x8?form=grid&max_ticks=40&engine={engine.folder}"
+        "&opponent="
+    )
+    settings = {
+        "env_settings.env_path": f"{game}passive",
+        "evaluation.env": f"{game}passive,random",
+        "evaluation.episodes": 8,
+        "behaviors.MicroRTS.hyperparameters.buffer_size": 128,
+        "behaviors.MicroRTS.hyperparameters.batch_size": 64,
+        "behaviors.MicroRTS.summary_freq": 128,
+    }
+    given = [
+        part for key, value in settings.items() for part in ("--set", f"{key}={value}")
+    ]
+    command = ["train", "microrts-mining", *given, "--run-id", "short", "--seed", "1"]
+    command += ["--results-dir", str(tmp_path), "--max-steps", "256"]
+    assert run(command) == 0
+    folder = tmp_path / "short"
+    with (folder / "MicroRTS" / "metrics.csv").open() as file:
+        *_, last = csv.DictReader(file)
+    # In 40 ticks nobody wins.
+    assert last["evaluated_win_rate_passive"] == last["evaluated_win_rate_random"]
+    assert float(last["evaluated_win_rate_random"]) == 0.0
+    assert "| random | 4 | 0 | 4 | 0 |" in (folder / "report.md").read_text()
+
+
+def test_a_curriculum_leads_from_shaped_rewards_to_results_alone(engine):
+    recipe = EnvRecipe.parse(
+        f"microrts:basesWorkers8x8?weights=win_loss:10,gather:2&engine={engine.folder}"
+    )
+    with make(recipe) as env:
+        env.reset(0)
+        assert env.weights[:2].tolist() == [10.0, 2.0]
+        env.set_parameters({"shaping": 0.25})
+        assert env.weights[:2].tolist() == [10.0, 0.5]
+        env.reset(1, {"shaping": 0.0})
+        assert env.weights.tolist() == [10.0, *[0.0] * 7]
+        with pytest.raises(UsageError, match=r"unknown parameter 'shape'.* shaping"):
+            env.set_parameters({"shape": 1.0})
+        with pytest.raises(UsageError, match="takes a number"):
+            env.set_parameters({"shaping": Uniform(0.0, 1.0)})

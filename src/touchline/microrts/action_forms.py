@@ -21,7 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.microrts.games import Games
-from touchline.microrts.kernels import count_orders, forbid, forbid_in_stages
+from touchline.microrts.kernels import (
+    count_orders,
+    forbid,
+    forbid_in_stages,
+    have_choices,
+)
 from touchline.microrts.rules import (
     CHOICES,
     FIRST_CHOICE,
@@ -76,6 +81,9 @@ class Form(Protocol):
         Afterwards every row of a running game has a decision to make.
         """
 
+    def actions_for(self, orders: NDArray[np.int32]) -> Actions:
+        """The actions [R, branches] that give these orders [R, cells, PARTS] to idle units."""
+
     def add_planes(self, planes: NDArray[np.float32]) -> None:
         """Write what this form adds to an observation into the planes [R, planes, h, w]."""
 
@@ -88,8 +96,11 @@ class GridForm:
 
     extra_planes = 0
 
-    def __init__(self, games: Games) -> None:
+    def __init__(self, games: Games, max_ticks: int, *, skip: bool = False) -> None:
+        """With `skip`, ticks in which no unit has a choice are played at once."""
         self._games = games
+        self._max_ticks = max_ticks
+        self._skip = skip
         num_cells = games.map.height * games.map.width
         self.action_spec = ActionSpec.create_discrete(PARTS * num_cells)
 
@@ -105,7 +116,29 @@ class GridForm:
         num_orders, num_invalid = self._count(actions)
         games.orders[...] = actions.reshape(games.orders.shape)
         reward, over = games.tick()
+        if self._skip:
+            self._play_idle_ticks(reward, over)
         return Played(reward, over, num_orders, num_invalid)
+
+    def _play_idle_ticks(
+        self, reward: NDArray[np.float64], over: NDArray[np.bool_]
+    ) -> None:
+        """Play on where no unit has a choice; adds to `reward` and `over`."""
+        games = self._games
+        games.orders[...] = 0  # whoever became idle has no choice but to wait
+        waiting = range(games.num_games)
+        while True:
+            has_choice = have_choices(games.allowed).reshape(games.num_games, -1)
+            is_next = has_choice.any(axis=1) | over | (games.clock >= self._max_ticks)
+            waiting = [game for game in waiting if not is_next[game]]
+            if not waiting:
+                return
+            paid, ended = games.tick(waiting)
+            reward += paid
+            over |= ended
+
+    def actions_for(self, orders: NDArray[np.int32]) -> Actions:
+        return orders.reshape(len(orders), -1)
 
     def add_planes(self, planes: NDArray[np.float32]) -> None:
         """Nothing is added."""
@@ -199,6 +232,11 @@ class UnitForm:
             self._paid[row] = total
         return reward, over
 
+    def actions_for(self, orders: NDArray[np.int32]) -> Actions:
+        rows = np.arange(len(orders))
+        cell = self._waiting.argmax(axis=1).astype(np.int32)  # the first that waits
+        return np.column_stack([cell, orders[rows, cell]])
+
     def add_planes(self, planes: NDArray[np.float32]) -> None:
         """Nothing is added: the board is already that of the trial."""
 
@@ -282,6 +320,9 @@ class AskerForm:
         no_ticks_left = self._games.clock[row] >= self._max_ticks
         return bool(over[row] or has_idle_unit or no_ticks_left)
 
+    def actions_for(self, orders: NDArray[np.int32]) -> Actions:
+        return orders[np.arange(len(orders)), self._cell]
+
     def add_planes(self, planes: NDArray[np.float32]) -> None:
         """The marked cell in the last plane; units that have an order show it as running."""
         num_rows, _, height, width = planes.shape
@@ -349,6 +390,10 @@ class Turned:
 
     def play(self, actions: Actions) -> Played:
         return self._form.play(self._as_played(actions))
+
+    def actions_for(self, orders: NDArray[np.int32]) -> Actions:
+        # Half a turn back is the same half turn.
+        return self._as_played(self._form.actions_for(orders))
 
     def add_planes(self, planes: NDArray[np.float32]) -> None:
         self._form.add_planes(planes)

@@ -29,7 +29,7 @@ from touchline.microrts.order_distributions import (
     StagedUnitAction,
     Units,
 )
-from touchline.microrts.rules import CHOICES, FIRST_CHOICE, PARTS
+from touchline.microrts.rules import ATTACK_REACH, CHOICES, FIRST_CHOICE, PARTS
 from touchline.policies.distributions import FORBIDDEN
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.network import (
@@ -41,13 +41,10 @@ from touchline.policies.network import (
 )
 from touchline.specs import BehaviorSpec
 
-_REACH = 3
-"""Cells in every direction around a unit: as far as an attack reaches."""
-# Both [49]: the cells around a unit, row by row. By NumPy, because this module may be imported
-# while torch makes tensors without memory.
-_DY, _DX = torch.from_numpy(
-    np.mgrid[-_REACH : _REACH + 1, -_REACH : _REACH + 1]
-).reshape(2, -1)
+_AROUND = slice(-ATTACK_REACH, ATTACK_REACH + 1)
+# Both [49]: the cells around a unit as far as an attack reaches, row by row. By NumPy, because
+# this module may be imported while torch makes tensors without memory.
+_DY, _DX = torch.from_numpy(np.mgrid[_AROUND, _AROUND]).reshape(2, -1)
 
 
 class BoardActorCritic(nn.Module):
@@ -85,6 +82,15 @@ class BoardActorCritic(nn.Module):
             nn.Conv2d(channels, 2 * channels, 3, stride=2, padding=1)
         )
         self.overview = _initialized(nn.Linear(2 * channels * num_places, hidden_units))
+        # Numbers beside the board, as the option `economy` observes them.
+        num_numbers = sum(
+            sensor.shape[0]
+            for sensor in spec.observation_specs[1:]
+            if len(sensor.shape) == 1
+        )
+        self.numbers = (
+            _initialized(nn.Linear(num_numbers, hidden_units)) if num_numbers else None
+        )
         # Of a unit: its surroundings, its cell and the whole board, added together.
         features = max(32, hidden_units // 2)
         self.around = _initialized(nn.Linear(len(_DY) * planes, features))
@@ -105,14 +111,17 @@ class BoardActorCritic(nn.Module):
         self._see_height = -(-height // 2)
         """Rows of the output of `see`."""
         see_inside = _inside(height, width, reach=1, stride=2)
-        around_inside = _inside(height, width, reach=_REACH, stride=1)
+        around_inside = _inside(height, width, reach=ATTACK_REACH, stride=1)
         self.register_buffer("see_inside", see_inside, persistent=False)
         self.register_buffer("around_inside", around_inside, persistent=False)
 
     @property
     def has_gradient(self) -> bool:
-        """Whether `gradient` can be called: for the unit form on a processor core."""
-        return self.point is not None and self.place.is_cpu
+        """Whether `gradient` can be called: for the unit form and boards alone, on a processor
+        core.
+        """
+        is_fast = self.point is not None and self.numbers is None
+        return is_fast and self.place.is_cpu
 
     def normalized(self, obs: Obs) -> Obs:
         """The board as codes [..., H, W], unless `compact` has done that already.
@@ -128,8 +137,11 @@ class BoardActorCritic(nn.Module):
         Where memory grows fast, JPype makes Java collect its garbage, which took as long as an
         update of PPO.
         """
-        boards = [torch.from_numpy(board).to(self.place.device) for board in obs]
-        return tuple(self._coded(board).numpy(force=True) for board in boards)
+        return tuple(self._compact(part) if part.ndim == 4 else part for part in obs)
+
+    def _compact(self, board: NDArray[Any]) -> NDArray[Any]:
+        on_device = torch.from_numpy(board).to(self.place.device)
+        return self._coded(on_device).numpy(force=True)
 
     def _coded(self, board: Tensor) -> Int[Tensor, "*B H W"]:
         return self.cells.codes(board) if board.is_floating_point() else board
@@ -149,7 +161,7 @@ class BoardActorCritic(nn.Module):
             fused = FusedForward(self._fused_weights(), obs[1], allowed)
             return fused, fused.value
         board = self.cells.planes(obs[1])
-        overview = self._look_at(board)
+        overview = self._look_at(board, obs[0])
         distribution = self._distribution(board, overview, allowed, None)
         return distribution, self.critic(overview)
 
@@ -183,7 +195,7 @@ class BoardActorCritic(nn.Module):
         if self._can_fuse:
             return self.actor()(obs, allowed, second)
         board = self.cells.planes(obs[1])
-        overview = self._look_at(board)
+        overview = self._look_at(board, obs[0])
         return self._distribution(board, overview, _required(allowed), second)
 
     def actor(self) -> Actor:
@@ -203,7 +215,8 @@ class BoardActorCritic(nn.Module):
         """The critic alone."""
         if self._can_fuse:
             return Overview(self._fused_weights(), obs[1]).value
-        value: Tensor = self.critic(self._look_at(self.cells.planes(obs[1])))
+        overview = self._look_at(self.cells.planes(obs[1]), obs[0])
+        value: Tensor = self.critic(overview)
         return value
 
     @property
@@ -214,11 +227,16 @@ class BoardActorCritic(nn.Module):
         windows = Windows(self.see_inside, self.around_inside, self._see_height)
         return FusedWeights(dict(self.named_parameters()), self.cells, windows)
 
-    def _look_at(self, board: Float[Tensor, "B P H W"]) -> Float[Tensor, "B G"]:
-        """Features of whole boards."""
+    def _look_at(
+        self, board: Float[Tensor, "B P H W"], numbers: Float[Tensor, "B V"]
+    ) -> Float[Tensor, "B G"]:
+        """Features of whole boards, and of the numbers beside them."""
         half = relu(self.see(board))
         quarter = relu(self.deeper(half))
-        return relu(self.overview(quarter.flatten(1)))
+        overview = self.overview(quarter.flatten(1))
+        if self.numbers is not None:
+            overview = overview + self.numbers(numbers)
+        return relu(overview)
 
     def _unit_features(
         self,

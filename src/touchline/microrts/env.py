@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from touchline.envs.env import ClosesOnExit, EnvRecipe
 from touchline.envs.ml_agents_names import MLAgentsNames
 from touchline.errors import UsageError
 from touchline.microrts.action_forms import AskerForm, Form, GridForm, Turned, UnitForm
+from touchline.microrts.bot_policy import BotPolicy
 from touchline.microrts.bots import opponents_of_areas, seed_engine
 from touchline.microrts.engine import GameMap, find_engine
 from touchline.microrts.games import Games, GameSettings
@@ -28,8 +30,8 @@ from touchline.microrts.observations import board_planes, visible_cells
 from touchline.microrts.options import Match, Options, task_named
 from touchline.microrts.records import GameRecord, figures_by_opponent
 from touchline.microrts.render import Scoreboard, draw_board
-from touchline.microrts.rules import PLANES, REWARDS, SELF
-from touchline.parameters import ParameterValue
+from touchline.microrts.rules import BOTS, PLANES, REWARDS, SELF
+from touchline.parameters import Parameter, ParameterValue, Sampler
 from touchline.scenes.random import Streams
 from touchline.specs import (
     ActionTuple,
@@ -37,14 +39,20 @@ from touchline.specs import (
     DimensionProperty,
     ObservationSpec,
 )
+from touchline.statistics import EnvironmentStats, StatsAggregationMethod
 from touchline.steps import BranchMasks, DecisionSteps, Exchange, TerminalSteps
 
 BEHAVIOR = "MicroRTS"
 _DEFAULT_AREAS = 8  # as many games as the notebooks of gym-microrts run
 _FILM_FPS = 30.0  # a game of 2000 ticks takes a minute
 _CLOSER = REWARDS.index("closer_to_enemy_base")
+_WIN_LOSS = REWARDS.index("win_loss")
 _STOCK_UNIT = 10
 """Stocks are observed in tens."""
+PARAMETERS: Mapping[str, Parameter] = {
+    "shaping": Parameter(1.0, 0.0, 1000.0, "factor of all weights but that of win_loss")
+}
+"""Environment parameters: a curriculum of `shaping` leads from shaped rewards to results alone."""
 _IMAGE_AXES = (
     DimensionProperty.NONE,
     DimensionProperty.TRANSLATIONAL_EQUIVARIANCE,
@@ -92,10 +100,11 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
     ) -> None:
         self.name = f"microrts:{target}"
         self.options = options or Options()
-        self._refuse_parameters(parameters)
         task = task_named(target)
         self.match = Match.of(self.options, task)
         self.weights = np.array(self.match.weights)
+        """Of each reward now, by REWARDS; the parameter `shaping` changes them."""
+        self.set_parameters(parameters or {})
         self.games = _open_games(
             self.options, self.match, task.map if task else target, num_areas
         )
@@ -120,6 +129,8 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
         self._num_orders = np.zeros(num_rows, np.int64)
         self._num_invalid = np.zeros(num_rows, np.int64)
         self._records: list[GameRecord] = []
+        self._num_reported = 0
+        """Of these, how many are in statistics already."""
         self._exchanges = 0
         self._watcher: tuple[Callable[[], None], int] | None = None
         self._exchange: Exchange | None = None
@@ -154,6 +165,7 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
             "economy": self.options.economy,
             "walls": self._shows_walls,
             "turned": self.options.turned,
+            "skip": self.options.skip,
         }
         on = {name: str(int(value)) for name, value in switches.items()}
         return {"form": self.match.form, **on}
@@ -166,7 +178,7 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
         seed: int | None = None,
         parameters: Mapping[str, ParameterValue] | None = None,
     ) -> None:
-        self._refuse_parameters(parameters)
+        self.set_parameters(parameters or {})
         if seed is None:
             seed = self._seed  # that of the recipe, at the first reset only
         self._seed = None
@@ -179,7 +191,20 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
         self._receive(self._observe(), np.zeros(self.games.num_rows, np.float32))
 
     def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
-        self._refuse_parameters(parameters)
+        """Set `PARAMETERS`, for the games that are running too."""
+        for name, value in parameters.items():
+            if name not in PARAMETERS:
+                raise UsageError(
+                    f"{self.name}: unknown parameter {name!r}; it knows: {', '.join(PARAMETERS)}"
+                )
+            PARAMETERS[name].check(self.name, name, value)
+            if isinstance(value, Sampler):
+                raise UsageError(
+                    f"{self.name}: parameter {name!r} takes a number, got {value}"
+                )
+            is_shaped = np.arange(len(REWARDS)) != _WIN_LOSS
+            given = np.array(self.match.weights)
+            self.weights = np.where(is_shaped, given * float(value), given)
 
     def _check(
         self, behavior: str, actions: ActionTuple, decisions: DecisionSteps
@@ -249,9 +274,19 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
             )
         return self._exchange[behavior]
 
+    @property
+    def own_policies(self) -> Mapping[str, Callable[[str], BotPolicy]]:
+        """The engine's bots by name: each makes a policy for a full behavior name."""
+
+        def policy_of(bot: str, _: str) -> BotPolicy:
+            return BotPolicy(self.games, self.form, self._spec, bot)
+
+        return {name: partial(policy_of, name) for name in BOTS}
+
     def pop_records(self) -> list[GameRecord]:
         """The games that ended since the last call, in order."""
         records, self._records = self._records, []
+        self._num_reported = 0
         return records
 
     def game_figures(self, episodes: int) -> dict[str, Any]:
@@ -265,6 +300,18 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
 
         quota = shares(episodes, self.num_areas)
         return {"opponents": figures_by_opponent(self.pop_records(), quota)}
+
+    def take_statistics(self) -> EnvironmentStats:
+        """For each opponent, 1 for a game won and 0 for any other, of games since the last call."""
+        statistics: dict[str, list[tuple[float, StatsAggregationMethod]]] = {}
+        for record in self._records[self._num_reported :]:
+            if record.team == 0 and record.result != "fault":
+                name = f"MicroRTS/Win Rate vs {record.opponent}"
+                won = float(record.result == "win")
+                values = statistics.setdefault(name, [])
+                values.append((won, StatsAggregationMethod.AVERAGE))
+        self._num_reported = len(self._records)
+        return statistics
 
     def render(
         self, area: int = 0, width: int = 640, height: int = 480
@@ -474,18 +521,10 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
         sensors = [ObservationSpec(shape, _IMAGE_AXES, name="board")]
         if options.economy:
             sensors.append(ObservationSpec((3,), name="economy"))
-        # The board network takes a board alone, and an order for any cell of it.
-        has_board_network = self.match.form in ("unit", "grid") and not options.economy
+        # The board network orders any cell; the asker form's actions name none.
+        has_board_network = self.match.form in ("unit", "grid")
         network = "board" if has_board_network else "standard"
         return BehaviorSpec(tuple(sensors), self.form.action_spec, network=network)
-
-    def _refuse_parameters(
-        self, parameters: Mapping[str, ParameterValue] | None
-    ) -> None:
-        if parameters:
-            raise UsageError(
-                f"{self.name}: has no environment parameters, got {', '.join(parameters)}"
-            )
 
 
 def _open_games(options: Options, match: Match, map_name: str, num_areas: int) -> Games:
@@ -513,7 +552,7 @@ def _open_games(options: Options, match: Match, map_name: str, num_areas: int) -
 def _form(options: Options, match: Match, games: Games) -> Form:
     form: Form
     if match.form == "grid":
-        form = GridForm(games)
+        form = GridForm(games, match.max_ticks, skip=options.skip)
     elif match.form == "unit":
         form = UnitForm(games, compat=bool(options.compat))
     else:

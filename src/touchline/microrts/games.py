@@ -111,6 +111,8 @@ class Games:
         self.orders, orders = _shared(self.num_rows, cells, len(PARTS))
         self.clock = np.zeros(self.num_games, np.int64)
         """Ticks played in each game."""
+        self.begun = np.zeros(self.num_games, np.int64)
+        """How often each game was begun."""
         self.winner = np.full(self.num_games, -1, np.int32)
         """The winner of each game that is over: player 0 or 1, or -1 for a tie."""
         self.faults: dict[int, str] = {}
@@ -120,7 +122,7 @@ class Games:
     def _make_clients(self, engine: Engine, buffers: tuple[Any, ...]) -> None:
         import jpype
 
-        self._unit_types = java_class("rts.units.UnitTypeTable")(
+        self.unit_types = java_class("rts.units.UnitTypeTable")(
             self._settings.unit_rules, self._settings.conflict_rule
         )
         root = jpype.JString(f"{engine.folder}/")
@@ -130,7 +132,7 @@ class Games:
         )
         players = []
         for name, bot in zip(self.opponents, self._bots, strict=True):
-            player = make_bot(name, bot, self._unit_types)
+            player = make_bot(name, bot, self.unit_types)
             players += [player] * self.sides
         self._vector_client = java_class("tests.JNIGridnetSharedMemVecClient")(
             0,  # clients for self-play
@@ -140,7 +142,7 @@ class Games:
             root,
             map_file,
             jpype.JArray(java_class("ai.core.AI"))(players),
-            self._unit_types,
+            self.unit_types,
             False,  # partial observation
             *buffers,
             0,  # offset of the players in the buffers
@@ -150,14 +152,14 @@ class Games:
             # The function "evaluation" remembers its game, so every game has its own.
             client.rfs = functions(self._reward_functions())
         # These two play orders given as a list, for whichever game is put into them.
-        idle_bot = make_bot("passive", BOTS["passive"], self._unit_types)
+        idle_bot = make_bot("passive", BOTS["passive"], self.unit_types)
         self._list_client, self._trial_client = (
             java_class("tests.JNIGridnetClient")(
                 functions(self._reward_functions()),
                 root,
                 map_file,
                 idle_bot,
-                self._unit_types,
+                self.unit_types,
                 False,
             )
             for _ in range(2)
@@ -172,9 +174,10 @@ class Games:
         rows = self.rows_of(game)
         if self.faults.pop(game, None):
             # A bot that failed may be in any state, so a new one takes its place.
-            bot = make_bot(self.opponents[game], self._bots[game], self._unit_types)
+            bot = make_bot(self.opponents[game], self._bots[game], self.unit_types)
             self._clients[game].ai2 = bot
         self.clock[game] = 0
+        self.begun[game] += 1
         for row, player in zip(rows, (first_player, 1 - first_player), strict=False):
             self.player[row] = player
         self._second_players = np.flatnonzero(self.player).tolist()
@@ -192,6 +195,18 @@ class Games:
                 self._clients[row].rfs[position] = self._reward_functions()[-1]
             self.update_board(row)
             self.update_allowed(row)
+
+    def game_of(self, row: int) -> int:
+        return row // self.sides
+
+    def row_of(self, agent_id: int) -> int:
+        """The row of an agent; those of team 0 are numbered first."""
+        team, game = divmod(agent_id, self.num_games)
+        return game * self.sides + team
+
+    def state_of(self, row: int) -> Any:
+        """The engine's state of a row's game, as its side may see it."""
+        return self._view(row)
 
     def rows_of(self, game: int) -> range:
         return range(game * self.sides, (game + 1) * self.sides)

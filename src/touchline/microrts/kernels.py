@@ -100,6 +100,18 @@ def forbid_in_stages(
 
 
 @makes_arrays
+def have_choices(allowed: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """[R] whether any unit of a row may do more than nothing, by `allowed` [R, cells, CHOICES]."""
+    found = np.zeros(allowed.shape[0], np.bool_)
+    for row in range(allowed.shape[0]):
+        for cell in range(allowed.shape[1]):
+            for order_type in range(1, _SIZE[0]):
+                if allowed[row, cell, order_type]:
+                    found[row] = True
+    return found
+
+
+@makes_arrays
 def are_choices(actions: NDArray[np.int32], branches: NDArray[np.int32]) -> bool:
     """Whether every action [R, branches] is one of the choices of its branch."""
     num_outside = 0

@@ -45,6 +45,8 @@ class Options:
     """two planes for the terrain; default: on maps that have walls"""
     turned: bool = False
     """player 1 observes the board after half a turn, so that both seats look alike"""
+    skip: bool = False
+    """grid form decides only in ticks in which a unit has a choice, as the asker form does"""
     strict: bool = False
     """refuse invalid orders instead of counting them"""
     compat: str = ""

@@ -41,6 +41,8 @@ produce; cell to attack.
 Directions: 0 up, 1 right, 2 down, 3 left. Cell to attack, relative to the unit:
 (dy + 3) * 7 + (dx + 3).
 """
+ATTACK_REACH = 3
+"""Cells in every direction: 7 x 7 cells can be attacked."""
 CHOICES = sum(PARTS)
 FIRST_CHOICE = np.cumsum((0, *PARTS))[:-1]
 READ_PARTS = np.array(

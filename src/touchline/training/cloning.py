@@ -232,7 +232,11 @@ class Cloning:
         with torch.no_grad():
             clone, _ = self._clone(obs, allowed, sequences)
         policy, _ = self._network(obs, allowed, sequences)
-        assert isinstance(clone, ActionDistribution)
+        if not isinstance(clone, ActionDistribution):
+            raise SettingError(
+                "behavioral_cloning.clone_kl",
+                "is not known for policies that order the units of a board; leave it out",
+            )
         assert isinstance(policy, ActionDistribution)
         return kl_from(clone, policy)
 
@@ -293,7 +297,9 @@ class Cloning:
             noise = torch.randn(shape, generator=self._generator).to(self._device)
             sent, _ = distribution.draw(noise)
             return imitation_loss(sent, shown, distribution.log_probs, choices)
-        assert isinstance(distribution, ActionDistribution)
+        if not isinstance(distribution, ActionDistribution):
+            # Orders to units: what is chosen for one cell decides what else counts there.
+            return -distribution.log_prob(shown, choices).mean()
         sent = distribution.mean / CONTINUOUS_LIMIT
         loss = imitation_loss(sent, shown, distribution.log_probs, choices)
         if not sent.shape[1]:
