@@ -81,3 +81,20 @@ def test_a_clone_of_a_bot_plays_like_it(engine, tmp_path):
 def test_an_unknown_bot_is_refused_as_a_policy(engine):
     with pytest.raises(UsageError, match="workerush"):
         games_of("workerush", engine)
+
+
+def test_bots_meet_in_a_tournament_as_policies_do(engine):
+    recipe = EnvRecipe.parse(
+        f"microrts:basesWorkers8x8?skip=1&max_ticks=1500&engine={engine.folder}",
+        num_areas=1,
+    )
+    figures = api.tournament(
+        recipe, ["lightrush", "workerrush", "zero"], games=2, processes=1
+    )
+    entrants = figures["entrants"]
+    assert [entrant["name"] for entrant in entrants] == [
+        "workerrush",
+        "lightrush",
+        "zero",
+    ]
+    assert [entrant["won"] for entrant in entrants] == [4, 2, 0]

@@ -258,6 +258,8 @@ class World:
     """How an ENV of this kind begins, as in `microrts:MAP?option=value`."""
     opponents: str = ""
     """`module:function` that plays a policy against named opponents, where the world has any."""
+    both_sides: Mapping[str, str] = field(default_factory=dict)
+    """Options with which policies play all sides of a game, where that is not the default."""
 
 
 @dataclass(frozen=True)
@@ -356,6 +358,7 @@ if find_spec("touchline.microrts") is not None:
         "touchline.microrts.env:open_microrts",
         prefix="microrts:",
         opponents="touchline.microrts.opponents:evaluate_opponents",
+        both_sides={"opponent": "self"},
     )
 
 

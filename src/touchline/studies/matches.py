@@ -106,6 +106,7 @@ def _actors(match: Match, slots: Slots) -> Mapping[str, SlotActor]:
             deterministic=match.deterministic,
             # Apart, so that two entrants with one policy do not draw the same noise.
             seed=match.recipe.seed + 1000 * team,
+            world=slots.env,
         )
     return actors
 

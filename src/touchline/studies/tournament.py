@@ -144,6 +144,7 @@ def tournament(
     twice = [entrant for entrant in entrants if entrants.count(entrant) > 1]
     if twice:
         raise UsageError(f"--policy {twice[0]} is given twice")
+    recipe = replace(recipe, options={**recipe.options, **recipe.kind.both_sides})
     matches, seats = schedule(recipe, entrants, games, deterministic=deterministic)
     num_processes = processes or num_cores()
     if recipe.is_editor:
