@@ -760,11 +760,6 @@ def test_a_switch_takes_numbers_words_and_truth_values(switch):
         ("basesWorkers8x8", {"form": "gird"}, "did you mean grid"),
         ("basesWorkers8x8", {"oponent": "coac"}, "did you mean opponent"),
         ("basesWorkers8x8", {"opponent": "self", "form": "unit"}, "needs form=grid"),
-        (
-            "basesWorkers8x8",
-            {"opponent": "self,coac"},
-            "for all games of an env or for none",
-        ),
         ("basesWorkers8x8", {"seat": "2"}, "known: 0, 1, both, random"),
         ("basesWorkers8x8", {"max_ticks": "-3"}, "a number above 0"),
         ("basesWorkers8x8", {"partial": "perhaps"}, "expected 1 or 0"),

@@ -123,3 +123,51 @@ def test_a_curriculum_leads_from_shaped_rewards_to_results_alone(engine):
             env.set_parameters({"shape": 1.0})
         with pytest.raises(UsageError, match="takes a number"):
             env.set_parameters({"shaping": Uniform(0.0, 1.0)})
+
+
+def test_self_play_and_bots_share_one_mix(engine, tmp_path):
+    game = (
+        "microrts:basesWorkers8x8?form=grid&skip=1&turned=1&max_ticks=60"
+        f"&engine={engine.folder}&opponent=self:2,workerrush:2,random"
+    )
+    settings = {
+        "env_settings.env_path": game,
+        "env_settings.num_areas": 10,
+        "evaluation.env": game.replace("self:2,workerrush:2,", ""),
+        "evaluation.episodes": 10,
+        "behaviors.MicroRTS.self_play.save_steps": 128,
+        "behaviors.MicroRTS.self_play.play_against_latest_model_ratio": 0.25,
+        "behaviors.MicroRTS.hyperparameters.buffer_size": 256,
+        "behaviors.MicroRTS.hyperparameters.batch_size": 64,
+        "behaviors.MicroRTS.summary_freq": 256,
+    }
+    given = [
+        part for key, value in settings.items() for part in ("--set", f"{key}={value}")
+    ]
+    command = ["train", "microrts-mining", *given, "--run-id", "short", "--seed", "1"]
+    command += ["--results-dir", str(tmp_path)]
+    assert run([*command, "--max-steps", "512"]) == 0
+    assert run([*command, "--max-steps", "1024", "--resume"]) == 0
+    with (tmp_path / "short" / "MicroRTS" / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows[-1]["evaluated_win_rate_random"]
+    # Nobody wins in 60 ticks, so every snapshot scores half of the points.
+    rated = [float(row["win_rate_pool"]) for row in rows if row.get("win_rate_pool")]
+    assert rated
+    assert set(rated) == {0.5}
+
+
+def test_agents_of_a_mixed_env_are_those_of_its_games(engine):
+    recipe = EnvRecipe.parse(
+        f"microrts:basesWorkers8x8?opponent=workerrush,self&engine={engine.folder}",
+        num_areas=4,
+    )
+    with make(recipe) as env:
+        env.reset(0)
+        first, second = (env.steps(name)[0] for name in env.behaviors)
+        assert first.agent_id.tolist() == [0, 1, 2, 3]
+        assert second.agent_id.tolist() == [4, 5]
+        # A game against a bot has one side that is ours.
+        assert first.group_id.tolist() == [0, 1, 0, 3]
+        assert second.group_id.tolist() == [2, 4]
+        assert [env.capacity(name) for name in env.behaviors] == [4, 2]

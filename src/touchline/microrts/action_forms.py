@@ -126,10 +126,12 @@ class GridForm:
         """Play on where no unit has a choice; adds to `reward` and `over`."""
         games = self._games
         games.orders[...] = 0  # whoever became idle has no choice but to wait
-        waiting = range(games.num_games)
+        waiting = list(range(games.num_games))
         while True:
-            has_choice = have_choices(games.allowed).reshape(games.num_games, -1)
-            is_next = has_choice.any(axis=1) | over | (games.clock >= self._max_ticks)
+            has_choice = np.logical_or.reduceat(
+                have_choices(games.allowed), games.rows_of_teams[0]
+            )
+            is_next = has_choice | over | (games.clock >= self._max_ticks)
             waiting = [game for game in waiting if not is_next[game]]
             if not waiting:
                 return

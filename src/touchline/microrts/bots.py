@@ -70,7 +70,7 @@ def seed_engine(seed: int) -> None:
 def opponents_of_areas(opponents: str, num_areas: int) -> list[str]:
     """The opponent of each area, from a list such as `coac:18,workerrush:2` that repeats.
 
-    Raises a UsageError for unknown bots, and for `self` beside others.
+    Raises a UsageError for unknown bots.
     """
     turn: list[str] = []
     for part in opponents.split(","):
@@ -83,8 +83,4 @@ def opponents_of_areas(opponents: str, num_areas: int) -> list[str]:
             )
         is_class = "." in name
         turn += [name if is_class else name.lower()] * (int(count) if colon else 1)
-    if SELF in turn and set(turn) != {SELF}:
-        raise UsageError(
-            f"microrts: opponent={opponents}: self goes for all games of an env or for none"
-        )
     return [turn[area % len(turn)] for area in range(num_areas)]

@@ -114,7 +114,8 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
             self._shows_walls = bool(self.map.walls.any())
         else:
             self._shows_walls = self.options.walls
-        self._teams = [f"{BEHAVIOR}?team={team}" for team in range(self.games.sides)]
+        num_teams = int(self.games.sides.max())
+        self._teams = [f"{BEHAVIOR}?team={team}" for team in range(num_teams)]
         self._spec = self._behavior_spec()
         self._prepare_constant_parts()
         self._seed: int | None = seed
@@ -141,10 +142,11 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
         num_areas = self.num_areas
         self._no_terminals = TerminalSteps.empty(self._spec)
         agent_ids = np.arange(self.games.num_rows, dtype=np.int32)
-        self._agent_ids = agent_ids.reshape(-1, num_areas)  # [teams, areas]
-        self._no_groups = np.zeros(num_areas, np.int32)
+        # [areas] of team 0, [areas of self-play] of team 1
+        self._agent_ids = np.split(agent_ids, [num_areas])
+        self._groups = self._groups_of_teams()
         self._no_rewards = np.zeros(num_areas, np.float32)
-        for constant in (self._agent_ids, self._no_groups, self._no_rewards):
+        for constant in (*self._agent_ids, *self._groups, self._no_rewards):
             constant.setflags(write=False)
         self._branches = np.array(self.form.action_spec.discrete_branches, np.int32)
         self._branch_ends = np.cumsum(self._branches).tolist()
@@ -171,7 +173,9 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
         return {"form": self.match.form, **on}
 
     def capacity(self, behavior: str) -> int | None:
-        return self.num_areas if behavior in self._teams else 0
+        if behavior not in self._teams:
+            return 0
+        return len(self._agent_ids[self._teams.index(behavior)])
 
     def reset(
         self,
@@ -322,7 +326,7 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
                 f"{self.name}: area must be 0 to {self.num_areas - 1}, got {area}"
             )
         games = self.games
-        row = area * games.sides
+        row = games.rows_of(area)[0]
         board = games.board[row : row + 1]
         player = games.player[row : row + 1]
         scoreboard = Scoreboard(
@@ -417,7 +421,7 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
         limit = min(self.match.max_ticks, self.match.max_steps)
         economy = np.zeros((games.num_rows, 3), np.float32)
         for row in range(games.num_rows):
-            game = row // games.sides
+            game = games.game_of(row)
             player = int(games.player[row])
             stock = games.stock(game)
             economy[row, 0] = stock[player] / _STOCK_UNIT
@@ -444,8 +448,8 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
                 reward=decision_reward[mine],
                 agent_id=self._agent_ids[team],
                 action_mask=BranchMasks(masks[mine], self._branch_ends),
-                group_id=self._no_groups,
-                group_reward=self._no_rewards,
+                group_id=self._groups[team],
+                group_reward=self._no_rewards[: len(self._groups[team])],
                 second_mask=None if second is None else second[mine],
             )
             terminals = self._no_terminals
@@ -457,18 +461,17 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
     def _terminals(
         self, team: int, ended: _Ended, reward: NDArray[np.float32]
     ) -> TerminalSteps:
-        """The terminal steps of a team, from its rewards [areas]."""
-        sides = self.games.sides
-        # Rows alternate between the teams.
-        is_of_team = np.flatnonzero(ended.rows) % sides == team
-        areas = np.flatnonzero(ended.rows[team::sides])
+        """The terminal steps of a team, from the rewards of its agents."""
+        rows = self.games.rows_of_teams[team]
+        is_of_team = np.isin(np.flatnonzero(ended.rows), rows)
+        agents = np.flatnonzero(ended.rows[rows])
         return TerminalSteps(
             obs=[part[is_of_team] for part in ended.obs],
-            reward=reward[areas],
+            reward=reward[agents],
             interrupted=ended.interrupted[is_of_team],
-            agent_id=self._agent_ids[team][areas],
-            group_id=np.zeros(len(areas), np.int32),
-            group_reward=np.zeros(len(areas), np.float32),
+            agent_id=self._agent_ids[team][agents],
+            group_id=self._groups[team][agents],
+            group_reward=np.zeros(len(agents), np.float32),
         )
 
     def _record(self, game: int, *, is_decided: bool) -> None:
@@ -502,8 +505,22 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
             return "tie"
         return "win" if winner == player else "loss"
 
-    def _rows(self, behavior: str) -> slice:
-        return slice(self._teams.index(behavior), None, self.games.sides)
+    def _rows(self, behavior: str) -> slice | NDArray[np.intp]:
+        """The rows of a behavior; a slice, which copies nothing, where all games are alike."""
+        team, sides = self._teams.index(behavior), self.games.sides
+        rows = self.games.rows_of_teams[team]
+        return slice(team, None, int(sides[0])) if (sides == sides[0]).all() else rows
+
+    def _groups_of_teams(self) -> list[NDArray[np.int32]]:
+        """The group of each agent: where only some areas have two sides, a group for each side of
+        these tells which agents meet. Others have none.
+        """
+        games = self.games
+        is_self_play = games.sides == 2
+        of_first = np.zeros(games.num_games, np.int32)
+        if not is_self_play.all():
+            of_first[is_self_play] = 1 + 2 * np.arange(is_self_play.sum())
+        return [of_first, of_first[is_self_play] + (of_first[is_self_play] > 0)]
 
     def _refuse_invalid(self, behavior: str) -> None:
         invalid = np.flatnonzero(self.form.invalid(self._actions)[self._rows(behavior)])

@@ -89,16 +89,29 @@ class Games:
         self._reward_column = np.array([REWARDS.index(name) for name in self._rewards])
         self.map = game_map
         self.opponents = list(opponents)
-        self.self_play = SELF in opponents
-        self.sides = 2 if self.self_play else 1
         self.num_games = len(opponents)
-        self.num_rows = self.num_games * self.sides
+        self.sides = np.array([2 if name == SELF else 1 for name in opponents])
+        """How many sides of each game are ours: two in self-play."""
+        self.num_rows = int(self.sides.sum())
+        first_rows = np.cumsum(self.sides) - self.sides
+        self._first_rows: list[int] = first_rows.tolist()
+        """The first row of each game."""
+        self._games_of_rows: list[int] = np.repeat(
+            np.arange(self.num_games), self.sides
+        ).tolist()
+        self.rows_of_teams: list[NDArray[np.intp]] = [
+            first_rows,
+            first_rows[self.sides == 2] + 1,
+        ]
+        """The rows of team 0, one in each game, and those of team 1, in self-play alone."""
         # In self-play the engine still wants a bot for each game; it never moves.
         self._bots = [
             BOTS["passive"] if name == SELF else bot_named(name) for name in opponents
         ]
-        has_supervised = any(bot.is_supervised for bot in self._bots)
-        self._is_composed = self.self_play or settings.partial or has_supervised
+        self._is_composed = [
+            name == SELF or settings.partial or bot.is_supervised
+            for name, bot in zip(opponents, self._bots, strict=True)
+        ]
         self.player = np.zeros(self.num_rows, np.int32)
         """Which player of the engine each row is."""
         self._second_players: list[int] = []
@@ -131,9 +144,11 @@ class Games:
             java_class("ai.rewardfunction.RewardFunctionInterface")
         )
         players = []
-        for name, bot in zip(self.opponents, self._bots, strict=True):
+        for name, bot, sides in zip(
+            self.opponents, self._bots, self.sides.tolist(), strict=True
+        ):
             player = make_bot(name, bot, self.unit_types)
-            players += [player] * self.sides
+            players += [player] * sides
         self._vector_client = java_class("tests.JNIGridnetSharedMemVecClient")(
             0,  # clients for self-play
             self.num_rows,
@@ -175,7 +190,7 @@ class Games:
         if self.faults.pop(game, None):
             # A bot that failed may be in any state, so a new one takes its place.
             bot = make_bot(self.opponents[game], self._bots[game], self.unit_types)
-            self._clients[game].ai2 = bot
+            self._clients[rows[0]].ai2 = bot
         self.clock[game] = 0
         self.begun[game] += 1
         for row, player in zip(rows, (first_player, 1 - first_player), strict=False):
@@ -186,7 +201,7 @@ class Games:
         for row in rows[1:]:  # both sides play the same game
             self._clients[row].gs = first.gs
             self._clients[row].pgs = first.pgs
-        if not self.self_play:
+        if self.opponents[game] != SELF:
             seed_bot(first.ai2, bot_seed)
         for row in rows:
             if "evaluation" in self._rewards:
@@ -197,19 +212,19 @@ class Games:
             self.update_allowed(row)
 
     def game_of(self, row: int) -> int:
-        return row // self.sides
+        return self._games_of_rows[row]
 
     def row_of(self, agent_id: int) -> int:
         """The row of an agent; those of team 0 are numbered first."""
-        team, game = divmod(agent_id, self.num_games)
-        return game * self.sides + team
+        return int(np.concatenate(self.rows_of_teams)[agent_id])
 
     def state_of(self, row: int) -> Any:
         """The engine's state of a row's game, as its side may see it."""
         return self._view(row)
 
     def rows_of(self, game: int) -> range:
-        return range(game * self.sides, (game + 1) * self.sides)
+        first = self._first_rows[game]
+        return range(first, first + int(self.sides[game]))
 
     def tick(
         self, games: Iterable[int] | None = None
@@ -219,7 +234,7 @@ class Games:
         Returns rewards [R, K] by REWARDS, zero in other games, and which games [N] are over. Boards
         and allowed orders are updated.
         """
-        if games is None and not self._is_composed:
+        if games is None and not any(self._is_composed):
             return self._tick_all()
         reward = np.zeros((self.num_rows, len(REWARDS)))
         over = np.zeros(self.num_games, np.bool_)
@@ -260,7 +275,7 @@ class Games:
         player = int(self.player[row])
         reward = np.zeros((self.num_rows, len(REWARDS)))
         try:
-            if self._is_composed:
+            if self._is_composed[row]:
                 move = client.ai1.getAction(
                     player, self._view(row), _java_orders(orders)
                 )
@@ -311,7 +326,7 @@ class Games:
 
     def stock(self, game: int) -> tuple[int, int]:
         """Resources that player 0 and player 1 have in store."""
-        state = self._clients[game * self.sides].gs
+        state = self._clients[self._first_rows[game]].gs
         first, second = (state.getPlayer(player) for player in (0, 1))
         return int(first.getResources()), int(second.getResources())
 
@@ -326,7 +341,7 @@ class Games:
 
         rows = self.rows_of(game)
         try:
-            if self._is_composed:
+            if self._is_composed[game]:
                 moves = {row: self._move_from_buffer(row) for row in rows}
                 over = self._compose_tick(game, moves, reward)
             else:
@@ -338,7 +353,7 @@ class Games:
             over = self._end_by_fault(game, f"crashed: {error}")
         self.clock[game] += 1
         for row in rows:
-            if self._is_composed:
+            if self._is_composed[game]:
                 self.update_board(row)
             self.update_allowed(row)
         return over
@@ -368,7 +383,8 @@ class Games:
         rows = self.rows_of(game)
         state = self._clients[rows[0]].gs
         by_player = {int(self.player[row]): move for row, move in moves.items()}
-        if not self.self_play:
+        is_self_play = self.opponents[game] == SELF
+        if not is_self_play:
             bot_player = 1 - int(self.player[rows[0]])
             move = self._bot_move(game, bot_player)
             if move is None:
@@ -392,7 +408,7 @@ class Games:
             reward[row] = self._by_rewards(
                 [function.getReward() for function in functions]
             )
-        if over and not self.self_play:
+        if over and not is_self_play:
             self._clients[rows[0]].ai2.gameOver(state.winner())
         return over
 
@@ -401,9 +417,10 @@ class Games:
 
         The engine would end the whole process at an order for a unit that does not exist.
         """
-        client = self._clients[game]
+        row = self._first_rows[game]
+        client = self._clients[row]
         start_s = time.perf_counter()
-        move = client.ai2.getAction(player, self._view(game, of_opponent=True))
+        move = client.ai2.getAction(player, self._view(row, of_opponent=True))
         took_s = time.perf_counter() - start_s
         limit_s = self._settings.bot_time_ms / 1000.0
         if took_s > limit_s:
@@ -460,7 +477,8 @@ class Games:
         self, reward: NDArray[np.float64], over: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
         for game in np.flatnonzero(over).tolist():
-            rows = slice(game * self.sides, (game + 1) * self.sides)
+            own = self.rows_of(game)
+            rows = slice(own.start, own.stop)
             reward[rows] = self._with_result(game, reward[rows], over=True)
         return reward
 
@@ -473,7 +491,7 @@ class Games:
         """
         if not over:
             return reward
-        state = self._clients[game * self.sides].gs if state is None else state
+        state = self._clients[self._first_rows[game]].gs if state is None else state
         self.winner[game] = int(state.winner())
         if self.winner[game] == -1 and not self._settings.compat:
             reward[..., _WIN_LOSS] = 0.0

@@ -68,6 +68,7 @@ class Evaluator:
         self._log = log
         self._start_playing = start_playing
         self._underway: _Underway | None = None
+        self._has_own_world = folder.config.evaluation.env is not None
 
     def start(
         self,
@@ -80,10 +81,10 @@ class Evaluator:
         abouts = {t.name: _about(t, curriculum) for t in evaluated}
         kind = self._recipe.kind
         playing = None
-        settings = self._folder.config.evaluation
-        episodes = EPISODES if settings.episodes is None else settings.episodes
+        wanted = self._folder.config.evaluation.episodes
+        episodes = EPISODES if wanted is None else wanted
         # With self-play in every behavior there is nothing to play: the score is the rating.
-        has_scores = settings.env is not None or any(
+        has_scores = self._has_own_world or any(
             training.pool is None for training in trainings
         )
         if episodes and has_scores and not (kind.is_player or kind.is_replay):
@@ -133,7 +134,7 @@ class Evaluator:
         self, name: str, about: dict[str, Any], figures: Mapping[str, Any] | None
     ) -> dict[str, Any]:
         # Against itself a policy wins as much as it loses; ratings say how good it is.
-        if "error" in about or figures is None:
+        if figures is None or ("error" in about and not self._has_own_world):
             return about
         score = figures["mean_return"] + figures["mean_group_return"]
         rates = [f"{who} {rate:.0%}" for who, rate in win_rates(figures).items()]
@@ -143,7 +144,12 @@ class Evaluator:
             f"{score:.3f}, {what_was_played(figures)}{won}"
         )
         kept = {key: figures[key] for key in _KEPT if key in figures}
-        return {**about, **kept, "score": score}
+        return {
+            "steps": about["steps"],
+            "lessons": about["lessons"],
+            **kept,
+            "score": score,
+        }
 
 
 @dataclass(frozen=True)

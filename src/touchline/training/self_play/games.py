@@ -2,7 +2,8 @@
 
 A world does not say which agents meet. Its areas are alike and register their agents one after the
 other, so the k-th group of a team plays against the k-th group of the others; without groups, the
-agents of a team are divided evenly, in the order of their ids.
+agents of a team are divided evenly, in the order of their ids. Where only some agents have groups,
+the others play no game of two teams.
 
 A game is over when none of its agents is in an episode. The scene states how it ended. For worlds
 that do not, such as Unity's, the rewards tell: it is a draw where its last episodes were cut short
@@ -130,8 +131,9 @@ class Games:
             table = self._tables[name]
             # A slot is listed once for each episode that ended in it; agents count once.
             ended = np.unique(row.final_slot)
-            area = table.area[ended]
             table.playing[ended] = False
+            ended = ended[table.area[ended] >= 0]
+            area = table.area[ended]
             reward = (row.reward + row.group_reward)[ended]
             count = np.bincount(area, minlength=num_areas)
             num_ended += count
@@ -146,7 +148,8 @@ class Games:
             known[has_ends] = sums[has_ends] / count[has_ends]
         num_playing = np.zeros(num_areas, np.int64)
         for table in self._tables.values():
-            num_playing += np.bincount(table.area[table.playing], minlength=num_areas)
+            is_placed = table.playing & (table.area >= 0)
+            num_playing += np.bincount(table.area[is_placed], minlength=num_areas)
         # Only areas in which something ended now: others may simply not have begun.
         over = np.flatnonzero((num_ended > 0) & (num_playing == 0))
         results = []
@@ -231,7 +234,9 @@ class Games:
         for name, row in rows.items():
             here = np.flatnonzero((row.env_index == env) & (row.agent_id >= 0))
             if len(here):
-                grouped = bool((row.group_id[here] > 0).all())
+                in_groups = row.group_id[here] > 0
+                grouped = bool(in_groups.any())
+                here = here[in_groups] if grouped else here
                 # Both ids grow in order of registration, so ranks follow the areas.
                 key = row.group_id if grouped else row.agent_id
                 _, rank = np.unique(key[here], return_inverse=True)
