@@ -1,0 +1,96 @@
+"""PPO in grid form on basesWorkers8x8: where the processor time goes.
+
+    python bench/microrts/grid.py [--updates 6] [--set skip=0]
+
+Plays the preset `microrts-8x8` with the policy in `models/` and learns from it. Prints decisions
+and ticks per second of processor time, and the shares of acting, of the games (engine and bots) and
+of learning. Needs `touchline microrts fetch --bots`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is imported
+
+import numpy as np
+import torch
+
+from touchline.envs.env import EnvRecipe
+from touchline.envs.slots import Slots
+from touchline.microrts.env import open_microrts
+from touchline.policies.files.checkpoints import load_network
+from touchline.training.algorithms.learner import LearnerSetup
+from touchline.training.algorithms.ppo.learner import PPO
+from touchline.training.config.reading import read_config
+from touchline.training.experience.rollout import Rollout
+
+POLICY = Path(__file__).parents[2] / "models" / "microrts-8x8.safetensors"
+WARM_UP = 2
+"""Updates that are not counted: Java compiles what runs often."""
+
+
+def main() -> None:
+    assert __doc__ is not None
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--updates", type=int, default=6)
+    arguments.add_argument("--set", action="append", default=[], metavar="OPTION=VALUE")
+    given = arguments.parse_args()
+    torch.set_num_threads(1)
+    config = read_config("microrts-8x8")
+    recipe = EnvRecipe.parse(
+        str(config.env_settings.env_path), num_areas=config.env_settings.num_areas
+    )
+    recipe.options.update(part.split("=", 1) for part in given.set)
+    behavior = config.behavior("MicroRTS")
+    assert behavior is not None
+    spent = {"acting": 0.0, "games": 0.0, "learning": 0.0}
+    decisions = ticks = 0
+    with open_microrts(recipe) as env:
+        slots = Slots(env)
+        rows = slots.reset(0)
+        (name,) = rows
+        spec = slots.behaviors[name]
+        learner = PPO(LearnerSetup("MicroRTS", spec, behavior, 0, torch.device("cpu")))
+        learner.network.load_state_dict(load_network(POLICY, spec).state_dict())
+        rollout = Rollout(compact=learner.network.compact)
+        rollout.begin(rows[name])
+        update = 0
+        while update < WARM_UP + given.updates:
+            clock = env.games.clock.copy()
+            times = [time.process_time()]
+            decision = learner.policy.act(rollout.rows[-1], None, learner.generator)
+            times.append(time.process_time())
+            rollout.chosen = decision.kept
+            rows = slots.step({name: decision.actions})
+            rollout.add(rows[name])
+            times.append(time.process_time())
+            is_full = rollout.num_results >= learner.wanted
+            if is_full:
+                learner.add(name, rollout.trajectories())
+                learner.update()
+                rollout.begin(rows[name])
+            times.append(time.process_time())
+            if update >= WARM_UP:
+                for part, seconds in zip(spent, np.diff(times), strict=True):
+                    spent[part] += seconds
+                decisions += int(rows[name].closed.sum())
+                played = env.games.clock - clock
+                # A game that began again has played its whole clock since.
+                ticks += int(np.where(played < 0, env.games.clock, played).sum())
+            update += is_full
+    total = sum(spent.values())
+    figures = {
+        "decisions_per_s": round(decisions / total),
+        "ticks_per_s": round(ticks / total),
+        **{part: round(seconds / total, 3) for part, seconds in spent.items()},
+    }
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
