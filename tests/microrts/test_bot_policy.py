@@ -2,7 +2,7 @@
 
 import pytest
 
-from touchline import api
+import touchline
 from touchline.cli import run
 from touchline.envs.env import EnvRecipe, make
 from touchline.errors import UsageError
@@ -54,7 +54,7 @@ def test_a_clone_of_a_bot_plays_like_it(engine, tmp_path):
     )
     demo = tmp_path / "games.demo"
     recipe = EnvRecipe.parse(env, num_areas=4)
-    api.record(recipe, "workerrush", demo, episodes=12, seed=1)
+    touchline.record(recipe, "workerrush", demo, episodes=12, seed=1)
     recorded = read_demonstration(demo)
     assert recorded.num_episodes == 12
     assert recorded.finished.all()
@@ -73,7 +73,7 @@ def test_a_clone_of_a_bot_plays_like_it(engine, tmp_path):
         run([*command, "--seed", "1", "--results-dir", str(tmp_path), "--run-id", "c"])
         == 0
     )
-    figures = api.evaluate(env, tmp_path / "c", episodes=20, seed=2)["opponents"]
+    figures = touchline.evaluate(env, tmp_path / "c", episodes=20, seed=2)["opponents"]
     # An untrained policy wins none of these games.
     assert figures["lightrush"]["win_rate"] >= 0.8
 
@@ -88,7 +88,7 @@ def test_bots_meet_in_a_tournament_as_policies_do(engine):
         f"microrts:basesWorkers8x8?skip=1&max_ticks=1500&engine={engine.folder}",
         num_areas=1,
     )
-    figures = api.tournament(
+    figures = touchline.tournament(
         recipe, ["lightrush", "workerrush", "zero"], games=2, processes=1
     )
     entrants = figures["entrants"]

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from touchline.microrts.bots import bot_named, make_bot, seed_bot
 from touchline.microrts.engine import Engine, GameMap
-from touchline.microrts.java import java_class, start_java
+from touchline.microrts.java import java_class, java_orders, shared_array, start_java
 from touchline.microrts.rules import BOTS, CHOICES, PARTS, PLANES, REWARDS, SELF
 
 _JAVA_REWARDS = {
@@ -117,11 +117,11 @@ class Games:
         self._second_players: list[int] = []
         """The rows that are player 1."""
         cells = game_map.height * game_map.width
-        self.board, board = _shared(
+        self.board, board = shared_array(
             self.num_rows, game_map.height, game_map.width, PLANES
         )
-        self.allowed, allowed = _shared(self.num_rows, cells, CHOICES)
-        self.orders, orders = _shared(self.num_rows, cells, len(PARTS))
+        self.allowed, allowed = shared_array(self.num_rows, cells, CHOICES)
+        self.orders, orders = shared_array(self.num_rows, cells, len(PARTS))
         self.clock = np.zeros(self.num_games, np.int64)
         """Ticks played in each game."""
         self.begun = np.zeros(self.num_games, np.int64)
@@ -277,7 +277,7 @@ class Games:
         try:
             if self._is_composed[row]:
                 move = client.ai1.getAction(
-                    player, self._view(row), _java_orders(orders)
+                    player, self._view(row), java_orders(orders)
                 )
                 over = self._compose_tick(row, {row: move}, reward)
             else:
@@ -285,7 +285,7 @@ class Games:
                 list_client.gs = client.gs
                 list_client.ai2 = client.ai2
                 list_client.rfs = client.rfs
-                response = list_client.gameStep(_java_orders(orders), player)
+                response = list_client.gameStep(java_orders(orders), player)
                 reward[row] = self._by_rewards(np.array(response.reward))
                 over = bool(response.done[_OVER])
         except jpype.JException as error:
@@ -305,7 +305,7 @@ class Games:
         trial = self._trial_client
         state = self._clients[row].gs.clone()
         trial.gs = state
-        response = trial.gameStep(_java_orders(orders), int(self.player[row]))
+        response = trial.gameStep(java_orders(orders), int(self.player[row]))
         self.update_board(row, state)
         reward = self._by_rewards(np.array(response.reward))
         reward[_EVALUATION] = 0.0  # paid when the tick is really played
@@ -496,21 +496,3 @@ class Games:
         if self.winner[game] == -1 and not self._settings.compat:
             reward[..., _WIN_LOSS] = 0.0
         return reward
-
-
-def _java_orders(orders: NDArray[np.int32]) -> Any:
-    """A list of orders as Java takes it; an array without rows would have no type in Java."""
-    import jpype
-
-    return orders if len(orders) else jpype.JArray(jpype.JInt, 2)(0)
-
-
-def _shared(*shape: int) -> tuple[NDArray[np.int32], Any]:
-    """Zeros that NumPy and Java share: the array, and Java's IntBuffer over the same memory."""
-    import jpype
-
-    array = np.zeros(shape, np.int32)
-    buffer = jpype.nio.convertToDirectBuffer(array.reshape(-1).view(np.uint8).data)
-    # Java reads buffers as big-endian unless another order is set; NumPy writes the processor's.
-    native = java_class("java.nio.ByteOrder").nativeOrder()
-    return array, buffer.order(native).asIntBuffer()

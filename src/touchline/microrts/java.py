@@ -19,6 +19,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from touchline.errors import MissingError, RunError, UsageError
 from touchline.extras import explain_missing
 from touchline.microrts.engine import Engine
@@ -174,3 +177,21 @@ def java_class(name: str) -> Any:
     import jpype
 
     return jpype.JClass(name)
+
+
+def java_orders(orders: NDArray[np.int32]) -> Any:
+    """A list of orders as Java takes it; an array without rows would have no type in Java."""
+    import jpype
+
+    return orders if len(orders) else jpype.JArray(jpype.JInt, 2)(0)
+
+
+def shared_array(*shape: int) -> tuple[NDArray[np.int32], Any]:
+    """Zeros that NumPy and Java share: the array, and Java's IntBuffer over the same memory."""
+    import jpype
+
+    array = np.zeros(shape, np.int32)
+    buffer = jpype.nio.convertToDirectBuffer(array.reshape(-1).view(np.uint8).data)
+    # Java reads buffers as big-endian unless another order is set; NumPy writes the processor's.
+    native = java_class("java.nio.ByteOrder").nativeOrder()
+    return array, buffer.order(native).asIntBuffer()
