@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "touchline"
 LAYERS = [
     {"errors", "flag", "interrupts", "log", "version"},
-    {"specs", "steps", "parameters", "statistics", "extras", "cores"},
+    {"bounded", "specs", "steps", "parameters", "statistics", "extras", "cores"},
     {"physics"},
     {"sensors", "drawing"},
     {"protocol", "scenes"},

@@ -11,7 +11,6 @@ none whose path leads out of the folder.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -24,11 +23,13 @@ from typing import Annotated, Any
 
 import yaml
 
+from touchline.bounded import read_json, read_text
 from touchline.errors import RunError, UsageError
 from touchline.extras import explain_missing
 from touchline.flag import Flag
 from touchline.log import Log, silent
 from touchline.policies.files.run_layout import LATEST, MODEL, RunLayout
+from touchline.training.config.yaml_tree import loaded
 
 CARD = "README.md"
 FILM = "replay.mp4"
@@ -230,8 +231,8 @@ def _trainers(layout: RunLayout) -> dict[str, str]:
     """Behavior -> the name of its trainer, in the configuration's order."""
     path = layout.configuration
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        settings = loaded(read_text(path))
+    except (yaml.YAMLError, ValueError) as error:
         raise UsageError(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
     behaviors = settings.get("behaviors") if isinstance(settings, dict) else None
     if not isinstance(behaviors, dict):
@@ -245,13 +246,7 @@ def _trainers(layout: RunLayout) -> dict[str, str]:
 
 def _status(layout: RunLayout) -> dict[str, Any]:
     """The run's status, or nothing where it has none."""
-    if not layout.status.is_file():
-        return {}
-    try:
-        status = json.loads(layout.status.read_bytes())
-    except ValueError as error:  # also bytes that are no text
-        raise UsageError(f"{layout.status}: not JSON, or cut short ({error})") from None
-    return status if isinstance(status, dict) else {}
+    return read_json(layout.status) if layout.status.is_file() else {}
 
 
 # ----------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from touchline.bounded import MOST_DATA, read_bounded
 from touchline.errors import NonFiniteError, UsageError
 from touchline.protocol.agents import (
     GROUP,
@@ -105,10 +106,7 @@ def read_demo(path: Path) -> DemoFile:
 
     Raises a UsageError of one line that names the file.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    data = read_bounded(path, MOST_DATA)
     try:
         return _decoded(data)
     except (_BrokenFileError, MalformedMessageError, NonFiniteError) as error:
@@ -290,7 +288,7 @@ def _pairs(data: bytes, count: int) -> list[Any]:
             pairs.append(MESSAGES.AgentInfoActionPairProto.FromString(record))
             if len(pairs) == count:
                 break
-            if len(pairs) > MOST_RECORDS:
+            if max(count, len(pairs)) > MOST_RECORDS:
                 break
     except (DecodeError, _BrokenFileError) as error:
         # Unity may have been stopped in the middle of a record.
@@ -298,7 +296,7 @@ def _pairs(data: bytes, count: int) -> list[Any]:
             raise _BrokenFileError(
                 f"cut off or broken at record {len(pairs)} of {count} ({error})"
             ) from error
-    if len(pairs) > MOST_RECORDS:
+    if max(count, len(pairs)) > MOST_RECORDS:
         raise _BrokenFileError(
             f"more than {MOST_RECORDS:,} records; cut the demonstration into several files"
         )

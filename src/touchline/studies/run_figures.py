@@ -6,7 +6,7 @@ Source of every metric: `docs/training.md`, "Metrics"; of the files, `RunLayout`
 from __future__ import annotations
 
 import csv
-import json
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from touchline.bounded import MOST_TABLE, read_bounded, read_json
 from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import (
     read_checkpoint,
@@ -165,9 +166,12 @@ def _progress_of(status: Any) -> dict[str, Any]:
 
 def _columns(path: Path) -> dict[str, Float[np.ndarray, " R"]]:
     """The columns of a metrics.csv."""
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        reader = csv.DictReader(file)
+    text = read_bounded(path, MOST_TABLE).decode("utf-8", "replace")
+    reader = csv.DictReader(io.StringIO(text.replace("\0", "?"), newline=""))
+    try:
         rows = [row for row in reader if None not in row.values()]
+    except csv.Error as error:
+        raise UsageError(f"{path}:{reader.line_num}: not a table: {error}") from None
     names = reader.fieldnames or []
     if "step" not in names:
         raise UsageError(f"{path}:1:1: expected the columns of a run, with step first")
@@ -193,13 +197,7 @@ def _json(path: Path) -> dict[str, Any]:
     """The values of a file of a run; empty where it was not written yet."""
     if not path.is_file():
         return {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UsageError(f"{path}: not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"{path}: expected an object with keys")
-    return found
+    return read_json(path)
 
 
 def _checkpoint(path: Path) -> dict[str, Any]:

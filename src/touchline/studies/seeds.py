@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.bounded import read_json
 from touchline.errors import RunError, UsageError
 from touchline.log import Log
 from touchline.policies.files.run_layout import RunLayout
@@ -348,7 +349,7 @@ def _status(layout: RunLayout) -> dict[str, dict[str, Any]]:
     """Base name -> checkpoints and evaluations, as the run's status has them."""
     if not layout.status.exists():
         return {}
-    status = json.loads(layout.status.read_bytes())
+    status = read_json(layout.status)
     return {
         name: part
         for name, part in status.items()

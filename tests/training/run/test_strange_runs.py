@@ -7,6 +7,7 @@ import pytest
 from tests.training.run.test_broken_runs import run
 
 from touchline.errors import UsageError
+from touchline.policies.files.checkpoints import read_arrays
 from touchline.policies.files.run_layout import RunLayout
 
 
@@ -64,4 +65,56 @@ def test_a_link_in_place_of_a_part_file_is_not_followed(layout, tmp_path):
 def test_a_status_of_brackets_is_one_line(layout, tmp_path):
     layout.status.write_text("[" * 100_000, encoding="utf-8")
     with pytest.raises(UsageError, match="not JSON"):
+        run(tmp_path / "results", resume=True)
+
+
+def flipped_last_bit(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_flipped_bit_in_a_resume_point_continues_from_the_one_before(
+    layout, tmp_path
+):
+    flipped_last_bit(layout.resume_point)
+    run(tmp_path / "results", resume=True)
+    steps = [c["steps"] for c in status_of(layout)["Basic"]["checkpoints"]]
+    assert steps[-1] >= 200
+
+
+def test_two_damaged_resume_points_are_one_line(layout, tmp_path):
+    flipped_last_bit(layout.resume_point)
+    flipped_last_bit(layout.resume_point_before)
+    with pytest.raises(UsageError, match=r"resume\.safetensors: damaged") as caught:
+        run(tmp_path / "results", resume=True)
+    assert "\n" not in str(caught.value)
+
+
+def status_of(layout):
+    return json.loads(layout.status.read_text(encoding="utf-8"))
+
+
+def test_a_changed_figure_in_the_metadata_of_a_resume_point_is_noticed(layout):
+    data = layout.resume_point.read_bytes()
+    assert b"64" in data
+    layout.resume_point.write_bytes(
+        data.replace(b'\\"steps\\": 64', b'\\"steps\\": 65')
+    )
+    assert layout.resume_point.read_bytes() != data
+    with pytest.raises(UsageError, match="damaged"):
+        read_arrays(layout.resume_point)
+
+
+def test_a_table_of_figures_that_is_no_table_is_one_line(layout, tmp_path):
+    for content in (b"\xff\xfe\x00" * 500, b"a,b\n1,2\n"):
+        layout.metrics("Basic").write_bytes(content)
+        with pytest.raises(UsageError, match=r"metrics\.csv"):
+            run(tmp_path / "results", resume=True)
+
+
+@pytest.mark.parametrize("value", [{"seed": "x"}, {"Basic": [1, 2]}, {"Basic": "x"}])
+def test_a_status_of_other_kinds_is_one_line(layout, tmp_path, value):
+    change_status(layout, lambda status: status.update(value))
+    with pytest.raises(UsageError, match=r"training_status\.json"):
         run(tmp_path / "results", resume=True)

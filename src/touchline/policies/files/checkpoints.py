@@ -87,8 +87,11 @@ def load_network(path: Path, behavior_spec: BehaviorSpec | None = None) -> Netwo
         num_signals = len(metadata.get("reward_signals", ["extrinsic"]))
         _check_sizes(architecture, tensors)
         # Without memory for the weights: a small file may describe a network of any size.
-        with torch.device("meta"):
-            sketch = make_network(spec, architecture, num_signals)
+        try:
+            with torch.device("meta"):
+                sketch = make_network(spec, architecture, num_signals)
+        except (RuntimeError, OverflowError, MemoryError) as error:
+            raise ValueError(str(error)) from None
     prefix = "network."  # beside the weights there are the optimizer's state and random numbers
     weights = {
         name.removeprefix(prefix): tensor
@@ -160,6 +163,8 @@ def _read(path: Path, framework: str) -> tuple[dict[str, Any], dict[str, Any]]:
 @contextmanager
 def _opened(path: Path, framework: str) -> Iterator[tuple[Any, dict[str, Any]]]:
     """The file, opened by safetensors, and its metadata."""
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: not a checkpoint: expected a regular file")
     try:
         with safe_open(path, framework=framework) as file:
             header = file.metadata() or {}
@@ -174,7 +179,13 @@ def _opened(path: Path, framework: str) -> Iterator[tuple[Any, dict[str, Any]]]:
             yield file, metadata
     except FileNotFoundError:
         raise UsageError(f"{path}: no such checkpoint") from None
-    except (SafetensorError, OSError, ValueError, AttributeError) as error:
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise UsageError(f"{path}: not a checkpoint, or cut short ({error})") from None
 
 
@@ -183,7 +194,7 @@ def write_arrays(
 ) -> None:
     """Like `write_checkpoint`, for NumPy arrays of any number type; with a checksum."""
     in_order = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    about = {**metadata, CHECKSUM: _checksum(in_order)}
+    about = {**metadata, CHECKSUM: _checksum(in_order, metadata)}
     write_whole(path, safetensors.numpy.save(in_order, _header(about)))
 
 
@@ -191,16 +202,18 @@ def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """What `write_arrays` saved. Raises a UsageError for anything else."""
     arrays, metadata = _read(path, "np")
     expected = metadata.pop(CHECKSUM, None)
-    if expected != _checksum(arrays):
+    if expected != _checksum(arrays, metadata):
         raise UsageError(
             f"{path}: damaged: its content does not have the checksum in it"
         )
     return arrays, metadata
 
 
-def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Of names, types, shapes and values; safetensors itself notices only a wrong length."""
-    digest = hashlib.blake2b(digest_size=16)
+def _checksum(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> str:
+    """Of names, types, shapes, values and metadata; safetensors notices only a wrong length."""
+    # As it is once it was read: tuples are lists in JSON.
+    text = json.dumps(json.loads(json.dumps(metadata)), sort_keys=True)
+    digest = hashlib.blake2b(text.encode(), digest_size=16)
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape} ".encode())
         digest.update(np.ascontiguousarray(array).data)

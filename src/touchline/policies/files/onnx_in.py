@@ -14,6 +14,7 @@ models".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from touchline.bounded import MOST_DATA, read_bounded
 from touchline.envs.slots import SlotRows
 from touchline.errors import NonFiniteError, UsageError
 from touchline.policies.policy import Decision, Outlook
@@ -34,6 +36,8 @@ from touchline.specs import (
     shortened,
 )
 
+MOST_INPUTS = 1 << 26
+"""The most values of one input: 64 million, a thousand pictures of 256 x 256."""
 NOISE = "touchline_noise_"
 CHOICES = "touchline_choices_"
 RECURRENT_INPUTS = {"recurrent_in", "recurrent_in_h", "recurrent_in_c"}
@@ -52,8 +56,8 @@ class OnnxPolicy:
         self._session = _session(self.path, model)
         self._inputs = {i.name: i.shape for i in self._session.get_inputs()}
         self._outputs = [o.name for o in self._session.get_outputs()]
-        self.api_version = int(self._constant("version_number", 0.0))
-        self.memory_size = int(self._constant("memory_size", 0.0))
+        self.api_version = self._count("version_number")
+        self.memory_size = self._count("memory_size")
         if self.api_version not in (2, 3):
             raise UsageError(
                 f"{self.path}: not an ML-Agents policy: expected an output version_number of 2 or "
@@ -234,19 +238,20 @@ class OnnxPolicy:
 
     def _action_spec(self) -> ActionSpec:
         """The actions that the model gives."""
-        continuous = int(self._constant("continuous_action_output_shape", 0.0))
+        continuous = self._count("continuous_action_output_shape")
         branches = self._constants("discrete_action_output_shape")
         if self._lists_branches:
             return ActionSpec(continuous, tuple(int(size) for size in branches))
         # Either kind of actions, and of discrete ones the choices of all branches together; `check`
         # learns the branches from the behavior.
-        size = int(self._constant("action_output_shape", 0.0))
-        is_continuous = self._constant("is_continuous_control", 0.0)
+        size = self._count("action_output_shape")
+        is_continuous = self._count("is_continuous_control")
         return ActionSpec(size) if is_continuous else ActionSpec(0, (size,))
 
-    def _constant(self, name: str, default: float) -> float:
+    def _count(self, name: str) -> int:
+        """A constant output's first number, 0 without such an output."""
         values = self._constants(name)
-        return values[0] if values else default
+        return int(values[0]) if values else 0
 
     def _constants(self, name: str) -> list[float]:
         """A constant output's numbers; found by running the model on zeros, as Unity does."""
@@ -255,6 +260,8 @@ class OnnxPolicy:
         zeros = {}
         for input_name, shape in self._inputs.items():
             sizes = [size if isinstance(size, int) else 1 for size in shape]
+            if not 0 <= prod(sizes) <= MOST_INPUTS:
+                raise UsageError(f"{self.path}: its input {input_name} is too large")
             zeros[input_name] = np.zeros(sizes, np.float32)
         try:
             (value,) = self._session.run([name], zeros)
@@ -262,7 +269,14 @@ class OnnxPolicy:
             raise UsageError(
                 f"{self.path}: onnxruntime cannot run this model: {shortened(str(error))}"
             ) from error
-        return [float(number) for number in np.ravel(value)]
+        numbers = np.ravel(np.asarray(value, np.float64))
+        is_count = np.isfinite(numbers) & (numbers >= 0) & (numbers <= MOST_INPUTS)
+        if len(numbers) > MOST_INPUTS or not is_count.all():
+            raise UsageError(
+                f"{self.path}: not an ML-Agents policy: {name} holds {numbers[:3].tolist()}, "
+                "expected numbers of choices or of values"
+            )
+        return [float(number) for number in numbers]
 
 
 def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -295,7 +309,9 @@ def load_model(path: Path) -> onnx.ModelProto:
     if not path.is_file():
         raise UsageError(f"{path}: no such policy file")
     try:
-        model = onnx.load_model_from_string(path.read_bytes())
+        model = onnx.load_model_from_string(read_bounded(path, MOST_DATA))
+    except UsageError:
+        raise
     # Protobuf's DecodeError, which moves between its versions.
     except Exception as error:
         raise UsageError(

@@ -9,12 +9,13 @@ from typing import Any
 
 import yaml
 
+from touchline.bounded import read_text
 from touchline.errors import UsageError
 
 Keys = tuple[str, ...]
 
-MOST_BYTES = 1_000_000
-"""Size of a file. The largest of ML-Agents' own has 5,000; a megabyte takes a second to read."""
+MOST_DEPTH = 50
+"""Blocks within blocks; settings of ML-Agents have eight."""
 MOST_KEYS = 100_000
 """Of one file, with what its aliases repeat; a few lines of aliases of aliases make billions."""
 
@@ -35,7 +36,10 @@ def loaded(text: str) -> Any:
     Raises a YAMLError or a ValueError for anything else.
     """
     # A SafeLoader: it makes plain values only, and runs nothing.
-    return yaml.load(text, _Loader)
+    try:
+        return yaml.load(text, _Loader)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 class YamlTree:
@@ -54,18 +58,7 @@ class YamlTree:
         Raises a UsageError that names the place of what is not YAML, or written twice.
         """
         tree = YamlTree(shown)
-        try:
-            with path.open("rb") as file:
-                content = file.read(MOST_BYTES + 1)
-            text = content.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UsageError(f"{shown}: not a text file ({error.reason})") from None
-        except OSError as error:
-            raise UsageError(f"{shown}: {error.strerror}") from None
-        if len(content) > MOST_BYTES:
-            raise UsageError(
-                f"{shown}: larger than {MOST_BYTES:,} bytes; expected a file of settings"
-            )
+        text = read_text(path)
         try:
             # Nodes know their places, values do not; both come from the same parser.
             node = yaml.compose(text, Loader=_Loader)
@@ -164,6 +157,10 @@ class YamlTree:
         """Note the places of all that is below a node; `around` are the nodes that hold it."""
         if id(node) in around:  # an alias of a block inside itself, which never ends
             return
+        if len(keys) > MOST_DEPTH:
+            raise UsageError(
+                f"{self.shown}: nested too deeply: beyond {MOST_DEPTH} blocks"
+            )
         around |= {id(node)}
         children: Iterable[tuple[Keys, yaml.Node, yaml.Node]] = ()
         if isinstance(node, yaml.SequenceNode):

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
+from touchline.bounded import read_json
 from touchline.envs.env import WORLDS
 from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import (
@@ -109,6 +110,9 @@ class RunFolder:
         """Go on with the saved status; nothing is written before it is known to fit."""
         path = self.layout.status
         saved = _status_in(path) if path.exists() else {}
+        for behavior in self.config.behaviors:
+            if not isinstance(saved.get(behavior, {}), dict):
+                raise UsageError(f"{path}: {behavior}: expected keys and values")
         for behavior, part in saved.items():
             # Through a link, files of another folder would be replaced and deleted.
             if isinstance(part, dict) and self.layout.folder(behavior).is_symlink():
@@ -262,14 +266,11 @@ class RunFolder:
 
 
 def _status_in(path: Path) -> dict[str, Any]:
-    try:
-        status = json.loads(path.read_bytes())
-    except RecursionError:
-        raise UsageError(f"{path}: not JSON of a run: nested too deeply") from None
-    except ValueError as error:  # also bytes that are no text
-        raise UsageError(f"{path}: not JSON, or cut short ({error})") from None
-    if not isinstance(status, dict):
-        raise UsageError(f"{path}: expected keys and values, got {str(status)[:80]}")
+    status = read_json(path)
+    if type(status.get("seed", 0)) is not int:
+        raise UsageError(
+            f"{path}: seed: expected a whole number, got {str(status['seed'])[:80]!r}"
+        )
     for behavior, part in status.items():
         if isinstance(part, dict):
             _check_steps(path, behavior, part)

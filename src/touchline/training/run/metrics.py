@@ -9,6 +9,7 @@ import csv
 import io
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from touchline.bounded import MOST_TABLE, read_bounded
+from touchline.errors import UsageError
 from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.files.whole import write_whole
 from touchline.statistics import EnvironmentStats, StatsAggregationMethod
@@ -74,6 +77,8 @@ _OF_SIGNALS = {
 }
 _WIN_RATE = "win_rate_"
 _EVALUATED = "evaluated_win_rate_"
+MOST_COLUMNS = 1 << 16
+"""Characters of the first line of a metrics.csv."""
 CURVE_POINTS = 1000
 """Of a learning curve at most: its picture is 960 pixels wide."""
 Point = tuple[float, ...]
@@ -137,14 +142,13 @@ class MetricsWriter:
         )
         path = self._csv_path
         if path.exists() and path.stat().st_size:
-            with path.open(newline="", encoding="utf-8") as file:
-                self._columns = next(csv.reader(file))
+            self._columns = _header_of(path)
         self._csv = path.open("a", newline="", encoding="utf-8")
 
     def drop_after(self, step: int) -> None:
         """Go on from a resume point: what a killed run wrote after it will be written again."""
         self.close()
-        lines = self._csv_path.read_bytes().splitlines(keepends=True)
+        lines = read_bounded(self._csv_path, MOST_TABLE).splitlines(keepends=True)
         # A kill may leave half a line at the end.
         whole = [line for line in lines if line.endswith(b"\n")]
         kept = []
@@ -157,8 +161,10 @@ class MetricsWriter:
         self._last_step = step
         self._last_time_s = 0.0
         if kept:
-            header = whole[0].decode().strip().split(",")
-            self._last_time_s = float(kept[-1].split(b",")[header.index("time_s")])
+            # A damaged row has no time: the next one counts from zero.
+            with suppress(ValueError, IndexError):
+                at = self._columns.index("time_s")
+                self._last_time_s = float(kept[-1].split(b",")[at])
         # Time goes on where the kept rows end, as if the run had not been interrupted.
         self._started = time.perf_counter() - self._last_time_s
         self._open(purge_after=step)
@@ -305,6 +311,18 @@ class MetricsWriter:
         axes.grid(alpha=0.3)
         FigureCanvasAgg(figure).print_figure(self._curve_path, dpi=120)
         return self._curve_path
+
+
+def _header_of(path: Path) -> list[str]:
+    """The columns of a run's table."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            columns = next(csv.reader([file.readline(MOST_COLUMNS)]), [])
+    except (csv.Error, UnicodeDecodeError):
+        columns = []
+    if "time_s" not in columns or columns[0] != "step":
+        raise UsageError(f"{path}:1: expected step, time_s, ...: delete the file")
+    return columns
 
 
 def load_drawing() -> None:

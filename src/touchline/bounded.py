@@ -1,0 +1,66 @@
+"""Files from outside, read within limits.
+
+Anything that a user was sent, downloaded or found may be broken or hostile. Its size is compared
+with a stated limit, and what it announces (depth, counts, shapes) with its own length, before
+memory is requested. Every failure is a UsageError of one line that names the file.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import IO, Any
+
+from touchline.errors import UsageError
+
+MIB = 1 << 20
+MOST_TEXT = 1_000_000
+"""Bytes of a configuration: the YAML parser reads a megabyte in some seconds."""
+MOST_JSON = 64 * MIB
+"""Bytes of a run's status or figures; 10,000 evaluations are 2 MB."""
+MOST_TABLE = 256 * MIB
+"""Bytes of a metrics.csv; a million rows."""
+MOST_DATA = 2048 * MIB
+"""Bytes of a demonstration, a model or a recording: protobuf reads no more."""
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """The bytes of a file of at most `most` bytes; a device or a pipe is refused."""
+    try:
+        with _opened(path) as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(data) > most:
+        raise UsageError(f"{path}: larger than {most:,} bytes")
+    return data
+
+
+def read_text(path: Path, most: int = MOST_TEXT) -> str:
+    """The text of a file of at most `most` bytes."""
+    try:
+        return read_bounded(path, most).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not a text file ({error.reason})") from None
+
+
+def read_json(path: Path, most: int = MOST_JSON) -> dict[str, Any]:
+    """The keys and values of a JSON file."""
+    data = read_bounded(path, most)
+    try:
+        found = json.loads(data)
+    except RecursionError:
+        raise UsageError(f"{path}: not JSON of a run: nested too deeply") from None
+    except ValueError as error:  # also bytes that are no text
+        raise UsageError(f"{path}: not JSON, or cut short ({error})") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{path}: expected keys and values, got {str(found)[:80]!r}")
+    return found
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """A regular file, opened: a device never ends, and opening a pipe waits for its writer."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(22, "it is no regular file")
+    return path.open("rb")
