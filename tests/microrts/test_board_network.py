@@ -34,6 +34,7 @@ from touchline.policies.files.checkpoints import (
     read_checkpoint,
     spec_from_json,
     spec_to_json,
+    write_checkpoint,
 )
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.network import Architecture, make_network
@@ -246,13 +247,15 @@ def test_a_staged_spec_survives_a_checkpoint():
     assert spec_from_json(spec_to_json(UNIT)) == UNIT
 
 
-def test_a_checkpoint_that_names_no_network_gets_that_of_the_behavior():
-    """As 0.1.0 wrote them, such as the policy in this repository."""
+def test_a_checkpoint_that_names_no_network_gets_that_of_the_behavior(tmp_path):
+    """As 0.1.0 wrote them."""
     path = Path(__file__).parents[2] / "models" / "microrts-8x8.safetensors"
-    metadata = read_checkpoint(path)[1]["spec"]
-    assert "network" not in metadata
-    spec = spec_from_json(metadata | {"network": "board"})
-    assert isinstance(load_network(path, spec), BoardActorCritic)
+    tensors, metadata = read_checkpoint(path)
+    spec = spec_from_json(metadata["spec"])
+    unnamed = {k: v for k, v in metadata["spec"].items() if k != "network"}
+    old = tmp_path / "old.safetensors"
+    write_checkpoint(old, tensors, {**metadata, "spec": unnamed})
+    assert isinstance(load_network(old, spec), BoardActorCritic)
 
 
 def test_a_network_takes_boards_of_any_leading_axes_and_as_rollouts_keep_them(network):

@@ -75,7 +75,7 @@ def test_an_ordinary_evaluation_counts_wins_too(engine):
 
 def test_the_policy_in_the_repository_still_wins(engine):
     recipe = EnvRecipe.parse(
-        f"microrts:8x8/basesWorkers8x8?form=grid&turned=1&engine={engine.folder}"
+        f"microrts:8x8/basesWorkers8x8?form=grid&turned=1&economy=1&skip=1&engine={engine.folder}"
     )
     policy = Path(__file__).parents[2] / "models" / "microrts-8x8.safetensors"
     report = evaluate_opponents(recipe, [str(policy)], ["passive", "lightrush"], 4, 0)

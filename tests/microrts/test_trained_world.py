@@ -17,14 +17,18 @@ def test_the_options_of_training_are_used_and_named_in_one_line():
     assert recipe.options["form"] == "grid"
     assert recipe.options["turned"] == "1"
     (line,) = lines
-    assert line == f"{POLICY} plays form=grid&turned=1, as it was trained"
+    assert (
+        line == f"{POLICY} plays form=grid&economy=1&turned=1&skip=1, as it was trained"
+    )
 
 
 @pytest.mark.parametrize("given", ["turned=0", "turned=false"])
 def test_other_options_win_and_the_difference_is_reported(given):
     lines = []
     recipe = as_trained(
-        EnvRecipe.parse(f"{MAP}?form=grid&{given}"), [POLICY], lines.append
+        EnvRecipe.parse(f"{MAP}?form=grid&economy=1&skip=1&{given}"),
+        [POLICY],
+        lines.append,
     )
     assert recipe.options["turned"] == given.partition("=")[2]
     assert lines == [f"{POLICY} was trained with turned=1, and plays turned=0"]
@@ -32,7 +36,7 @@ def test_other_options_win_and_the_difference_is_reported(given):
 
 @pytest.mark.parametrize("turned", ["1", "true", True])
 def test_the_same_options_change_and_report_nothing(turned):
-    options = {"form": "grid", "turned": turned}
+    options = {"form": "grid", "economy": "1", "turned": turned, "skip": "1"}
     lines = []
     recipe = as_trained(EnvRecipe.parse(MAP, options=options), [POLICY], lines.append)
     assert {name: recipe.options[name] for name in options} == options
