@@ -6,6 +6,7 @@ TouchlineError
 │   └── NotDrawableError  a scene that does not state what it looks like
 └── RunError         the run failed although the call was right
     └── NonFiniteError   a NaN or an infinity at a border; the text names behavior, agent and step
+                         (also a RuntimeError, which ML-Agents raises)
 
 The command line turns a UsageError into exit code 2 and a RunError into 1, each as one line.
 Leaves that belong to one module (the wire's, for example) are defined there and derive from
@@ -36,5 +37,5 @@ class RunError(TouchlineError):
     """The run failed, although the call was correct."""
 
 
-class NonFiniteError(RunError):
+class NonFiniteError(RunError, RuntimeError):
     """A NaN or an infinity arrived where numbers are expected."""

@@ -240,6 +240,11 @@ class ActionTuple:
         return self._continuous
 
     @property
+    def discrete_dtype(self) -> type[np.int32]:
+        """The type of discrete actions."""
+        return np.int32
+
+    @property
     def discrete(self) -> NDArray[np.int32]:
         if self._discrete is None:
             return np.zeros((len(self), 0), np.int32)
@@ -279,7 +284,10 @@ class ActionTuple:
     @staticmethod
     def _checked(
         part: str, value: NDArray[Any], dtype: Any, other: NDArray[Any] | None
-    ) -> NDArray[Any]:
+    ) -> NDArray[Any] | None:
+        # ML-Agents' users write an empty array for a part that their agents do not have.
+        if value.shape == (0,):
+            return None
         if value.ndim != 2:
             raise UsageError(
                 f"{part} actions: expected two axes [agents, actions], got shape {value.shape}"

@@ -10,10 +10,29 @@ import numpy as np
 import pytest
 
 import touchline
-from touchline.adapters.mlagents_envs.base_env import ActionTuple, BaseEnv
+from touchline.adapters.mlagents_envs.base_env import (
+    ActionTuple,
+    BaseEnv,
+)
+from touchline.adapters.mlagents_envs.environment import UnityEnvironment
 from touchline.adapters.mlagents_envs.envs.unity_gym_env import (
     UnityGymException,
     UnityToGymWrapper,
+)
+from touchline.adapters.mlagents_envs.exception import (
+    UnityActionException,
+    UnityEnvironmentException,
+    UnityException,
+    UnitySideChannelException,
+)
+from touchline.adapters.mlagents_envs.side_channel.engine_configuration_channel import (
+    EngineConfigurationChannel,
+)
+from touchline.adapters.mlagents_envs.side_channel.environment_parameters_channel import (
+    EnvironmentParametersChannel,
+)
+from touchline.adapters.mlagents_envs.side_channel.side_channel_manager import (
+    SideChannelManager,
 )
 from touchline.envs.actions import ActionError
 from touchline.player import build
@@ -171,12 +190,13 @@ OFFICIAL_NAMES = {
     "environment": ["UnityEnvironment"],
     "base_env": [
         "ActionSpec", "ActionTuple", "AgentId", "BaseEnv", "BehaviorMapping", "BehaviorName",
-        "BehaviorSpec", "DecisionStep", "DecisionSteps", "DimensionProperty", "ObservationSpec",
-        "ObservationType", "TerminalStep", "TerminalSteps",
+        "BehaviorSpec", "DecisionStep", "DecisionSteps", "DimensionProperty", "GroupId",
+        "ObservationSpec", "ObservationType", "TerminalStep", "TerminalSteps",
     ],
     "exception": [
         "UnityActionException", "UnityCommunicationException", "UnityCommunicatorStoppedException",
         "UnityEnvironmentException", "UnityException", "UnityObservationException",
+        "UnityPolicyException",
         "UnitySideChannelException", "UnityTimeOutException", "UnityWorkerInUseException",
     ],
     "side_channel": [
@@ -185,6 +205,9 @@ OFFICIAL_NAMES = {
     "side_channel.side_channel": ["IncomingMessage", "OutgoingMessage", "SideChannel"],
     "side_channel.incoming_message": ["IncomingMessage"],
     "side_channel.outgoing_message": ["OutgoingMessage"],
+    "side_channel.default_training_analytics_side_channel": [
+        "DefaultTrainingAnalyticsSideChannel",
+    ],
     "side_channel.engine_configuration_channel": ["EngineConfig", "EngineConfigurationChannel"],
     "side_channel.environment_parameters_channel": ["EnvironmentParametersChannel"],
     "side_channel.float_properties_channel": ["FloatPropertiesChannel"],
@@ -192,9 +215,12 @@ OFFICIAL_NAMES = {
     "side_channel.stats_side_channel": [
         "EnvironmentStats", "StatsAggregationMethod", "StatsSideChannel",
     ],
+    "side_channel.side_channel_manager": ["SideChannelManager"],
     "envs.unity_gym_env": ["UnityGymException", "UnityToGymWrapper"],
 }  # fmt: skip
-"""Modules of `mlagents_envs` 1.1.0 that scripts import, and what they find there."""
+"""Modules of `mlagents_envs` 1.1.0 that scripts import, and what they find there. All names and
+signatures are compared with the official package in `tests/interop`.
+"""
 
 
 @pytest.mark.parametrize("module", OFFICIAL_NAMES)
@@ -212,7 +238,7 @@ def test_there_is_no_module_without_a_line_in_the_table():
         )
         for path in folder.rglob("*.py")
     }
-    empty = {"__init__", "envs"}
+    empty = {"__init__", "__main__", "envs"}
     assert paths - empty == set(OFFICIAL_NAMES)
     for path in folder.rglob("*.py"):
         assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
@@ -362,3 +388,55 @@ def test_the_gym_wrapper_lists_images_first_and_joined_vectors_last():
     )
     assert env.reset().shape == (210,), "all vectors joined"
     env.close()
+
+
+def test_the_official_arguments_are_taken_by_position(tmp_path):
+    player = build("Basic", tmp_path)
+    with UnityEnvironment(player, 78, None, 3, True, False, 30, [], [], None, 1) as env:
+        env.reset()
+        with pytest.raises(UnityActionException, match="unknown behavior 'Other'"):
+            env.get_steps("Other")
+        with pytest.raises(IndexError, match="agent 99 needs no decision"):
+            env.set_action_for_agent("Basic?team=0", 99, ActionTuple())
+        with pytest.raises(UnityException, match="expected 0 to 2, got 3"):
+            env.set_actions(
+                behavior_name="Basic?team=0", action=ActionTuple(None, [[3]])
+            )
+
+
+def test_errors_are_those_that_except_clauses_of_scripts_name():
+    channel = EngineConfigurationChannel()
+    with pytest.raises(UnitySideChannelException, match="width and height"):
+        channel.set_configuration_parameters(height=42)
+    channel.set_configuration_parameters(time_scale=0.5)
+    assert len(channel.message_queue) == 1
+    with pytest.raises(UnityEnvironmentException, match="the Editor is one"):
+        UnityEnvironment(None, worker_id=1)
+    with pytest.raises(UnityEnvironmentException, match="share the identifier"):
+        SideChannelManager([channel, EngineConfigurationChannel()])
+    with touchline.make("3DBall") as env:
+        env.reset()
+        with pytest.raises(UnityActionException, match="expected continuous"):
+            env.set_actions("3DBall?team=0", np.zeros((1, 2)))
+        with pytest.raises(RuntimeError, match="must be finite"):
+            env.set_actions("3DBall?team=0", np.full((12, 2), np.nan))
+
+
+def test_small_things_that_scripts_rely_on():
+    assert ActionTuple(np.array([]), [[1]]).discrete.tolist() == [[1]]
+    assert ActionTuple([[0.5]], np.array([])).continuous.tolist() == [[0.5]]
+    assert EnvironmentParametersChannel.SamplerTypes.GAUSSIAN == 1
+    assert EnvironmentParametersChannel.EnvironmentDataTypes.SAMPLER == 1
+    assert EngineConfigurationChannel.ConfigurationType.TIME_SCALE == 2
+    assert (
+        subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                f"import {HERE} as m; from {HERE}.environment import UnityEnvironment; "
+                "m.base_env.ActionTuple",
+            ],
+            check=False,
+        ).returncode
+        == 0
+    )

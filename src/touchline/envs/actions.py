@@ -11,12 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.errors import NonFiniteError, UsageError
+from touchline.protocol.errors import UnityException
 from touchline.specs import ActionSpec, ActionTuple, shortened
 from touchline.steps import DecisionSteps
 
 
-class ActionError(UsageError):
-    """An action of the wrong shape, out of its range, or forbidden by a mask."""
+class ActionError(UnityException, UsageError):
+    """An action of the wrong shape, out of its range, or forbidden by a mask.
+
+    Users of `mlagents_envs` catch it as a UnityException.
+    """
 
 
 def as_actions(

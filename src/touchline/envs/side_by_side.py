@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.envs.actions import ActionError
 from touchline.envs.env import ClosesOnExit, Env, EnvRecipe, Waiting, make
 from touchline.envs.giving_up import wait_only_until
 from touchline.envs.restarts import RestartLimits, Restarts
@@ -319,7 +320,9 @@ class SideBySide(ClosesOnExit):
         while isinstance(outcome, Exception):
             limits, recipe = self._limits, world.recipe
             # Only a player's failure may be bad luck; a wrong action would fail again.
-            is_players = isinstance(outcome, UnityException)
+            is_players = isinstance(outcome, UnityException) and not isinstance(
+                outcome, ActionError
+            )
             if limits is None or recipe is None or not is_players:
                 raise outcome
             world.restarts.count(limits, outcome)

@@ -10,10 +10,9 @@ is given; `close` is idempotent; masked actions are refused; each failure has it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 from touchline.envs.actions import ActionError, check_actions
 from touchline.envs.env import ClosesOnExit, EnvRecipe
@@ -28,6 +27,7 @@ from touchline.errors import UsageError
 from touchline.parameters import ParameterValue
 from touchline.protocol.errors import (
     BehaviorWithoutAgentsError,
+    PlayerUsageError,
     UnityEnvironmentException,
 )
 from touchline.protocol.recording import SUFFIX
@@ -57,41 +57,6 @@ ENGINE: Mapping[str, Any] = {
 """What `mlagents-learn` 1.1.0 sets by default."""
 MOST_STATISTICS = 100_000
 """How many values of statistics wait to be taken, about 20 MB; trainers take them in every step."""
-
-
-@dataclass(frozen=True)
-class PlayerOptions:
-    """How a player is started and served, apart from what `UnityEnvironment` names itself."""
-
-    no_graphics_monitor: bool = False
-    """Run without a window, except worker 0."""
-    timeout_wait: float = 60
-    """Seconds to wait for the first call and for each answer."""
-    additional_args: Sequence[str] | None = None
-    """Further arguments for the player, as they are."""
-    log_folder: str | Path | None = None
-    """Where the player writes `Player-<worker_id>.log`; None keeps the log only for messages."""
-    num_areas: int = 1
-    """Replicas of the training area, for scenes with ML-Agents' TrainingAreaReplicator."""
-    max_message_mib: float = 256
-    """The longest message to accept from the player."""
-    image_layout: str | None = None
-    """"HWC" or "CHW", when the package version misleads about images."""
-    record_wire: str | Path | None = None
-    """A file to record the session to (`protocol.recording`)."""
-
-
-class PlayerKeywords(TypedDict, total=False):
-    """`PlayerOptions` as keyword arguments."""
-
-    no_graphics_monitor: bool
-    timeout_wait: float
-    additional_args: Sequence[str] | None
-    log_folder: str | Path | None
-    num_areas: int
-    max_message_mib: float
-    image_layout: str | None
-    record_wire: str | Path | None
 
 
 RECIPE_OPTIONS = (
@@ -147,12 +112,24 @@ class UnityEnvironment(ClosesOnExit, MLAgentsNames):
         port.
     seed
         Seeds the player's random numbers when it starts.
-    no_graphics
-        Run without a window.
+    no_graphics, no_graphics_monitor
+        Run without a window; with the second, worker 0 has one.
+    timeout_wait
+        Seconds to wait for the first call and for each answer.
+    additional_args
+        Further arguments for the player, as they are.
     side_channels
         Your own, or those in `touchline.protocol.side_channels`.
-    options
-        The fields of `PlayerOptions`.
+    log_folder
+        Where the player writes `Player-<worker_id>.log`; None keeps the log only for messages.
+    num_areas
+        Replicas of the training area, for scenes with ML-Agents' TrainingAreaReplicator.
+    max_message_mib
+        The longest message to accept from the player.
+    image_layout
+        "HWC" or "CHW", when the package version misleads about images.
+    record_wire
+        A file to record the session to (`protocol.recording`).
     """
 
     API_VERSION = "1.5.0"
@@ -166,24 +143,22 @@ class UnityEnvironment(ClosesOnExit, MLAgentsNames):
         base_port: int | None = None,
         seed: int = 0,
         no_graphics: bool = False,
-        *,
+        no_graphics_monitor: bool = False,
+        timeout_wait: float = 60,
+        additional_args: Sequence[str] | None = None,
         side_channels: Sequence[SideChannel] | None = None,
-        **options: Unpack[PlayerKeywords],
+        log_folder: str | Path | None = None,
+        num_areas: int = 1,
+        *,
+        max_message_mib: float = 256,
+        image_layout: str | None = None,
+        record_wire: str | Path | None = None,
     ) -> None:
-        # The signature takes any keyword, so Python does not refuse them by itself.
-        unknown = sorted(
-            options.keys() - {option.name for option in fields(PlayerOptions)}
-        )
-        if unknown:
-            raise TypeError(
-                f"UnityEnvironment() got an unexpected keyword argument {unknown[0]!r}"
-            )
         # Worker ids tell players apart by their ports; the Editor's port is fixed.
         if file_name is None and worker_id:
-            raise UsageError(
+            raise PlayerUsageError(
                 f"the Editor is one, so worker_id must be 0 or None, got {worker_id}"
             )
-        given = PlayerOptions(**options)
         self.name = "the Editor" if file_name is None else str(file_name)
         self._closed = False
         self._channels = SideChannels(side_channels or ())
@@ -192,24 +167,22 @@ class UnityEnvironment(ClosesOnExit, MLAgentsNames):
         self.stats: StatsSideChannel = self._channel(StatsSideChannel, MOST_STATISTICS)
         self._set: dict[str, ParameterValue] = {}
         self._actions: dict[str, ActionTuple] = {}
-        self._record_wire = (
-            None if given.record_wire is None else Path(given.record_wire)
-        )
+        self._record_wire = None if record_wire is None else Path(record_wire)
         self._num_connections = 0
         self._waited_before_s = 0.0
-        hides_window = given.no_graphics_monitor and bool(worker_id)
+        hides_window = no_graphics_monitor and bool(worker_id)
         self._launch = PlayerLaunch(
             name=self.name,
             path=None if file_name is None else find_player(file_name),
             port=self._port_of(file_name is None, worker_id, base_port),
             no_graphics=no_graphics or hides_window,
-            log_file=_log_file(given.log_folder, worker_id or 0),
-            additional_args=list(given.additional_args or ()),
-            num_areas=given.num_areas,
-            max_message_bytes=int(given.max_message_mib * 2**20),
-            image_layout=given.image_layout,
+            log_file=_log_file(log_folder, worker_id or 0),
+            additional_args=list(additional_args or ()),
+            num_areas=num_areas,
+            max_message_bytes=int(max_message_mib * 2**20),
+            image_layout=image_layout,
         )
-        self._connect(seed, float(given.timeout_wait))
+        self._connect(seed, float(timeout_wait))
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:

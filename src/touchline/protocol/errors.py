@@ -5,6 +5,7 @@ more precise.
 
 UnityException (a RunError)
 ├── UnityEnvironmentException        the player could not be started, or ended
+│   ├── PlayerUsageError               arguments that contradict each other (also a UsageError)
 │   ├── PlayerNotFoundError            nothing at that path (also a UsageError)
 │   ├── PlayerNotExecutableError       no right to execute it (also a UsageError)
 │   ├── WrongPlatformError             built for another system (also a UsageError)
@@ -21,6 +22,7 @@ UnityException (a RunError)
 │       └── UnityObservationException    the field belongs to an observation
 ├── BehaviorWithoutAgentsError       announced, but no agent has sent observations
 ├── UnitySideChannelException        a side-channel payload that cannot be read
+│   └── SideChannelUsageError          a message that cannot be sent (also a UsageError)
 └── UnityWorkerInUseException        the port is taken (also a UsageError)
 """
 
@@ -35,6 +37,10 @@ class UnityException(RunError):
 
 class UnityEnvironmentException(UnityException):
     """The player could not be started, or ended."""
+
+
+class PlayerUsageError(UnityEnvironmentException, UsageError):
+    """Arguments for a player that contradict each other."""
 
 
 class PlayerNotFoundError(UnityEnvironmentException, UsageError):
@@ -103,6 +109,10 @@ class BehaviorWithoutAgentsError(UnityException):
 
 class UnitySideChannelException(UnityException):
     """A side-channel payload that cannot be read."""
+
+
+class SideChannelUsageError(UnitySideChannelException, UsageError):
+    """A message that a side channel cannot carry."""
 
 
 class UnityWorkerInUseException(UnityException, UsageError):

@@ -12,16 +12,20 @@ after its int32 count, a string after its int32 length in bytes; all little-endi
 
 from __future__ import annotations
 
+import enum
 import logging
 import struct
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from touchline.errors import UsageError
 from touchline.parameters import Gaussian, MultiRangeUniform, ParameterValue, Uniform
-from touchline.protocol.errors import UnitySideChannelException
+from touchline.protocol.errors import (
+    PlayerUsageError,
+    SideChannelUsageError,
+    UnitySideChannelException,
+)
 from touchline.protocol.schema import MESSAGES
 from touchline.specs import shortened
 from touchline.statistics import EnvironmentStats, StatsAggregationMethod
@@ -48,31 +52,33 @@ class OutgoingMessage:
     def write_float32(self, value: float) -> None:
         self._write("f", value)
 
-    def write_float32_list(self, values: Iterable[float]) -> None:
+    def write_float32_list(self, float_list: Iterable[float]) -> None:
         # The count comes first, and a generator has no length.
-        listed = list(values)
+        listed = list(float_list)
         self._write(f"i{len(listed)}f", len(listed), *listed)
 
     def write_string(self, value: str) -> None:
         """Write a string; players read ASCII only."""
         if not value.isascii():
-            raise UsageError(f"side channels carry ASCII strings only, got {value!r}")
+            raise SideChannelUsageError(
+                f"side channels carry ASCII strings only, got {value!r}"
+            )
         self.buffer += struct.pack("<i", len(value)) + value.encode("ascii")
 
-    def set_raw_bytes(self, data: bytes) -> None:
-        """Make `data` the whole payload."""
+    def set_raw_bytes(self, buffer: bytes) -> None:
+        """Make `buffer` the whole payload."""
         if self.buffer:
-            raise UsageError(
+            raise SideChannelUsageError(
                 "set_raw_bytes sets the whole payload; this one already has content"
             )
-        self.buffer = bytearray(data)
+        self.buffer = bytearray(buffer)
 
     def _write(self, layout: str, *values: float) -> None:
         try:
             self.buffer += struct.pack(f"<{layout}", *values)
         except (struct.error, OverflowError) as error:
             listed = shortened(", ".join(map(str, values)))
-            raise UsageError(
+            raise SideChannelUsageError(
                 f"side channels carry integers and floats of 32 bits, got {listed}"
             ) from error
 
@@ -80,9 +86,9 @@ class OutgoingMessage:
 class IncomingMessage:
     """A payload, read from the front. Reading past its end gives the default."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
+    def __init__(self, buffer: bytes, offset: int = 0) -> None:
+        self._data = buffer
+        self._at = offset
 
     def read_bool(self, default_value: bool = False) -> bool:
         return bool(self._read("?", default_value))
@@ -176,9 +182,12 @@ class SideChannels:
         for channel in channels:
             self.add(channel)
 
+    def __iter__(self) -> Iterator[SideChannel]:
+        return iter(self._channels.values())
+
     def add(self, channel: SideChannel) -> None:
         if channel.channel_id in self._channels:
-            raise UsageError(
+            raise PlayerUsageError(
                 f"two side channels share the identifier {channel.channel_id}"
             )
         self._channels[channel.channel_id] = channel
@@ -266,6 +275,17 @@ class EngineConfigurationChannel(SideChannel):
 
     IDENTIFIER: ClassVar = uuid.UUID("e951342c-4f7e-11ea-b238-784f4387d1f7")
 
+    class ConfigurationType(enum.IntEnum):
+        """Kinds of messages, as in EngineConfigurationChannel.cs (com.unity.ml-agents 1.0 to
+        3.0).
+        """
+
+        SCREEN_RESOLUTION = 0
+        QUALITY_LEVEL = 1
+        TIME_SCALE = 2
+        TARGET_FRAME_RATE = 3
+        CAPTURE_FRAME_RATE = 4
+
     def __init__(self) -> None:
         super().__init__(self.IDENTIFIER)
         self._latest: dict[int, bytes] = {}
@@ -283,24 +303,20 @@ class EngineConfigurationChannel(SideChannel):
         """Change the given ones; None leaves a setting as it is.
 
         `width` and `height` are in pixels, frame rates in frames per second (-1: no limit).
-        `time_scale` is simulated time over real time, 1 or more.
+        `time_scale` is simulated time over real time; players raise numbers below 1 to 1.
         """
         if (width is None) != (height is None):
-            raise UsageError(
+            raise SideChannelUsageError(
                 "width and height must be given together, got only one of them"
             )
-        if time_scale is not None and time_scale < 1:
-            raise UsageError(
-                f"time_scale must be 1 or more (players raise smaller ones to 1), got {time_scale}"
-            )
+        kinds = self.ConfigurationType
         if width is not None and height is not None:
-            self._send(0, "<iii", width, height)
-        # Kinds of messages as in EngineConfigurationChannel.cs (com.unity.ml-agents 1.0 to 3.0).
+            self._send(kinds.SCREEN_RESOLUTION, "<iii", width, height)
         settings = (
-            (1, "<ii", quality_level),
-            (2, "<if", time_scale),
-            (3, "<ii", target_frame_rate),
-            (4, "<ii", capture_frame_rate),
+            (kinds.QUALITY_LEVEL, "<ii", quality_level),
+            (kinds.TIME_SCALE, "<if", time_scale),
+            (kinds.TARGET_FRAME_RATE, "<ii", target_frame_rate),
+            (kinds.CAPTURE_FRAME_RATE, "<ii", capture_frame_rate),
         )
         for kind, layout, value in settings:
             if value is not None:
@@ -331,6 +347,19 @@ class EnvironmentParametersChannel(SideChannel):
     """
 
     IDENTIFIER: ClassVar = uuid.UUID("534c891e-810f-11ea-a9d0-822485860400")
+
+    class EnvironmentDataTypes(enum.IntEnum):
+        """What a message sets."""
+
+        FLOAT = 0
+        SAMPLER = 1
+
+    class SamplerTypes(enum.IntEnum):
+        """Kinds of distributions."""
+
+        UNIFORM = 0
+        GAUSSIAN = 1
+        MULTIRANGEUNIFORM = 2
 
     def __init__(
         self, on_parameter: Callable[[str, ParameterValue], None] | None = None
@@ -363,26 +392,26 @@ class EnvironmentParametersChannel(SideChannel):
                     self.set_float_parameter(key, float(value))
 
     def set_float_parameter(self, key: str, value: float) -> None:
-        message = self._message(key, 0)
+        message = self._message(key, self.EnvironmentDataTypes.FLOAT)
         message.write_float32(value)
         self.queue_message_to_send(message)
 
     def set_uniform_sampler_parameters(
         self, key: str, min_value: float, max_value: float, seed: int
     ) -> None:
-        self._queue_sampler(key, seed, 0, min_value, max_value)
+        self._queue_sampler(key, seed, self.SamplerTypes.UNIFORM, min_value, max_value)
 
     def set_gaussian_sampler_parameters(
         self, key: str, mean: float, st_dev: float, seed: int
     ) -> None:
-        self._queue_sampler(key, seed, 1, mean, st_dev)
+        self._queue_sampler(key, seed, self.SamplerTypes.GAUSSIAN, mean, st_dev)
 
     def set_multirangeuniform_sampler_parameters(
         self, key: str, intervals: Iterable[tuple[float, float]], seed: int
     ) -> None:
-        message = self._message(key, 1)
+        message = self._message(key, self.EnvironmentDataTypes.SAMPLER)
         message.write_int32(seed)
-        message.write_int32(2)
+        message.write_int32(self.SamplerTypes.MULTIRANGEUNIFORM)
         message.write_float32_list(end for interval in intervals for end in interval)
         self.queue_message_to_send(message)
 
@@ -395,7 +424,7 @@ class EnvironmentParametersChannel(SideChannel):
     def _queue_sampler(
         self, key: str, seed: int, kind: int, first: float, second: float
     ) -> None:
-        message = self._message(key, 1)
+        message = self._message(key, self.EnvironmentDataTypes.SAMPLER)
         message.write_int32(seed)
         message.write_int32(kind)
         message.write_float32(first)
@@ -541,7 +570,7 @@ class RawBytesChannel(SideChannel):
     def on_message_received(self, msg: IncomingMessage) -> None:
         self._received.append(msg.get_raw_bytes())
 
-    def get_and_reset_received_messages(self) -> list[bytes]:
+    def get_and_clear_received_messages(self) -> list[bytes]:
         received, self._received = self._received, []
         return received
 

@@ -21,3 +21,7 @@ from touchline.protocol.errors import UnityTimeOutException as UnityTimeOutExcep
 from touchline.protocol.errors import (
     UnityWorkerInUseException as UnityWorkerInUseException,
 )
+
+
+class UnityPolicyException(UnityException):
+    """Something that ML-Agents' trainers raise; nothing here does."""

@@ -1,11 +1,11 @@
 """Messages beside observations and actions."""
 
+from touchline.adapters.mlagents_envs.side_channel.default_training_analytics_side_channel import (
+    DefaultTrainingAnalyticsSideChannel as DefaultTrainingAnalyticsSideChannel,
+)
 from touchline.protocol.side_channels import IncomingMessage as IncomingMessage
 from touchline.protocol.side_channels import OutgoingMessage as OutgoingMessage
 from touchline.protocol.side_channels import SideChannel as SideChannel
-from touchline.protocol.side_channels import (
-    TrainingAnalyticsChannel as DefaultTrainingAnalyticsSideChannel,
-)
 
 __all__ = [
     "DefaultTrainingAnalyticsSideChannel",

@@ -1,0 +1,9 @@
+"""A trainer's description of itself for Unity's statistics."""
+
+from touchline.protocol.side_channels import TrainingAnalyticsChannel
+
+
+class DefaultTrainingAnalyticsSideChannel(TrainingAnalyticsChannel):
+    """`TrainingAnalyticsChannel` with ML-Agents' names; nothing is sent unless you call it."""
+
+    CHANNEL_ID = TrainingAnalyticsChannel.IDENTIFIER
