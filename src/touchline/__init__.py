@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from touchline.studies.tune import tune as tune
     from touchline.studies.tune_report import TrialFigures as TrialFigures
     from touchline.studies.tune_report import TuneResult as TuneResult
+    from touchline.training.config.old_formats import convert as convert
     from touchline.training.demonstrations import (
         inspect_demonstration as inspect_demonstration,
     )
@@ -161,6 +162,7 @@ _HOME = {
     "UnityWorkerInUseException": "protocol.errors",
     "Upload": "hub",
     "UsageError": "errors",
+    "convert": "training.config.old_formats",
     "describe": "envs.inspection",
     "evaluate": "training.evaluation",
     "evaluate_opponents": "training.evaluation",

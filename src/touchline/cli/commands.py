@@ -46,6 +46,9 @@ COMMANDS: dict[str, Verb | str] = {
     ),
     "doctor": Verb("touchline.doctor:examine", "touchline.cli.results:doctor"),
     "build": Verb("touchline.player:build", "touchline.cli.results:build"),
+    "convert": Verb(
+        "touchline.training.config.old_formats:convert", "touchline.cli.results:export"
+    ),
     "export": Verb(
         "touchline.policies.files.onnx_out:export", "touchline.cli.results:export"
     ),

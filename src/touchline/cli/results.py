@@ -245,7 +245,7 @@ def build(call: Call) -> None:
 
 
 def export(call: Call) -> None:
-    """Export a policy."""
+    """Export a policy, or convert a configuration."""
     log(f"wrote {call()}")
 
 

@@ -134,6 +134,8 @@ def read_space(path: Path, read: Read) -> dict[str, BaseDistribution]:
     if not path.is_file():
         raise UsageError(f"{path}: no such file")
     tree = YamlTree.read(path, str(path))
+    if tree.notices:
+        raise UsageError(tree.notices[0])
     if not tree.values:
         raise UsageError(f"{path}: expected a key with its values, got an empty file")
     try:

@@ -122,12 +122,28 @@ def test_schedules_follow_the_learning_rates(tmp_path):
         ("behaviors:", "behaviors: [", r"config.yaml:\d+:\d+: not YAML"),
         ("mass: 2", "mass: !!int two", r"config.yaml: not YAML: invalid literal"),
         (YAML, "- a list", r"config.yaml:1:1: expected keys and values"),
-        ("  mass: 2", "  mass: 2\n  mass: 3", r"config.yaml:10:3: environment_parameters.mass: written twice"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_reported_with_its_place(tmp_path, old, new, expected):
     with pytest.raises(UsageError, match=expected):
         _read(tmp_path, YAML.replace(old, new))
+
+
+def test_of_a_key_that_is_written_twice_the_last_counts(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        YAML.replace("  mass: 2", "  mass: {sampler_type: uniform}\n  mass: 3")
+    )
+    lines = []
+    config = read_config(str(path), log=lines.append)
+    assert config.environment_parameters == {"mass": 3.0}
+    assert lines == [
+        f"{path}:10:3: environment_parameters.mass: written twice, first at {path}:9:3; this "
+        "one counts"
+    ]
+    path.write_text(YAML.replace("max_steps: 5e5", "max_steps: 5\n    max_steps: few"))
+    with pytest.raises(UsageError, match=r"config.yaml:8:5: .*max_steps: .*got 'few'"):
+        read_config(str(path))
 
 
 def test_set_changes_one_key_and_keeps_the_rest():

@@ -22,6 +22,7 @@ from touchline.policies.files.whole import write_whole
 from touchline.training.config.environment_parameters import lessons_of
 from touchline.training.config.explain import explain
 from touchline.training.config.flags import setting_flags
+from touchline.training.config.old_formats import refuse_old
 from touchline.training.config.settings import RunConfig
 from touchline.training.config.yaml_tree import Keys, YamlTree, loaded
 
@@ -52,7 +53,8 @@ def read_config(
     overrides
         Dotted keys and their values from the command line (see `flags`), which win.
     log
-        Gets a line for each old spelling and for each key that is ignored.
+        Gets a line for each old spelling, for each key that is ignored, and for each that is
+        written twice.
     of_several
         For several runs, of which only those that were begun can be resumed: `initialize_from`
         stays beside `resume`, for the others.
@@ -64,7 +66,7 @@ def read_config(
     """
     overrides = overrides or {}
     tree = _tree(source)
-    notices: list[str] = []
+    notices = list(tree.notices)
     # Each step changes the tree, and a key that is changed later wins. Old spellings come after
     # `--set`, so that they may be used there, and before flags, which have today's.
     if isinstance(changes, Mapping):
@@ -151,7 +153,9 @@ def _tree(source: str | None) -> YamlTree:
     if is_file(source):
         if not Path(source).is_file():
             raise UsageError(f"{source}: no such file")
-        return YamlTree.read(Path(source), source)
+        tree = YamlTree.read(Path(source), source)
+        refuse_old(tree)
+        return tree
     names = preset_names()
     if source not in names:
         # Looser than difflib's 0.6: names of scenes are short, and one letter is a large share

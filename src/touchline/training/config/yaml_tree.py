@@ -49,13 +49,15 @@ class YamlTree:
         """`shown` is the file's name in messages."""
         self.values: dict[str, Any] = {}
         self.shown = shown
+        self.notices: list[str] = []
+        """A line for each key that is written twice."""
         self._places: dict[Keys, str] = {}
 
     @staticmethod
     def read(path: Path, shown: str) -> YamlTree:
         """The values of a file.
 
-        Raises a UsageError that names the place of what is not YAML, or written twice.
+        Raises a UsageError that names the place of what is not YAML.
         """
         tree = YamlTree(shown)
         text = read_text(path)
@@ -68,8 +70,7 @@ class YamlTree:
                 raise UsageError(
                     f"{shown}:1:1: expected keys and values, such as `behaviors:`"
                 )
-            # Before the values are taken: it refuses a key that is written twice, of which they
-            # show the last, and more keys than memory may hold.
+            # Before the values are taken: it refuses more keys than memory may hold.
             tree._note_places(node, (), frozenset())
             tree.values = _unshared(loaded(text), frozenset())
         except RecursionError:
@@ -174,7 +175,12 @@ class YamlTree:
         for here, marked, child in children:
             place = f"{self.shown}:{marked.start_mark.line + 1}:{marked.start_mark.column + 1}"
             if here in self._places:  # YAML parsers keep the last one, silently
-                raise UsageError(f"{place}: {'.'.join(here)}: written twice")
+                first = self._places[here]
+                self.notices.append(
+                    f"{place}: {'.'.join(here)}: written twice, first at {first}; this one counts"
+                )
+                for old in self.places_below(here):
+                    del self._places[old]
             if len(self._places) == MOST_KEYS:
                 raise UsageError(
                     f"{place}: more than {MOST_KEYS:,} keys, with those that aliases repeat"

@@ -1,0 +1,276 @@
+"""ML-Agents' files from before 0.18, as they read today.
+
+Up to 0.16 a file maps behaviors to flat blocks, with a block `default` under all of them, and
+curricula and samplers stand in files of their own. 0.17 has today's blocks, with `curriculum` and
+`parameter_randomization` beside them. Since 0.18 both are `environment_parameters`.
+
+Source: ML-Agents' `docs/Migrating.md` and `config/` of the releases 0.10 to 0.18.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+
+from touchline.errors import UsageError
+from touchline.flag import Flag
+from touchline.log import Log, silent
+from touchline.policies.files.whole import write_whole
+from touchline.training.algorithms import learner
+from touchline.training.config.settings import BehaviorConfig, RunConfig
+from touchline.training.config.yaml_tree import YamlTree
+
+Block = dict[str, Any]
+
+_FLAT = {"trainer", "use_recurrent", "batch_size", "hidden_units", "num_layers", "beta"}
+"""Keys by which a flat block is recognized; today none of them stands directly in a behavior."""
+_NETWORK = ("normalize", "hidden_units", "num_layers", "vis_encode_type")
+_RENAMED = {
+    "pretraining": "behavioral_cloning",  # until 0.12
+    "behavior_cloning": "behavioral_cloning",
+}
+_OFFLINE = ("offline_bc", "online_bc")
+"""Trainers that only imitated, until 0.12."""
+_SAMPLERS = {"multirange_uniform": "multirangeuniform"}
+
+
+def old_version(values: Mapping[str, Any]) -> str | None:
+    """The versions of ML-Agents whose format these values have; None for today's."""
+    if "curriculum" in values or "parameter_randomization" in values:
+        return "0.17"
+    if values.keys() & RunConfig.model_fields.keys():
+        return None
+    blocks = [block for block in values.values() if isinstance(block, Mapping)]
+    is_flat = any(block.keys() & _FLAT for block in blocks)
+    return "0.10 to 0.16" if is_flat else None
+
+
+def refuse_old(tree: YamlTree) -> None:
+    """Raise a UsageError for a file in an old format: what its keys are called today."""
+    version = old_version(tree.values)
+    if version is None:
+        return
+    first = next(iter(tree.values))
+    today = (
+        "curriculum and parameter_randomization are environment_parameters today"
+        if version == "0.17"
+        else "default is default_settings today, every other block stands below behaviors, and "
+        "trainer: ppo with batch_size: 64 is trainer_type: ppo with hyperparameters: "
+        "{batch_size: 64}"
+    )
+    raise UsageError(
+        f"{tree.place((first,))}: {first}: this file is for ML-Agents {version}; {today}; "
+        f"`touchline convert {tree.shown} -o new.yaml` rewrites it"
+    )
+
+
+def convert(
+    config: Annotated[str | os.PathLike[str], Flag("OLD")],
+    output: Annotated[str | os.PathLike[str], Flag(short="-o")],
+    *,
+    curricula: Annotated[
+        Sequence[str | os.PathLike[str]] | None, Flag("--curriculum")
+    ] = None,
+    sampler: str | os.PathLike[str] | None = None,
+    log: Log = silent,
+) -> Path:
+    """Rewrite a configuration of ML-Agents 0.10 to 0.17 as today's `train` reads it.
+
+    Parameters
+    ----------
+    config
+        The old YAML file.
+    output
+        The YAML file to write.
+    curricula
+        What mlagents-learn took as --curriculum: a file for all behaviors (0.14 to 0.16), or files
+        named after behaviors, or their folder (until 0.13).
+    sampler
+        What mlagents-learn took as --sampler.
+    log
+        Gets a line for everything that could not be carried over.
+
+    Returns
+    -------
+    Path
+        The new file.
+    """
+    target = Path(output)
+    values = _read(Path(config))
+    if old_version(values) is None:
+        raise UsageError(
+            f"{config}: not a file of ML-Agents before 0.18, so there is nothing to convert"
+        )
+    lessons: Block = dict(values.pop("curriculum", None) or {})
+    for path in curricula or ():
+        lessons |= _curricula_of(Path(path))
+    samplers: Block = dict(values.pop("parameter_randomization", None) or {})
+    if sampler is not None:
+        samplers |= _read(Path(sampler))
+    notices: list[str] = []
+    new = (
+        values if "behaviors" in values else {"behaviors": _behaviors(values, notices)}
+    )
+    parameters = _parameters(samplers, lessons, notices)
+    if parameters:
+        new["environment_parameters"] = parameters
+    write_whole(target, yaml.safe_dump(new, sort_keys=False).encode())
+    for notice in notices:
+        log(f"{config}: {notice}")
+    return target
+
+
+def _read(path: Path) -> Block:
+    return YamlTree.read(path, str(path)).values
+
+
+def _curricula_of(path: Path) -> Block:
+    """Behavior -> curriculum. Files for one behavior have its name; they are JSON, which YAML
+    reads.
+    """
+    if path.is_dir():
+        found: Block = {}
+        for file in sorted(path.glob("*.json")):
+            found |= _curricula_of(file)
+        return found
+    values = _read(path)
+    return {path.stem: values} if "thresholds" in values else values
+
+
+def _behaviors(blocks: Block, notices: list[str]) -> Block:
+    """The blocks of all behaviors, each with what it takes from `default`."""
+    default = blocks.pop("default", {})
+    notices.append(
+        "max_steps and summary_freq counted steps of the environment until 0.13: if the file is "
+        "that old, multiply them by the number of agents"
+    )
+    behaviors: Block = {}
+    for name in blocks:
+        own, passed = blocks[name], {name}
+        # A name in place of a block means the block of that name.
+        while isinstance(own, str) and own in blocks and own not in passed:
+            passed.add(own)
+            own = blocks[own]
+        if not isinstance(own, Mapping):
+            raise UsageError(f"{name}: expected keys and values, got {own!r}")
+        whole = deepcopy({**default, **own})
+        behaviors[name] = _behavior(name, whole, own.keys(), notices)
+    return behaviors
+
+
+def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
+    """One flat block, sorted into today's; `own` are the keys that it has without `default`."""
+    trainer = old.pop("trainer", "ppo")
+    new: Block = {"trainer_type": trainer}
+    if trainer in _OFFLINE:
+        new["trainer_type"] = trainer = "ppo"
+        old["behavioral_cloning"] = {"demo_path": old.pop("demo_path", None)}
+        old["max_steps"] = 0
+        notices.append(
+            f"{name}: its trainer only imitated; today max_steps: 0 with behavioral_cloning does "
+            "that"
+        )
+    for before, today in _RENAMED.items():
+        if before in old:
+            old[today] = old.pop(before)
+    if trainer == "sac":
+        _steps_per_update(name, old, notices)
+    if trainer not in learner.algorithms():
+        known = ", ".join(learner.algorithms())
+        raise UsageError(f"{name}: no trainer {trainer!r} today; trainers: {known}")
+    hyperparameters = learner.settings_class(trainer).model_fields
+    new["hyperparameters"] = {k: old.pop(k) for k in list(old) if k in hyperparameters}
+    new["network_settings"] = {k: old.pop(k) for k in _NETWORK if k in old}
+    memory = {k: old.pop(k) for k in ("sequence_length", "memory_size") if k in old}
+    if old.pop("use_recurrent", False):
+        new["network_settings"]["memory"] = memory
+    if "self_play" in old:
+        _rename(
+            old["self_play"],
+            "play_against_current_self_ratio",
+            "play_against_latest_model_ratio",
+        )
+    for key, value in old.items():
+        if key in BehaviorConfig.model_fields:
+            new[key] = value
+        # The default block holds PPO's keys, which SAC passed over.
+        elif key in own:
+            notices.append(
+                f"{name}.{key}: left out; {trainer} has no such setting today"
+            )
+    return new
+
+
+def _steps_per_update(name: str, old: Block, notices: list[str]) -> None:
+    """SAC made `num_update` updates every `train_interval` steps of the environment."""
+    interval = old.pop("train_interval", 1)
+    if "num_update" in old:
+        old["steps_per_update"] = interval / old.pop("num_update")
+        notices.append(
+            f"{name}.steps_per_update: {old['steps_per_update']:g} holds for one agent; multiply "
+            "it by the number of agents"
+        )
+    if "reward_signal_num_update" in old:
+        updates = old.pop("reward_signal_num_update")
+        old["reward_signal_steps_per_update"] = interval / updates
+
+
+def _rename(block: Block, before: str, today: str) -> None:
+    if before in block:
+        block[today] = block.pop(before)
+
+
+def _parameters(samplers: Block, curricula: Block, notices: list[str]) -> Block:
+    """`environment_parameters` from both; a parameter with a sampler has no curriculum."""
+    parameters: Block = {}
+    if samplers.pop("resampling-interval", None) is not None:
+        notices.append(
+            "resampling-interval: left out; parameters are drawn at every reset today"
+        )
+    for name, old in samplers.items():
+        block = dict(old)
+        kind = block.pop("sampler-type", None) or block.pop("sampler_type", "uniform")
+        given = block.pop("sampler_parameters", block)
+        parameters[name] = {
+            "sampler_type": _SAMPLERS.get(kind, kind),
+            "sampler_parameters": given,
+        }
+    for behavior, curriculum in curricula.items():
+        for name, lesson_values in curriculum["parameters"].items():
+            if name in parameters:
+                notices.append(
+                    f"{name}: its curriculum of {behavior} is left out; a parameter has one "
+                    "sampler or one curriculum"
+                )
+            else:
+                lessons = _lessons(behavior, curriculum, lesson_values)
+                parameters[name] = {"curriculum": lessons}
+    return parameters
+
+
+def _lessons(behavior: str, curriculum: Block, values: Sequence[Any]) -> list[Block]:
+    """One lesson per value; each but the last ends at its threshold."""
+    thresholds = curriculum["thresholds"]
+    if len(values) != len(thresholds) + 1:
+        raise UsageError(
+            f"curriculum of {behavior}: {len(thresholds)} thresholds need "
+            f"{len(thresholds) + 1} values of each parameter, got {len(values)}"
+        )
+    lessons: list[Block] = [
+        {"name": f"Lesson{number}", "value": value}
+        for number, value in enumerate(values)
+    ]
+    for lesson, threshold in zip(lessons, thresholds, strict=False):
+        lesson["completion_criteria"] = {
+            "behavior": behavior,
+            "measure": curriculum["measure"],
+            "min_lesson_length": curriculum.get("min_lesson_length", 1),
+            "signal_smoothing": curriculum.get("signal_smoothing", False),
+            "threshold": threshold,
+        }
+    return lessons
