@@ -4,26 +4,44 @@ import ast
 import importlib
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import touchline
+from touchline.adapters.mlagents_envs import timers
 from touchline.adapters.mlagents_envs.base_env import (
+    ActionSpec,
     ActionTuple,
     BaseEnv,
+    BehaviorMapping,
+    BehaviorSpec,
+    DecisionSteps,
+    ObservationSpec,
+    TerminalSteps,
 )
 from touchline.adapters.mlagents_envs.environment import UnityEnvironment
+from touchline.adapters.mlagents_envs.envs.unity_aec_env import UnityAECEnv
 from touchline.adapters.mlagents_envs.envs.unity_gym_env import (
+    ActionFlattener,
     UnityGymException,
     UnityToGymWrapper,
 )
+from touchline.adapters.mlagents_envs.envs.unity_parallel_env import UnityParallelEnv
 from touchline.adapters.mlagents_envs.exception import (
     UnityActionException,
     UnityEnvironmentException,
     UnityException,
     UnitySideChannelException,
+)
+from touchline.adapters.mlagents_envs.registry import (
+    UnityEnvRegistry,
+    default_registry,
+)
+from touchline.adapters.mlagents_envs.registry.remote_registry_entry import (
+    RemoteRegistryEntry,
 )
 from touchline.adapters.mlagents_envs.side_channel.engine_configuration_channel import (
     EngineConfigurationChannel,
@@ -34,6 +52,8 @@ from touchline.adapters.mlagents_envs.side_channel.environment_parameters_channe
 from touchline.adapters.mlagents_envs.side_channel.side_channel_manager import (
     SideChannelManager,
 )
+from touchline.adapters.to_gymnasium import make_gymnasium
+from touchline.adapters.to_pettingzoo import make_pettingzoo
 from touchline.envs.actions import ActionError
 from touchline.player import build
 
@@ -193,12 +213,18 @@ OFFICIAL_NAMES = {
         "BehaviorSpec", "DecisionStep", "DecisionSteps", "DimensionProperty", "GroupId",
         "ObservationSpec", "ObservationType", "TerminalStep", "TerminalSteps",
     ],
+    "env_utils": ["get_platform", "launch_executable", "validate_environment_path"],
     "exception": [
         "UnityActionException", "UnityCommunicationException", "UnityCommunicatorStoppedException",
         "UnityEnvironmentException", "UnityException", "UnityObservationException",
         "UnityPolicyException",
         "UnitySideChannelException", "UnityTimeOutException", "UnityWorkerInUseException",
     ],
+    "logging_util": ["CRITICAL", "DEBUG", "INFO", "NOTSET", "get_logger", "set_log_level"],
+    "registry": ["UnityEnvRegistry", "default_registry"],
+    "registry.base_registry_entry": ["BaseRegistryEntry"],
+    "registry.remote_registry_entry": ["RemoteRegistryEntry"],
+    "registry.unity_env_registry": ["UnityEnvRegistry", "default_registry"],
     "side_channel": [
         "DefaultTrainingAnalyticsSideChannel", "IncomingMessage", "OutgoingMessage", "SideChannel",
     ],
@@ -216,7 +242,15 @@ OFFICIAL_NAMES = {
         "EnvironmentStats", "StatsAggregationMethod", "StatsSideChannel",
     ],
     "side_channel.side_channel_manager": ["SideChannelManager"],
-    "envs.unity_gym_env": ["UnityGymException", "UnityToGymWrapper"],
+    "timers": [
+        "GaugeNode", "TimerNode", "TimerStack", "get_timer_tree", "hierarchical_timer",
+        "merge_gauges", "reset_timers", "set_gauge", "timed",
+    ],
+    "envs.pettingzoo_env_factory": ["PettingZooEnvFactory"],
+    "envs.unity_aec_env": ["UnityAECEnv"],
+    "envs.unity_gym_env": ["ActionFlattener", "UnityGymException", "UnityToGymWrapper"],
+    "envs.unity_parallel_env": ["UnityParallelEnv"],
+    "envs.unity_pettingzoo_base_env": ["UnityPettingzooBaseEnv"],
 }  # fmt: skip
 """Modules of `mlagents_envs` 1.1.0 that scripts import, and what they find there. All names and
 signatures are compared with the official package in `tests/interop`.
@@ -390,6 +424,110 @@ def test_the_gym_wrapper_lists_images_first_and_joined_vectors_last():
     env.close()
 
 
+class Corridor(BaseEnv):
+    """A world as ML-Agents' documentation shows one: 20 steps long, with a wall after three."""
+
+    def __init__(self, num_agents=1):
+        sensors = [ObservationSpec((2,), name="place")]
+        self._spec = BehaviorSpec(sensors, ActionSpec.create_discrete((3,)))
+        self._num_agents = num_agents
+        self.num_resets = self.num_closed = 0
+        self._actions = None
+
+    @property
+    def behavior_specs(self):
+        return BehaviorMapping({"Corridor?team=0": self._spec})
+
+    def reset(self):
+        self.num_resets += 1
+        self._place = np.zeros(self._num_agents, np.float32)
+        self._ended = np.zeros(self._num_agents, bool)
+        self._reward = np.zeros(self._num_agents, np.float32)
+
+    def step(self):
+        if self._ended.any():
+            self._place[self._ended] = 0
+        self._place += self._actions.discrete[:, 0] - 1
+        self._reward = self._place / 10
+        self._ended = self._place >= 3
+        self._actions = None
+
+    def set_actions(self, behavior_name, action):
+        assert behavior_name == "Corridor?team=0"
+        self._actions = action
+
+    def set_action_for_agent(self, behavior_name, agent_id, action):
+        raise NotImplementedError
+
+    def get_steps(self, behavior_name):
+        none = np.zeros(self._num_agents, np.int32)
+        agents = np.arange(self._num_agents, dtype=np.int32)
+        last = np.stack([self._place, self._place], axis=1)
+        first = np.where(self._ended[:, None], 0, last)
+        reward = np.where(self._ended, 0, self._reward).astype(np.float32)
+        decisions = DecisionSteps([first], reward, agents, None, none, reward * 0)
+        who = self._ended
+        terminals = TerminalSteps(
+            [last[who]], self._reward[who], none[who] == 1, agents[who], none[who],
+            reward[who] * 0,
+        )  # fmt: skip
+        return decisions, terminals
+
+    def close(self):
+        self.num_closed += 1
+
+
+def test_a_world_of_your_own_needs_no_more_than_ml_agents_documents():
+    world = Corridor()
+    env = UnityToGymWrapper(world)
+    assert env.reset().tolist() == [0, 0]
+    rewards, done = [], False
+    while not done:
+        obs, reward, done, _ = env.step(2)
+        rewards.append(round(reward, 6))
+    assert (obs.tolist(), rewards) == ([3, 3], [0.1, 0.2, 0.3])
+    env.close()
+    assert world.num_closed == 1
+
+    parallel = make_pettingzoo(Corridor(num_agents=2))
+    parallel.reset()
+    for _ in range(3):
+        observations, _, terminated, _, _ = parallel.step({"agent_0": 2, "agent_1": 1})
+    assert terminated == {"agent_0": True, "agent_1": False}
+    assert observations["agent_0"]["observation"].tolist() == [3, 3]
+    parallel.close()
+
+    vector = make_gymnasium(Corridor(num_agents=4), vector=True)
+    vector.reset()
+    assert vector.step(np.array([2, 1, 1, 0]))[0][:, 0].tolist() == [1, 0, 0, -1]
+    vector.close()
+
+
+def test_a_world_without_seed_says_that_a_seed_has_no_effect(caplog):
+    env = make_gymnasium(Corridor())
+    env.reset(seed=3)
+    assert "Corridor takes no seed, so seed 3 has no effect" in caplog.text
+    env.close()
+    with pytest.raises(touchline.UsageError, match="give these to the recipe"):
+        touchline.make_pettingzoo(Corridor(), parameters={"gravity": 1.0})
+
+
+class TwoCorridors(Corridor):
+    """Its two teams number their agents alike."""
+
+    @property
+    def behavior_specs(self):
+        return {f"Corridor?team={team}": self._spec for team in (0, 1)}
+
+
+def test_ids_that_two_behaviors_share_are_one_line():
+    with pytest.raises(
+        touchline.RunError,
+        match=r"agent 0 needs a decision in Corridor\?team=[01] and in Corridor\?team=[01] at once",
+    ):
+        make_pettingzoo(TwoCorridors())
+
+
 def test_the_official_arguments_are_taken_by_position(tmp_path):
     player = build("Basic", tmp_path)
     with UnityEnvironment(player, 78, None, 3, True, False, 30, [], [], None, 1) as env:
@@ -428,6 +566,8 @@ def test_small_things_that_scripts_rely_on():
     assert EnvironmentParametersChannel.SamplerTypes.GAUSSIAN == 1
     assert EnvironmentParametersChannel.EnvironmentDataTypes.SAMPLER == 1
     assert EngineConfigurationChannel.ConfigurationType.TIME_SCALE == 2
+    flattener = ActionFlattener([3, 2])
+    assert [flattener.lookup_action(i) for i in (0, 1, 5)] == [[0, 0], [0, 1], [2, 1]]
     assert (
         subprocess.run(
             [
@@ -440,3 +580,131 @@ def test_small_things_that_scripts_rely_on():
         ).returncode
         == 0
     )
+
+
+def test_an_unchanged_script_runs_under_the_official_name(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(TUTORIAL)
+    player = build("Basic", tmp_path)
+    call = [sys.executable, "-m", HERE, script, player, "79"]
+    done = subprocess.run(
+        call, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("Closed environment\n")
+
+
+TORCHRL = """
+from touchline.adapters.mlagents_envs import take_the_name
+take_the_name()
+from torchrl.envs.libs.unity_mlagents import UnityMLAgentsEnv
+env = UnityMLAgentsEnv(registered_name="SoccerTwos", seed=3, num_areas=1)
+rollout = env.rollout(8, break_when_any_done=False)
+group = next(iter(env.group_map))
+agent = env.group_map[group][0]
+print(tuple(rollout["next", group, agent, "reward"].shape), len(env.group_map))
+env.close()
+"""
+
+
+def test_the_unity_wrapper_of_torchrl_runs_as_it_is():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", TORCHRL],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("(8, 1) 16\n") or done.stdout.endswith("(8, 1) 2\n")
+
+
+def test_the_old_pettingzoo_wrappers_play_in_their_own_words():
+    env = UnityParallelEnv(
+        touchline.make(touchline.EnvRecipe.parse("SoccerTwos", num_areas=1)), seed=2
+    )
+    observations = env.reset()
+    assert len(env.agents) == len(observations) == 4
+    assert env.agents[0].startswith("SoccerTwos?team=0?agent_id=")
+    assert [o.shape for o in observations[env.agents[0]]["observation"]] == [
+        (264,),
+        (72,),
+    ]
+    for _ in range(3):
+        actions = {agent: env.action_space(agent).sample() for agent in env.agents}
+        observations, rewards, dones, infos = env.step(actions)
+    assert set(observations) == set(rewards) == set(dones) == set(infos)
+    env.close()
+    env.close()
+
+    aec = UnityAECEnv(
+        touchline.make(touchline.EnvRecipe.parse("3DBall", num_areas=2)), seed=2
+    )
+    aec.reset()
+    ends = 0
+    for _ in range(200):
+        obs, _, done, info = aec.last()
+        assert aec.observation_space(aec.agent_selection).contains(
+            np.asarray(obs, np.float32)
+        )
+        ends += done
+        aec.step(None if done else aec.action_space(aec.agent_selection).sample())
+    assert info["behavior_name"] == "3DBall?team=0"
+    aec.close()
+
+
+def test_the_registry_holds_our_scenes_and_takes_a_manifest(tmp_path):
+    assert "3DBall" in default_registry
+    assert default_registry["Basic"].identifier == "Basic"
+    with pytest.raises(KeyError, match="no environment 'Nothing' in the registry"):
+        default_registry["Nothing"]
+    manifest = tmp_path / "manifest.yaml"
+    fields = "expected_reward: 1, description: d, linux_url: , darwin_url: , win_url: "
+    manifest.write_text(f"environments:\n- Mine: {{{fields}}}\n")
+    registry = UnityEnvRegistry()
+    registry.register_from_yaml(str(manifest))
+    assert list(registry) == ["Mine"]
+    with pytest.raises(FileNotFoundError, match="Mine has no player for"):
+        registry["Mine"].make()
+    registry.clear()
+    assert len(registry) == 0
+
+
+def test_a_registered_archive_is_downloaded_once(tmp_path):
+    player = build("Basic", tmp_path / "build")
+    archive = tmp_path / "game.zip"
+    with zipfile.ZipFile(archive, "w") as files:
+        files.write(player, "game/Basic.x86_64")
+    entry = RemoteRegistryEntry(
+        "Mine", None, None, archive.as_uri(), None, None, tmp_dir=str(tmp_path)
+    )
+    for _ in range(2):
+        with entry.make(seed=1) as env:
+            env.reset()
+            assert list(env.behavior_specs) == ["Basic?team=0"]
+        archive.unlink(missing_ok=True)
+
+
+def test_timers_make_a_tree():
+    timers.reset_timers()
+
+    @timers.timed
+    def work():
+        timers.set_gauge("reward", 2.0)
+        timers.set_gauge("reward", 1.0)
+        timers.set_gauge("reward", float("nan"))
+
+    with timers.hierarchical_timer("outer"):
+        work()
+        work()
+    tree = timers.get_timer_tree()
+    outer = tree["children"]["outer"]
+    (inner,) = outer["children"].values()
+    assert (tree["name"], outer["count"], inner["count"]) == ("root", 1, 2)
+    assert tree["total"] >= outer["total"] >= inner["total"]
+    assert tree["gauges"]["reward"] == {
+        "value": 1.0,
+        "min": 1.0,
+        "max": 2.0,
+        "count": 4,
+    }

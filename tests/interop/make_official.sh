@@ -21,7 +21,8 @@ case "${1:-}" in
 client)
     python="$(python_of 3.10 "${PYTHON_3_10:-}")"
     [ -x .venv-official/bin/python ] || "$python" -m venv .venv-official
-    .venv-official/bin/pip install -q --ignore-requires-python mlagents-envs==1.1.0
+    # Newer versions of filelock, of which ml-agents names none, fail on Python 3.10.
+    .venv-official/bin/pip install -q --ignore-requires-python mlagents-envs==1.1.0 "filelock<4"
     ;;
 learn)
     python="$(python_of 3.11 "${PYTHON_3_11:-}")"

@@ -4,6 +4,8 @@ The official client keeps group ids and images as it got them, so every array mu
 bit with the scene stepped in process under the same seed and actions, masked ones included.
 """
 
+import importlib
+import inspect
 import json
 import os
 import pickle
@@ -12,7 +14,7 @@ import sys
 
 import numpy as np
 import pytest
-from tests.adapters.test_mlagents_envs import TUTORIAL, ported
+from tests.adapters.test_mlagents_envs import HERE, TUTORIAL, ported
 from tests.adapters.test_mlagents_envs import played as played_tutorial
 from tests.conftest import ROOT
 
@@ -22,6 +24,7 @@ from touchline.envs.env import EnvRecipe
 from touchline.envs.scene_env import open_scene
 from touchline.player import build
 from touchline.protocol.demonstrations import read_demo
+from touchline.protocol.errors import UnityException
 from touchline.scenes import SCENES
 from touchline.specs import ActionTuple
 
@@ -118,6 +121,90 @@ def test_a_tutorial_prints_the_same_with_the_official_package_and_with_ours(
     player = str(build(scene, tmp_path))
     theirs = played_tutorial(python, TUTORIAL, player, 75)
     assert theirs == played_tutorial(sys.executable, ported(TUTORIAL), player, 76)
+
+
+TRANSPORT = {
+    "communicator",
+    "env_helpers",
+    "envs.env_helpers",
+    "mock_communicator",
+    "registry.binary_utils",
+    "rpc_communicator",
+    "rpc_utils",
+}
+"""Modules about gRPC, protobuf and downloads, which have no counterpart (`docs/unity.md`)."""
+
+INNER = {"logger", "platform", "FuncT", "DEBUG", "RESET", "STEP"}
+"""Names that modules import or define for themselves."""
+
+
+def positional(thing):
+    found = inspect.signature(thing).parameters.values()
+    return [
+        (one.name, one.default is not one.empty)
+        for one in found
+        if one.name != "self" and one.kind is one.POSITIONAL_OR_KEYWORD
+    ]
+
+
+def assert_takes(ours, theirs, where):
+    """Every call that the official parameters allow must be possible, by position and by name."""
+    own = positional(ours)
+    assert len(own) >= len(theirs), where
+    for (name, has_default), (their_name, is_optional) in zip(
+        own, theirs, strict=False
+    ):
+        # A message's writers take one value, which nobody passes by name.
+        is_message_value = len(their_name) == 1
+        assert name == their_name or is_message_value, (where, name, their_name)
+        assert has_default or not is_optional, (where, name)
+    assert all(has_default for _, has_default in own[len(theirs) :]), where
+
+
+def has_attribute(kind, name):
+    """Whether instances have it: many set it when they are made."""
+    if hasattr(kind, name) or name in getattr(kind, "__dataclass_fields__", ()):
+        return True
+    return any(
+        f"self.{name}" in inspect.getsource(base)
+        for base in kind.__mro__
+        if base.__module__.startswith("touchline")
+    )
+
+
+def test_every_public_name_and_signature_of_the_official_package_is_here():
+    python = official("OFFICIAL_CLIENT_PYTHON", ".venv-official", "mlagents_envs")
+    script = ROOT / "tests" / "interop" / "official_signatures.py"
+    printed = subprocess.run(
+        [python, "-W", "ignore", script], check=True, timeout=60, capture_output=True
+    )
+    modules = json.loads(printed.stdout)
+    num_compared = 0
+    for module, names in modules.items():
+        if module in TRANSPORT:
+            continue
+        ours = importlib.import_module(f"{HERE}.{module}".rstrip("."))
+        for name, members in names.items():
+            if name in INNER:
+                continue
+            assert hasattr(ours, name), f"{module}.{name} is missing"
+            thing = getattr(ours, name)
+            if inspect.isclass(thing) and issubclass(thing, Exception):
+                # Scripts catch these; only the package raises them.
+                assert module != "exception" or issubclass(thing, UnityException), name
+                continue
+            for member, parameters in members.items():
+                where = f"{module}.{name}.{member}"
+                if parameters is None and member:
+                    assert has_attribute(thing, member), where
+                    continue
+                own = getattr(thing, member) if member else thing
+                if (parameters is not None and inspect.isfunction(own)) or (
+                    parameters is not None and inspect.isclass(own) and not member
+                ):
+                    assert_takes(own, parameters, where)
+                num_compared += 1
+    assert num_compared > 150
 
 
 def assert_a_run_of_ours_starts_with(results):

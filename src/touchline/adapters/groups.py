@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from touchline.adapters.layout import check_same_spec, unique_words
 from touchline.adapters.options import Worlds
 from touchline.envs.env import Drawable, Env, EnvRecipe, TeamMerging, make
+from touchline.envs.ml_agents_names import MLAgentsWorld, as_env
 from touchline.envs.side_by_side import Rows, SideBySide
 from touchline.envs.slots import SlotCounts, SlotRows
 from touchline.envs.slots.rows import stack_rows
@@ -218,8 +219,8 @@ def _listed(env: Worlds) -> list[EnvRecipe | Env]:
             num_before = recipes.count(recipe)
             listed.append(replace(recipe, seed=recipe.seed + num_before))
             recipes.append(recipe)
-        elif isinstance(entry, Env):
-            listed.append(entry)
+        elif isinstance(entry, Env | MLAgentsWorld):
+            listed.append(as_env(entry))
         else:
             raise UsageError(f"expected an ENV, an EnvRecipe or a world, got {entry!r}")
     return listed

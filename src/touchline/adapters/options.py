@@ -8,10 +8,17 @@ from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
 from touchline.envs.env import Env, EnvRecipe
+from touchline.envs.ml_agents_names import MLAgentsWorld
 from touchline.errors import UsageError
 from touchline.parameters import ParameterValue
 
-Worlds = str | EnvRecipe | Env | Sequence[str | EnvRecipe | Env]
+Worlds = (
+    str
+    | EnvRecipe
+    | Env
+    | MLAgentsWorld
+    | Sequence[str | EnvRecipe | Env | MLAgentsWorld]
+)
 """An ENV as people type it, a recipe, a world that is open already, or several of these."""
 
 

@@ -34,6 +34,7 @@ from touchline.adapters.options import (
 from touchline.adapters.spaces import action_space, observation_space, read_actions
 from touchline.envs.actions import idle_actions
 from touchline.envs.env import Env, EnvRecipe
+from touchline.envs.ml_agents_names import MLAgentsWorld
 from touchline.envs.slots import SlotRows
 from touchline.errors import RunError, UsageError
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
@@ -41,7 +42,7 @@ from touchline.specs import ActionTuple, BehaviorSpec, base_name
 FRAMES_PER_SECOND = 10
 """Five physics steps of 0.02 s between decisions, as in most of Unity's scenes."""
 
-OneWorld = str | EnvRecipe | Env
+OneWorld = str | EnvRecipe | Env | MLAgentsWorld
 """An ENV as people type it, a recipe, or a world that is open already."""
 
 

@@ -1,18 +1,26 @@
-"""The names of ML-Agents' Python API (`mlagents_envs.base_env.BaseEnv`, 1.1.0) for our worlds."""
+"""The names of ML-Agents' Python API (`mlagents_envs.base_env.BaseEnv`, 1.1.0) for our worlds, and
+worlds that have no other names, for us.
+"""
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.actions import ActionError, as_actions
+from touchline.envs.env import ClosesOnExit, Env
+from touchline.errors import UsageError
+from touchline.parameters import ParameterValue
 from touchline.specs import ActionTuple, BehaviorSpec
 from touchline.steps import DecisionSteps, TerminalSteps
+
+logger = logging.getLogger(__name__)
 
 
 class MLAgentsNames(ABC):
@@ -110,3 +118,78 @@ def _one_of(decisions: DecisionSteps, row: int) -> DecisionSteps:
         group_reward=decisions.group_reward[one],
         second_mask=None if second is None else second[one],
     )
+
+
+@runtime_checkable
+class MLAgentsWorld(Protocol):
+    """What ML-Agents' `BaseEnv` asks of its subclasses; `as_env` makes an `Env` of one."""
+
+    @property
+    def behavior_specs(self) -> Mapping[str, BehaviorSpec]: ...
+
+    def step(self) -> None: ...
+
+    def reset(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def set_actions(self, behavior_name: str, action: ActionTuple, /) -> None: ...
+
+    def get_steps(
+        self, behavior_name: str, /
+    ) -> tuple[DecisionSteps, TerminalSteps]: ...
+
+
+class WrappedWorld(ClosesOnExit):
+    """A world with ML-Agents' interface alone, as an `Env`.
+
+    It takes no seed and no parameters, and does not say how many agents it may create.
+    """
+
+    def __init__(self, world: MLAgentsWorld) -> None:
+        self._world = world
+
+    @property
+    def behaviors(self) -> Mapping[str, BehaviorSpec]:
+        return self._world.behavior_specs
+
+    def capacity(self, behavior: str) -> int | None:  # noqa: ARG002
+        return None
+
+    def reset(
+        self,
+        seed: int | None = None,
+        parameters: Mapping[str, ParameterValue] | None = None,
+    ) -> None:
+        if seed is not None:
+            logger.warning(
+                "%s takes no seed, so seed %s has no effect",
+                type(self._world).__name__,
+                seed,
+            )
+        self.set_parameters(parameters or {})
+        self._world.reset()
+
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
+        if parameters:
+            raise UsageError(
+                f"{type(self._world).__name__} takes no parameters, got "
+                f"{', '.join(parameters)}; send them through its side channels"
+            )
+
+    def set_actions(self, behavior: str, actions: ActionTuple) -> None:
+        self._world.set_actions(behavior, actions)
+
+    def step(self) -> None:
+        self._world.step()
+
+    def steps(self, behavior: str) -> tuple[DecisionSteps, TerminalSteps]:
+        return self._world.get_steps(behavior)
+
+    def close(self) -> None:
+        self._world.close()
+
+
+def as_env(world: Env | MLAgentsWorld) -> Env:
+    """The world itself, or one with ML-Agents' interface alone behind that of `Env`."""
+    return world if isinstance(world, Env) else WrappedWorld(world)

@@ -6,9 +6,34 @@ Code that was written for it runs after one replacement, `mlagents_envs` ->
     from touchline.adapters.mlagents_envs.environment import UnityEnvironment
     from touchline.adapters.mlagents_envs.base_env import ActionTuple
 
-Everything here is defined elsewhere in Touchline; what differs from the original on purpose is in
-`docs/unity.md`.
+Programs that cannot be edited, and libraries that import `mlagents_envs` themselves, get it after
+`take_the_name()`, or with `python -m touchline.adapters.mlagents_envs script.py`.
+
+What differs from the original on purpose, and its few modules that have no counterpart here, are
+in `docs/unity.md`.
 """
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from importlib import import_module
 
 __version__ = "1.1.0"
 """Of `mlagents_envs`, whose names these are."""
+
+
+def take_the_name() -> None:
+    """From now on, `import mlagents_envs` in this process means this package.
+
+    Modules whose libraries (Gymnasium, PettingZoo) are not installed are left out.
+    """
+    sys.modules["mlagents_envs"] = sys.modules[__name__]
+    for found in pkgutil.walk_packages(__path__, f"{__name__}."):
+        if found.name.endswith("__main__"):
+            continue
+        try:
+            module = import_module(found.name)
+        except ImportError:
+            continue
+        sys.modules["mlagents_envs" + found.name.removeprefix(__name__)] = module

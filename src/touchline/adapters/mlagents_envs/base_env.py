@@ -39,7 +39,7 @@ class BehaviorMapping(Mapping[str, BehaviorSpec]):
 class BaseEnv(ABC):
     """The interface of ML-Agents' environments; derive from it to write one of your own.
 
-    Every world of Touchline counts as a subclass.
+    Every world of Touchline counts as a subclass, and all adapters take subclasses.
     """
 
     @abstractmethod

@@ -6,17 +6,21 @@ distinguishes ends from limits.
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import gymnasium
 from numpy.typing import NDArray
 
-from touchline.adapters.to_gymnasium import TouchlineEnv
-from touchline.envs.env import Env
+from touchline.adapters.layout import choice_table
+from touchline.adapters.to_gymnasium import OneWorld, TouchlineEnv
 from touchline.errors import UsageError
 
+logger = logging.getLogger(__name__)
 
-class UnityGymException(UsageError):
+
+class UnityGymException(UsageError, gymnasium.error.Error):
     """An environment that one agent of old Gym cannot stand for, or a call out of turn."""
 
 
@@ -29,9 +33,12 @@ class UnityToGymWrapper:
     itself; within an episode it restarts the world.
     """
 
+    metadata: ClassVar[dict[str, Any]] = {"render.modes": ["rgb_array"]}
+    reward_range = (-float("inf"), float("inf"))
+
     def __init__(
         self,
-        unity_env: Env,
+        unity_env: OneWorld,
         uint8_visual: bool = False,
         flatten_branched: bool = False,
         allow_multiple_obs: bool = False,
@@ -91,6 +98,10 @@ class UnityToGymWrapper:
         """The latest image that the agent observed, None without images."""
         return self.visual_obs
 
+    def seed(self, seed: Any = None) -> None:
+        """Nothing but a warning: a world takes its seed when it is opened."""
+        logger.warning("seed %s has no effect; pass a seed to the world instead", seed)
+
     def close(self) -> None:
         """Close the world. Idempotent."""
         self._env.close()
@@ -101,3 +112,15 @@ class UnityToGymWrapper:
         if self._allow_multiple_obs:
             return [named[name] for name in self._names]
         return named[self._names[0]]
+
+
+class ActionFlattener:
+    """All discrete branches as one choice; the last branch varies fastest."""
+
+    def __init__(self, branched_action_space: Sequence[int]) -> None:
+        self._table = choice_table(tuple(branched_action_space))
+        self.action_space = gymnasium.spaces.Discrete(len(self._table))
+
+    def lookup_action(self, action: int) -> list[int]:
+        """The choice in each branch that this one choice means."""
+        return [int(choice) for choice in self._table[int(action)]]

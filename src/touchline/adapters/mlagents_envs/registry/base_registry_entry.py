@@ -1,0 +1,64 @@
+"""One environment of a registry, and a scene of Touchline as such an entry."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any
+
+from touchline.adapters.mlagents_envs.base_env import BaseEnv
+from touchline.adapters.mlagents_envs.environment import UnityEnvironment
+from touchline.protocol.errors import UnityEnvironmentException
+
+
+class BaseRegistryEntry:
+    """A name, what to expect, and `make`, which opens the environment."""
+
+    def __init__(
+        self, identifier: str, expected_reward: float | None, description: str | None
+    ) -> None:
+        self._identifier = identifier
+        self._expected_reward = expected_reward
+        self._description = description
+
+    @property
+    def identifier(self) -> str:
+        """The name in the registry."""
+        return self._identifier
+
+    @property
+    def expected_reward(self) -> float | None:
+        """The mean return at which the task counts as solved."""
+        return self._expected_reward
+
+    @property
+    def description(self) -> str | None:
+        """What the environment is."""
+        return self._description
+
+    @abstractmethod
+    def make(self, **kwargs: Any) -> BaseEnv:
+        """Open it. Takes the arguments of `UnityEnvironment` except `file_name`."""
+        raise NotImplementedError(f"{type(self).__name__} has no make()")
+
+
+class SceneEntry(BaseRegistryEntry):
+    """A scene of Touchline, served as a player."""
+
+    def make(self, **kwargs: Any) -> UnityEnvironment:
+        """Write the player into a folder for temporary files and start it."""
+        kwargs.pop("file_name", None)
+        folder = Path(tempfile.gettempdir(), "touchline-players")
+        # By the command, because this module is below the one that writes players.
+        built = subprocess.run(
+            [sys.executable, "-m", "touchline", "build", self.identifier, "-o", folder],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if built.returncode:
+            raise UnityEnvironmentException(built.stderr.strip())
+        return UnityEnvironment(folder / f"{self.identifier}.x86_64", **kwargs)
