@@ -4,6 +4,9 @@ import asyncio
 import contextlib
 import socket
 import time
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import msgspec
 import pytest
@@ -17,6 +20,7 @@ from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.viewer.opening import ViewOptions, opened
 from touchline.viewer.server import (
+    address_of,
     close_server,
     is_loopback,
     open_server,
@@ -190,3 +194,60 @@ def test_a_flood_from_a_page_does_not_stop_the_simulation():
 )
 def test_only_loopback_counts_as_local(host, expected):
     assert is_loopback(host) == expected
+
+
+def test_from_other_machines_a_page_needs_the_token_in_its_address():
+    server = open_server("0.0.0.0", 0, "test")
+    try:
+        port = server.get_port()
+        query = urlsplit(address_of("0.0.0.0", port)).query
+        plain = f"http://127.0.0.1:{port}/"
+        with pytest.raises(HTTPError, match="403"):
+            urlopen(plain)
+        with pytest.raises(websockets.exceptions.InvalidStatus, match="403"):
+            _connect(port)
+        with pytest.raises(HTTPError, match="403"):
+            urlopen(f"{plain}?{query}x")
+        with urlopen(f"{plain}?{query}") as page:
+            cookie = page.headers["Set-Cookie"].partition(";")[0]
+        with connect(
+            f"ws://127.0.0.1:{port}",
+            subprotocols=[PROTOCOL],
+            origin=f"http://127.0.0.1:{port}",
+            additional_headers={"Cookie": cookie},
+        ) as connection:
+            assert connection.recv(timeout=10.0)
+    finally:
+        close_server(server)
+
+
+def test_long_texts_of_a_page_are_dropped(server):
+    field = server.gui.add_text("Keys held", "")
+    with _connect(server.get_port()) as connection:
+        for text in ("x" * 100_000, "w"):
+            message = messages.GuiUpdateMessage(field._impl.uuid, {"value": text})
+            _send(connection, message)
+        end = time.monotonic() + 10.0
+        while field.value != "w" and time.monotonic() < end:
+            assert field.value == ""
+            time.sleep(0.01)
+        assert field.value == "w"
+        connection.send(b"x" * (2 << 20))
+        with contextlib.suppress(websockets.exceptions.ConnectionClosed):
+            while True:
+                connection.recv(timeout=10.0)
+        assert connection.close_code == 1009  # too large
+
+
+def test_strange_connections_write_nothing_to_the_terminal(server, capfd):
+    port = server.get_port()
+    for greeting in (b"", b"\x16\x03\x01", b"GET", b"\0" * 9000):
+        with socket.create_connection(("127.0.0.1", port)) as raw:
+            raw.sendall(greeting)
+    for data in (b"\xff", msgspec.msgpack.encode({"type": "Unknown"}), b"\x93\1\2\3"):
+        with _connect(port) as connection:
+            connection.send(data)
+            time.sleep(0.2)
+    with _connect(port) as connection:
+        assert connection.recv(timeout=10.0)
+    assert capfd.readouterr() == ("", "")

@@ -21,7 +21,7 @@ from touchline.policies.trained_world import as_trained
 from touchline.viewer.keys import keys_of
 from touchline.viewer.page import Page
 from touchline.viewer.run_panel import sources_of, world_of
-from touchline.viewer.server import LOOPBACK, is_loopback
+from touchline.viewer.server import LOOPBACK, address_of, is_loopback
 from touchline.viewer.simulation import Simulation
 from touchline.viewer.waiting import until_started
 
@@ -75,8 +75,8 @@ def view(
     port
         Port; 0: any.
     host
-        Address to listen on. Any but the default lets whoever reaches it watch and control the
-        simulation, without a password.
+        Address to listen on. With any but the default, whoever has the token in the address that
+        is shown can watch and control the simulation.
     record
         Record what you play in place of an agent into this file.
     log
@@ -110,12 +110,11 @@ def view(
     path = None if record is None else Path(record)
     options = ViewOptions(host, port, others, deterministic, path, run)
     with opened(recipe, sources, options) as page:
-        log(f"open http://{host}:{page.port} in a browser; Ctrl-C ends")
+        log(f"open {address_of(host, page.port)} in a browser; Ctrl-C ends")
         if page.limits:
             log(page.limits)
         if not is_loopback(host):
-            risk = "can watch and control this simulation, without a password"
-            log(f"whoever reaches {host}:{page.port} {risk}")
+            log("whoever has this address can watch and control the simulation")
         page.simulation.join()
 
 

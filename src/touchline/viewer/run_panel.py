@@ -7,7 +7,6 @@ Only files are read, so the run may be underway in another process, or over.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 import viser
 from numpy.typing import NDArray
 
+from touchline.bounded import read_json
 from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
 from touchline.policies.actors import SlotActor
@@ -44,9 +44,9 @@ def world_of(run: Path) -> tuple[str, str]:
     """
     path = RunLayout(run).status
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about = read_json(path)
         return str(about["world"]), str(about["target"])
-    except (OSError, ValueError, KeyError) as error:
+    except (UsageError, OSError, KeyError) as error:
         raise StillStartingError(
             f"{run}: the run is still starting and has saved no checkpoint yet, or its {path.name} "
             "is damaged"
@@ -77,7 +77,7 @@ def steps_of(run: Path) -> list[int]:
     for name in RunLayout(run).checkpoints():
         for path in RunLayout(run).folder(name).glob(f"{name}-*{CHECKPOINT}"):
             steps = path.stem.removeprefix(f"{name}-")
-            if steps.isdecimal():
+            if steps.isdecimal() and len(steps) < 20:
                 found.add(int(steps))
     return sorted(found, reverse=True)
 

@@ -9,21 +9,31 @@ from __future__ import annotations
 
 import io
 import ipaddress
+import logging
 import math
+import secrets
 import socket
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from functools import cache
+from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import viser
+import websockets.asyncio.server
 from viser import _messages as messages
 
 from touchline.errors import UsageError
 
 LOOPBACK = "127.0.0.1"
+COOKIE = "touchline_view"
+MOST_MESSAGE = 1 << 20
+"""Bytes of a message from a page."""
+LONGEST_TEXT = 1_000
+"""Characters of a control's value: viser keeps it, and sends it to every later page."""
 UPDATES_PER_S = 100
 """The most of one page that have an effect; holding a slider makes about 20."""
 
@@ -47,7 +57,7 @@ def open_server(
     Raises a UsageError for a port that is in use, or a host that is not this machine's.
     """
     _require_free(host, port)
-    with _silence():
+    with _silence(), _guarded_serving(None if is_loopback(host) else _token()):
         server = viser.ViserServer(host, port, label, verbose=False)
     if port not in (0, server.get_port()):  # taken since
         close_server(server)
@@ -68,6 +78,72 @@ def close_server(server: viser.ViserServer, farewell: str = "") -> None:
         time.sleep(FAREWELL_S)
     with _silence():
         server.stop()
+
+
+def address_of(host: str, port: int) -> str:
+    """What to open in a browser; with the token where other machines can connect."""
+    token = "" if is_loopback(host) else f"/?token={_token()}"
+    return f"http://{host}:{port}{token}"
+
+
+@cache
+def _token() -> str:
+    """What the address must hold; the same for all pages of this process, which follow another."""
+    return secrets.token_urlsafe(16)
+
+
+@contextmanager
+def _guarded_serving(token: str | None) -> Iterator[None]:
+    """Within it, viser's server takes no large messages, is quiet, and asks for the token.
+
+    viser has no switch for what it passes to websockets, whose errors are 30 lines each.
+    """
+    original = websockets.asyncio.server.serve
+
+    def serve(*where: Any, process_request: Any, **options: Any) -> Any:
+        quiet = logging.getLogger("touchline.viewer.connections")
+        quiet.setLevel(logging.CRITICAL)
+        options |= {"max_size": MOST_MESSAGE, "logger": quiet}
+
+        def answer(connection: Any, request: Any) -> Any:
+            if token is None:
+                return process_request(connection, request)
+            # Cookies are shared by all ports of a host.
+            name = f"{COOKIE}_{connection.local_address[1]}"
+            is_known, is_new = _shows(token, name, request)
+            if not is_known:
+                text = (
+                    "The address must end with the token that `touchline view` shows.\n"
+                )
+                return connection.respond(HTTPStatus.FORBIDDEN, text)
+            response = process_request(connection, request)
+            if response is not None and is_new:
+                # The page's own connection has no query, but a browser sends the cookie with it.
+                cookie = f"{name}={token}; HttpOnly; SameSite=Strict; Path=/"
+                response.headers["Set-Cookie"] = cookie
+            return response
+
+        return original(*where, process_request=answer, **options)
+
+    websockets.asyncio.server.serve = serve  # type: ignore[assignment,misc]
+    try:
+        yield
+    finally:
+        websockets.asyncio.server.serve = original  # type: ignore[misc]
+
+
+def _shows(token: str, name: str, request: Any) -> tuple[bool, bool]:
+    """Whether a request shows the token, and whether it does so in its address."""
+    queries = parse_qs(urlsplit(request.path).query).get("token", [])
+    cookies = "; ".join(request.headers.get_all("Cookie")).split("; ")
+    held = [c.removeprefix(f"{name}=") for c in cookies if c.startswith(f"{name}=")]
+    is_new = any(_is_same(token, query) for query in queries)
+    return is_new or any(_is_same(token, cookie) for cookie in held), is_new
+
+
+def _is_same(token: str, given: str) -> bool:
+    """Compare in a time that tells nothing about the token."""
+    return secrets.compare_digest(token.encode(), given.encode("utf-8", "replace"))
 
 
 def is_loopback(host: str) -> bool:
@@ -147,6 +223,8 @@ class _Guard:
     async def _update(self, client_id: Any, message: messages.GuiUpdateMessage) -> None:
         """Let a control's new value through, but no other property, and no flood of them."""
         if set(message.updates) != {"value"}:
+            return
+        if len(str(message.updates["value"])) > LONGEST_TEXT:
             return
         now = time.monotonic()
         recent = [t for t in self._updates[client_id] if now - t < 1.0]

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from touchline.errors import UsageError
 from touchline.log import Log
-from touchline.viewer.server import close_server, open_server
+from touchline.viewer.server import address_of, close_server, open_server
 from touchline.viewer.sheet import text_html
 
 LOOK_S = 1.0
@@ -37,7 +37,7 @@ def until_started(
     port = int(server.get_port())
     try:
         server.gui.add_html(text_html(f"{reason}. The page begins by itself then."))
-        log(f"{reason}; waiting for it on http://{host}:{port}, Ctrl-C ends")
+        log(f"{reason}; waiting for it on {address_of(host, port)}, Ctrl-C ends")
         while True:
             time.sleep(LOOK_S)
             try:
