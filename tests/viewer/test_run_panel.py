@@ -27,6 +27,7 @@ from touchline.viewer.opening import ViewOptions, opened
 from touchline.viewer.run_panel import sources_of, steps_of, world_of
 
 SHORT = (
+    "env_settings.seed=1",  # episodes end before two of the summaries
     "behaviors.Basic.max_steps=256",
     "behaviors.Basic.summary_freq=64",
     "behaviors.Basic.checkpoint_interval=128",
