@@ -12,7 +12,16 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "touchline"
 LAYERS = [
     {"errors", "flag", "interrupts", "log", "version"},
-    {"bounded", "specs", "steps", "parameters", "statistics", "extras", "cores"},
+    {
+        "bounded",
+        "specs",
+        "steps",
+        "parameters",
+        "statistics",
+        "extras",
+        "plugins",
+        "cores",
+    },
     {"physics"},
     {"sensors", "drawing"},
     {"protocol", "scenes"},

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +27,7 @@ from touchline.envs.saved_state import Arrays
 from touchline.errors import UsageError
 from touchline.extras import explain_missing
 from touchline.parameters import ParameterValue
+from touchline.plugins import imported
 from touchline.scenes import SCENES
 from touchline.specs import ActionTuple, BehaviorSpec
 from touchline.statistics import EnvironmentStats
@@ -431,7 +431,6 @@ def _options(env: str, query: str) -> dict[str, str]:
 def make(recipe: EnvRecipe | str) -> MLAgentsEnv:
     """Open an environment, from a recipe or from an ENV as on the command line."""
     recipe = EnvRecipe.parse(recipe)
-    module, _, name = recipe.kind.open.partition(":")
     with explain_missing(recipe.target):
-        env: MLAgentsEnv = getattr(import_module(module), name)(recipe)
+        env: MLAgentsEnv = imported(recipe.kind.open)(recipe)
     return env

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -23,6 +22,7 @@ from touchline.errors import UsageError
 from touchline.policies.memory import DEFAULT_MEMORY
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.normalizer import RunningNormalizer
+from touchline.plugins import Plugins
 from touchline.specs import BehaviorSpec
 
 NETWORKS = {
@@ -32,6 +32,10 @@ NETWORKS = {
 """Name in `BehaviorSpec.network` -> "module:Class"; imported when used."""
 if find_spec("touchline.microrts") is None:
     del NETWORKS["board"]
+NETWORK_PLUGINS = Plugins(
+    "a network", "touchline.networks", NETWORKS, f"{__name__}:Network"
+)
+"""These and those of other packages."""
 
 Obs = tuple[Tensor, ...]
 """What networks take: the vectors of all sensors side by side [B, V], then every other sensor
@@ -189,12 +193,12 @@ def make_network(
     Raises a UsageError for a name that is not in `NETWORKS`, or an architecture that the network
     does not support.
     """
-    if spec.network not in NETWORKS:
+    if spec.network not in NETWORK_PLUGINS:
         raise UsageError(
-            f"no network is called {spec.network!r}; there are: {', '.join(sorted(NETWORKS))}"
+            f"no network is called {spec.network!r}; there are: "
+            f"{', '.join(sorted(NETWORK_PLUGINS.names()))}"
         )
-    module, _, name = NETWORKS[spec.network].partition(":")
-    network_class = getattr(import_module(module), name)
+    network_class = NETWORK_PLUGINS.load(spec.network)
     network: Network = network_class(spec, architecture, num_signals)
     return network
 

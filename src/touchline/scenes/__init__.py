@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from touchline.errors import UsageError
+from touchline.plugins import imported
 
 if TYPE_CHECKING:
     from touchline.scenes.scene import Scene
@@ -61,8 +62,7 @@ def scene_class(name: str) -> type[Scene]:
         near = difflib.get_close_matches(name, SCENES, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise UsageError(f"unknown scene {name!r}; {hint}scenes: {', '.join(SCENES)}")
-    module, _, cls = SCENES[name].partition(":")
-    found: type[Scene] = getattr(import_module(f"touchline.scenes.{module}"), cls)
+    found: type[Scene] = imported(f"touchline.scenes.{SCENES[name]}")
     return found
 
 

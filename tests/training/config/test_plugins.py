@@ -112,9 +112,9 @@ def test_a_package_that_cannot_be_imported_is_one_line(read):
         done = read(YAML, broken)
         assert done.returncode == 2
         (line,) = without_progress(done.stderr)
-        assert line.startswith(
-            "touchline: the trainer 'hill_climber' is in toy_package.settings:HillClimberSettings,"
-            " which cannot be loaded: "
+        assert (
+            "entry point 'hill_climber' of touchline.algorithms: "
+            "toy_package.settings:HillClimberSettings cannot be imported: " in line
         )
 
 

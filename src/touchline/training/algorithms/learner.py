@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from touchline.errors import UsageError
 from touchline.log import Log, silent
+from touchline.plugins import Plugins
 
 if TYPE_CHECKING:
     import torch
@@ -38,8 +37,13 @@ ALGORITHMS = {
 }
 """`trainer_type` -> the settings of its `hyperparameters` block; imported when used, without
 torch."""
-ENTRY_POINTS = "touchline.algorithms"
-"""Group in which other packages name theirs: `my_type = "my_package.settings:MySettings"`."""
+ALGORITHM_PLUGINS = Plugins(
+    "an algorithm",
+    "touchline.algorithms",
+    ALGORITHMS,
+    "touchline.training.algorithms.settings:HyperparameterSettings",
+)
+"""These and those of other packages."""
 
 
 class SettingError(UsageError):
@@ -131,39 +135,22 @@ class Delayed(Protocol):
     """That version; None: the present one."""
 
 
-@cache
-def algorithms() -> dict[str, str]:
-    """`ALGORITHMS` and those that installed packages add: trainer_type -> "module:Settings"."""
-    from importlib.metadata import entry_points
-
-    added = {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)}
-    # Another package cannot replace an algorithm that users of a YAML rely on by name.
-    return added | ALGORITHMS
-
-
 def settings_class(trainer_type: str) -> type[Any]:
     """The model of the `hyperparameters` block of a trainer type.
 
-    Raises a KeyError for an unknown type, and a UsageError when the package that adds it cannot be
-    imported.
+    Raises a KeyError for an unknown type, and a UsageError when the package that adds it breaks the
+    contract.
     """
-    # Reading the entry points of all installed packages takes 20 ms or more, so the algorithms
-    # that come with Touchline are found without.
-    path = ALGORITHMS.get(trainer_type) or algorithms()[trainer_type]
-    module, _, name = path.partition(":")
-    try:
-        found: type[Any] = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(
-            f"the trainer {trainer_type!r} is in {path}, which cannot be loaded: {error}"
-        ) from error
+    found: type[Any] = ALGORITHM_PLUGINS.load(trainer_type)
     return found
 
 
 def learner_class(trainer_type: str) -> type[Learner]:
     """The learner of a trainer type, named by its settings."""
-    module, _, name = settings_class(trainer_type).learner.partition(":")
-    found: type[Learner] = getattr(import_module(module), name)
+    ALGORITHM_PLUGINS.refuse_twice(trainer_type)
+    place = settings_class(trainer_type).learner
+    contract = f"{__name__}:Learner"
+    found: type[Learner] = ALGORITHM_PLUGINS.require(trainer_type, place, contract)
     return found
 
 

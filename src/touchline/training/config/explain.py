@@ -114,8 +114,8 @@ def _known_keys(location: Keys, tree: YamlTree) -> list[str]:
         around = _without_tags(location[:depth])
         # A trainer's own keys depend on its type, which stands in the file beside them.
         kind = _kind_below(kind, key, tree.get(around))
-    if kind is signal.REWARD_SIGNALS:
-        return sorted(signal.REWARD_SIGNALS)
+    if kind is signal.SIGNAL_PLUGINS:
+        return sorted(signal.SIGNAL_PLUGINS.names())
     if isinstance(kind, type) and issubclass(kind, Part):
         return sorted(kind.model_fields)
     return []
@@ -129,8 +129,8 @@ def _kind_below(kind: Any, key: str, values: Any) -> Any:
     if kind is BehaviorConfig and key == "hyperparameters":
         return learner.settings_class(values["trainer_type"])
     if kind is BehaviorConfig and key == "reward_signals":
-        return signal.REWARD_SIGNALS
-    if kind is signal.REWARD_SIGNALS:
+        return signal.SIGNAL_PLUGINS
+    if kind is signal.SIGNAL_PLUGINS:
         return signal.settings_class(key)
     if isinstance(kind, type) and issubclass(kind, Part):
         field = kind.model_fields.get(key)

@@ -51,8 +51,8 @@ from touchline.training.self_play.settings import SelfPlaySettings
 
 
 def _known_trainer(name: str) -> str:
-    if name not in learner.ALGORITHMS and name not in learner.algorithms():
-        expected = " or ".join(repr(known) for known in learner.algorithms())
+    if name not in learner.ALGORITHM_PLUGINS:
+        expected = " or ".join(map(repr, learner.ALGORITHM_PLUGINS.names()))
         raise PydanticKnownError("literal_error", {"expected": expected})
     return name
 
@@ -61,8 +61,8 @@ TrainerType = Annotated[Text, AfterValidator(_known_trainer)]
 
 
 def _known_signal(name: str) -> str:
-    if name not in signal.REWARD_SIGNALS:
-        expected = " or ".join(repr(known) for known in signal.REWARD_SIGNALS)
+    if name not in signal.SIGNAL_PLUGINS:
+        expected = " or ".join(map(repr, signal.SIGNAL_PLUGINS.names()))
         raise PydanticKnownError("literal_error", {"expected": expected})
     return name
 
@@ -153,7 +153,7 @@ class BehaviorConfig(Part):
             return blocks
         signals = dict(blocks)
         for name in signals:
-            if name in signal.REWARD_SIGNALS:
+            if name in signal.SIGNAL_PLUGINS:
                 model = signal.settings_class(name)
                 # As an entry of a dictionary, so that errors name its key.
                 reader = TypeAdapter(dict[str, model])  # type: ignore[valid-type]

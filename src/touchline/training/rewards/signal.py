@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from touchline.log import Log, silent
+from touchline.plugins import Plugins
 
 if TYPE_CHECKING:
     # Settings are looked up here, and NumPy would double the time that a configuration error takes.
@@ -30,6 +30,13 @@ REWARD_SIGNALS = {
     "gail": "touchline.training.rewards.settings:GAILSettings",
 }
 """Key in `reward_signals` -> the settings of its block; imported when used, without torch."""
+SIGNAL_PLUGINS = Plugins(
+    "a reward signal",
+    "touchline.reward_signals",
+    REWARD_SIGNALS,
+    "touchline.training.rewards.settings:SignalSettings",
+)
+"""These and those of other packages."""
 
 
 @dataclass(frozen=True)
@@ -87,24 +94,32 @@ class RewardSignal(Protocol):
 
 
 def settings_class(name: str) -> type[Any]:
-    """The model of a signal's block; raises KeyError for unknown names."""
-    module, _, cls = REWARD_SIGNALS[name].partition(":")
-    found: type[Any] = getattr(import_module(module), cls)
+    """The model of a signal's block.
+
+    Raises a KeyError for an unknown name, and a UsageError when the package that adds it breaks the
+    contract.
+    """
+    found: type[Any] = SIGNAL_PLUGINS.load(name)
     return found
 
 
 def signal_maker(name: str) -> Callable[[str, Any, SignalSetup], RewardSignal]:
     """What makes the signal of a name: a class or a function, named by its settings."""
-    module, _, attribute = settings_class(name).signal.partition(":")
-    found: Callable[[str, Any, SignalSetup], RewardSignal]
-    found = getattr(import_module(module), attribute)
-    return found
+    SIGNAL_PLUGINS.refuse_twice(name)
+    place = settings_class(name).signal
+    contract = f"{__name__}:RewardSignal"
+    maker: Callable[[str, Any, SignalSetup], RewardSignal]
+    maker = SIGNAL_PLUGINS.require(name, place, contract)
+    return maker
 
 
 def make_signals(settings: Mapping[str, Any], setup: SignalSetup) -> list[RewardSignal]:
     """The signals of a behavior's `reward_signals` block, in its order."""
-    return [
+    signals = []
+    for number, (name, block) in enumerate(settings.items(), start=1):
         # Networks of two signals, and of the policy, start with different weights.
-        signal_maker(name)(name, block, replace(setup, seed=setup.seed + number))
-        for number, (name, block) in enumerate(settings.items(), start=1)
-    ]
+        own = replace(setup, seed=setup.seed + number)
+        made = signal_maker(name)(name, block, own)
+        SIGNAL_PLUGINS.require_made(name, made, RewardSignal)
+        signals.append(made)
+    return signals

@@ -1,4 +1,4 @@
-"""A whole algorithm in one file, as another package would bring it: REINFORCE with a mean baseline.
+"""An algorithm of another package: REINFORCE, with the mean reward as its baseline.
 
 Source: Williams 1992, doi:10.1007/BF00992696.
 """
@@ -14,10 +14,10 @@ from touchline.training.algorithms.settings import HyperparameterSettings
 from touchline.training.config.values import Positive, Whole
 
 
-class ToySettings(HyperparameterSettings):
+class ReinforceSettings(HyperparameterSettings):
     """How REINFORCE learns."""
 
-    learner: ClassVar[str] = "toy_algorithm:Reinforce"
+    learner: ClassVar[str] = "reinforce:Reinforce"
 
     num_results: Whole = 256
     """Actions in one update."""
