@@ -9,10 +9,10 @@ To add one, write its class in a module of its own, and name it here. Each class
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from touchline.errors import UsageError
+from touchline.plugins import Plugins
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -25,6 +25,10 @@ MEMORIES = {
     "gru": "touchline.policies.nets.gru:GRU",
 }
 """Value of `network_settings.memory.type` -> "module:Class"; imported when used."""
+MEMORY_PLUGINS = Plugins(
+    "a memory", "touchline.memories", MEMORIES, f"{__name__}:MemoryCell"
+)
+"""These and those of other packages."""
 
 DEFAULT_MEMORY = "lstm"
 """ML-Agents' only one."""
@@ -70,10 +74,8 @@ def make_memory(name: str, inputs: int, size: int) -> MemoryCell:
 
     Raises a UsageError for a name that is not in `MEMORIES`.
     """
-    if name not in MEMORIES:
-        raise UsageError(
-            f"no memory is called {name!r}; there are: {', '.join(sorted(MEMORIES))}"
-        )
-    module, _, class_name = MEMORIES[name].partition(":")
-    memory: MemoryCell = getattr(import_module(module), class_name)(inputs, size)
+    if name not in MEMORY_PLUGINS:
+        names = ", ".join(sorted(MEMORY_PLUGINS.names()))
+        raise UsageError(f"no memory is called {name!r}; there are: {names}")
+    memory: MemoryCell = MEMORY_PLUGINS.load(name)(inputs, size)
     return memory

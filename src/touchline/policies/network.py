@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from touchline.errors import UsageError
+from touchline.plugins import Plugins
 from touchline.policies.memory import DEFAULT_MEMORY
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.normalizer import RunningNormalizer
-from touchline.plugins import Plugins
 from touchline.specs import BehaviorSpec
 
 NETWORKS = {

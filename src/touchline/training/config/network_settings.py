@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticKnownError
 
 from touchline.flag import Flag
-from touchline.policies.memory import DEFAULT_MEMORY, MEMORIES
+from touchline.policies.memory import DEFAULT_MEMORY, MEMORIES, MEMORY_PLUGINS
 from touchline.training.config.values import Part, Switch, Text, Whole
 
 WIDEST, DEEPEST = 65_536, 1_000
@@ -19,8 +19,8 @@ WIDEST, DEEPEST = 65_536, 1_000
 
 
 def _known_memory(name: str) -> str:
-    if name not in MEMORIES:
-        expected = " or ".join(repr(known) for known in MEMORIES)
+    if name not in MEMORY_PLUGINS:
+        expected = " or ".join(map(repr, MEMORY_PLUGINS.names()))
         raise PydanticKnownError("literal_error", {"expected": expected})
     return name
 
