@@ -1,4 +1,4 @@
-"""Other packages add algorithms, reward signals and networks by entry points alone.
+"""Other packages add algorithms, reward signals, networks and memories by entry points alone.
 
 Each example is installed as a package of its own, and trained with through the command line.
 """
@@ -20,6 +20,7 @@ EXAMPLES = ROOT / "examples" / "plugins"
 KINDS = {
     "algorithm": ("touchline.algorithms", "reinforce"),
     "reward_signal": ("touchline.reward_signals", "visits"),
+    "memory": ("touchline.memories", "leaky"),
     "network": ("touchline.networks", "residual"),
 }
 
@@ -67,6 +68,12 @@ def _rows(tmp_path):
 
 PPO = {"trainer_type": "ppo", "hyperparameters": {"batch_size": 32, "buffer_size": 256}}
 REINFORCE = {"trainer_type": "reinforce", "hyperparameters": {"num_results": 128}}
+LEAKY = {
+    **PPO,
+    "network_settings": {
+        "memory": {"type": "leaky", "memory_size": 8, "sequence_length": 16}
+    },
+}
 VISITS = {**PPO, "reward_signals": {"extrinsic": {}, "visits": {"strength": 0.1}}}
 
 
@@ -74,6 +81,7 @@ VISITS = {**PPO, "reward_signals": {"extrinsic": {}, "visits": {"strength": 0.1}
     ("behavior", "env", "metric"),
     [
         pytest.param(REINFORCE, "Basic", "reinforce_loss", id="algorithm"),
+        pytest.param(LEAKY, "Basic", "policy_loss", id="memory"),
         pytest.param(VISITS, "Basic", "visits_different", id="reward signal"),
         pytest.param(
             PPO, "residual_network:ResidualBasic", "policy_loss", id="network"

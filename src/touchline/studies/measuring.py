@@ -6,15 +6,12 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from touchline.envs.env import EnvRecipe
 from touchline.log import silent
 from touchline.specs import base_name
-from touchline.training.algorithms.sac.settings import SACSettings
-from touchline.training.algorithms.settings import OnPolicySettings
 from touchline.training.collect.local import AnySlots, LocalCollector
 from touchline.training.collect.opening import world_of
 from touchline.training.config.settings import BehaviorConfig, RunConfig
@@ -98,16 +95,8 @@ def _small(config: RunConfig, results: str) -> RunConfig:
 
 
 def _small_behavior(behavior: BehaviorConfig) -> BehaviorConfig:
-    hyper = behavior.hyperparameters
-    changes: dict[str, Any] = {}
-    if isinstance(hyper, SACSettings):
-        changes["buffer_init_steps"] = 0  # SAC keeps its buffer, which is a ring
-    elif isinstance(hyper, OnPolicySettings):
-        most = max(_SMALL_BUFFER, hyper.batch_size)
-        whole = most // hyper.batch_size * hyper.batch_size
-        changes["buffer_size"] = min(hyper.buffer_size, whole)
     own = {
-        "hyperparameters": hyper.model_copy(update=changes),
+        "hyperparameters": behavior.hyperparameters.with_early_updates(_SMALL_BUFFER),
         "max_steps": _NEVER,
         "threaded": False,
         "init_path": None,

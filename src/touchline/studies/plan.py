@@ -16,8 +16,6 @@ from touchline.cores import num_cores
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.log import Log, silent
-from touchline.training.algorithms.sac.settings import SACSettings
-from touchline.training.algorithms.settings import OnPolicySettings
 from touchline.training.config.request import Changes, read_run
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.file_check import check_files
@@ -239,12 +237,7 @@ def _num_areas(recipe: EnvRecipe) -> int:
 
 
 def _update_steps(behavior: BehaviorConfig) -> int:
-    hyper = behavior.hyperparameters
-    if isinstance(hyper, SACSettings):
-        return max(int(hyper.steps_per_update), 1)
-    if isinstance(hyper, OnPolicySettings):
-        return hyper.buffer_size
-    return 1  # of another package's algorithm nothing is known
+    return behavior.hyperparameters.results_per_update or 1
 
 
 def _options(
@@ -282,8 +275,10 @@ def worthwhile_areas(model: Model, behaviors: Mapping[str, BehaviorConfig]) -> i
     actions of each agent come into one buffer.
     """
     factor = 1
+    algorithms = [behavior.hyperparameters for behavior in behaviors.values()]
+    # The size of the buffer of another package's algorithm may be unknown.
     is_on_policy = all(
-        isinstance(b.hyperparameters, OnPolicySettings) for b in behaviors.values()
+        one.collects_in_rounds and one.results_per_update for one in algorithms
     )
     while True:
         pieces = model.update_steps / (2 * factor * model.costs.agents)

@@ -42,6 +42,15 @@ class HyperparameterSettings(Part):
         """`hidden_units` must be a multiple of this."""
         return 1
 
+    @property
+    def results_per_update(self) -> int | None:
+        """Results of actions between two updates; None: unknown."""
+        return None
+
+    def with_early_updates(self, num_results: int) -> Self:  # noqa: ARG002
+        """The same work per result, but updates from about `num_results` on: for measuring."""
+        return self
+
     def conflict(self, behavior: Any) -> tuple[str, str] | None:  # noqa: ARG002
         """Key and reason of what this algorithm refuses in the rest of its behavior's block."""
         return None
@@ -88,6 +97,16 @@ class OnPolicySettings(HyperparameterSettings):
     @property
     def longest_sequence(self) -> int:
         return self.batch_size
+
+    @property
+    def results_per_update(self) -> int:
+        return self.buffer_size
+
+    def with_early_updates(self, num_results: int) -> Self:
+        most = max(num_results, self.batch_size)
+        whole_batches = most // self.batch_size * self.batch_size
+        buffer_size = min(self.buffer_size, whole_batches)
+        return self.model_copy(update={"buffer_size": buffer_size})
 
     def introduction(self) -> str:
         return f"buffer {self.buffer_size}, batch {self.batch_size}"

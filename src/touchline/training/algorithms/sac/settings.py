@@ -54,6 +54,14 @@ class SACSettings(HyperparameterSettings):
     def longest_sequence(self) -> int:
         return self.batch_size
 
+    @property
+    def results_per_update(self) -> int:
+        return max(int(self.steps_per_update), 1)
+
+    def with_early_updates(self, num_results: int) -> Self:  # noqa: ARG002
+        # The buffer stays: it is a ring, which an update does not read as a whole.
+        return self.model_copy(update={"buffer_init_steps": 0})
+
     def introduction(self) -> str:
         return f"buffer {self.buffer_size}, batch {self.batch_size}"
 
