@@ -176,7 +176,9 @@ def test_a_plug_in_that_cannot_be_used_is_one_line_with_its_entry_point(
     )
     done = _train(tmp_path, tmp_path, {"reward_signals": {"novel": {}}})
     assert done.returncode == 2, done.stderr
-    (line,) = without_progress(done.stderr)
+    lines = without_progress(done.stderr)
+    assert len(lines) == 1, done.stderr
+    line = lines[0]
     start = "entry point 'novel' of touchline.reward_signals: "
     assert f"{start}{expected}" in line
 
@@ -199,7 +201,9 @@ def test_a_name_of_two_packages_is_one_line_that_names_both(tmp_path):
         _package(tmp_path, name, "touchline.reward_signals", entry, SIGNAL)
     done = _train(tmp_path, tmp_path, {"reward_signals": {"novel": {}}})
     assert done.returncode == 2
-    (line,) = without_progress(done.stderr)
+    lines = without_progress(done.stderr)
+    assert len(lines) == 1, done.stderr
+    line = lines[0]
     assert "the name stands for " in line
     assert "one:Settings" in line
     assert "two:Settings" in line
