@@ -180,8 +180,8 @@ def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
             old[today] = old.pop(before)
     if trainer == "sac":
         _steps_per_update(name, old, notices)
-    if trainer not in learner.algorithms():
-        known = ", ".join(learner.algorithms())
+    if trainer not in learner.ALGORITHM_PLUGINS:
+        known = ", ".join(learner.ALGORITHM_PLUGINS.names())
         raise UsageError(f"{name}: no trainer {trainer!r} today; trainers: {known}")
     hyperparameters = learner.settings_class(trainer).model_fields
     new["hyperparameters"] = {k: old.pop(k) for k in list(old) if k in hyperparameters}
