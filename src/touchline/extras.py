@@ -39,6 +39,7 @@ EXTRA_OF_MODULE = {
     "torch": "train",
     "torchrl": "torchrl",
     "viser": "view",
+    "websockets": "view",
     "wandb": "wandb",
 }
 """Top-level module of an optional library -> the extra of `pyproject.toml` that installs it."""
