@@ -52,7 +52,7 @@ def brief(tmp_path_factory):
     It is made before a test's own fixtures, and so ends with an evaluation of full length.
     """
     folder, lines = tmp_path_factory.mktemp("brief"), []
-    config = _config(folder, "Basic", seed=5, behaviors__Basic__max_steps=300)
+    config = _config(folder, "Basic_official", seed=5, behaviors__Basic__max_steps=300)
     result = train(config, EnvRecipe("scene", "Basic"), lines.append)
     return config, result, lines
 
@@ -140,7 +140,7 @@ def test_a_run_ends_with_an_evaluation_and_a_report(brief):
 def test_without_episodes_nothing_is_evaluated(tmp_path, monkeypatch):
     monkeypatch.setattr(evaluator, "PlayedHere", None)  # nothing starts to play
     changes = {"behaviors__Basic__max_steps": 3000, "evaluation__episodes": 0}
-    config = _config(tmp_path, "Basic", **changes)
+    config = _config(tmp_path, "Basic_official", **changes)
     folder = train(config, EnvRecipe("scene", "Basic")).folder
     status = json.loads((folder / "run_logs/training_status.json").read_text())
     (evaluation,) = status["Basic"]["evaluations"]
@@ -149,7 +149,7 @@ def test_without_episodes_nothing_is_evaluated(tmp_path, monkeypatch):
 
 
 def test_the_best_checkpoint_by_evaluation_is_kept(tmp_path):
-    folder = RunFolder(_config(tmp_path, "Basic"), {})
+    folder = RunFolder(_config(tmp_path, "Basic_official"), {})
     spec = make("Basic").behaviors["Basic?team=0"]
     learner = make_learner(spec, read_config("Basic").behaviors["Basic"], name="Basic")
     for learner.steps, score in ((100, 0.5), (200, 0.9), (300, 0.7)):
@@ -170,7 +170,7 @@ def test_an_evaluation_changes_nothing_in_training(tmp_path):
             "behaviors__Basic__checkpoint_interval": interval,
         }
         folder = train(
-            _config(tmp_path / name, "Basic", **changes), EnvRecipe("scene", "Basic")
+            _config(tmp_path / name, "Basic_official", **changes), EnvRecipe("scene", "Basic")
         ).folder
         ends.append(read_checkpoint(folder / "Basic" / "checkpoint.safetensors")[0])
     assert all(torch.equal(tensor, ends[1][key]) for key, tensor in ends[0].items())
@@ -191,7 +191,7 @@ def test_an_evaluation_that_goes_on_beside_training_is_of_its_own_checkpoint(
             "behaviors__Basic__max_steps": 1500,
             "behaviors__Basic__checkpoint_interval": 300,
         }
-        config = _config(tmp_path / name, "Basic", **changes)
+        config = _config(tmp_path / name, "Basic_official", **changes)
         folder = train(config, EnvRecipe("scene", "Basic")).folder
         status = json.loads((folder / "run_logs/training_status.json").read_text())
         best = (folder / "Basic" / "best.safetensors").read_bytes()
@@ -204,7 +204,7 @@ def test_an_evaluation_that_goes_on_beside_training_is_of_its_own_checkpoint(
 def test_weights_and_biases_gets_what_tensorboard_gets(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    config = _config(tmp_path, "Basic", behaviors__Basic__max_steps=300)
+    config = _config(tmp_path, "Basic_official", behaviors__Basic__max_steps=300)
     folder = train(config, EnvRecipe("scene", "Basic"), to_wandb=True).folder
     (log,) = folder.glob("wandb/offline-run-*/*.wandb")
     tag = b"Environment/Cumulative Reward"
@@ -226,7 +226,7 @@ def _files(folder):
 @pytest.mark.usefixtures("trained")
 def test_a_forced_run_that_cannot_start_leaves_the_old_one_as_it_was(tmp_path):
     before = _files(tmp_path)
-    forced = _config(tmp_path, "Basic", checkpoint_settings__force=True)
+    forced = _config(tmp_path, "Basic_official", checkpoint_settings__force=True)
     with pytest.raises(UsageError, match="unknown scene"):
         train(forced, EnvRecipe("scene", "Basik"))
     with pytest.raises(UsageError, match="3DBall has no such behavior"):
@@ -235,7 +235,7 @@ def test_a_forced_run_that_cannot_start_leaves_the_old_one_as_it_was(tmp_path):
 
 
 def test_a_first_run_that_cannot_start_leaves_nothing_in_the_way(tmp_path):
-    config = _config(tmp_path, "Basic", behaviors__Basic__max_steps=300)
+    config = _config(tmp_path, "Basic_official", behaviors__Basic__max_steps=300)
     with pytest.raises(UsageError, match="3DBall has no such behavior"):
         train(config, EnvRecipe("scene", "3DBall"))
     train(config, EnvRecipe("scene", "Basic"))
@@ -251,7 +251,7 @@ def test_one_run_is_trained_by_one_process_at_a_time(trained, tmp_path):
             with pytest.raises(
                 UsageError, match="another process trains this run just now"
             ):
-                train(_config(tmp_path, "Basic", **change), EnvRecipe("scene", "Basic"))
+                train(_config(tmp_path, "Basic_official", **change), EnvRecipe("scene", "Basic"))
     assert _files(tmp_path) == before
 
 
@@ -260,7 +260,7 @@ def test_a_run_killed_before_it_began_is_no_run_and_restores_the_run_it_was_to_r
 ):
     def killed(**change):
         folder = RunFolder(
-            _config(tmp_path, "Basic", **change),
+            _config(tmp_path, "Basic_official", **change),
             {"seed": 0, "world": "scene", "target": "Basic"},
         )
         folder._claim.release()  # as the system does for a dead process
@@ -268,7 +268,7 @@ def test_a_run_killed_before_it_began_is_no_run_and_restores_the_run_it_was_to_r
     killed()
     killed()  # does not complain that the run exists
     train(
-        _config(tmp_path, "Basic", behaviors__Basic__max_steps=300),
+        _config(tmp_path, "Basic_official", behaviors__Basic__max_steps=300),
         EnvRecipe("scene", "Basic"),
     )
     before = _files(tmp_path / "run")
@@ -276,7 +276,7 @@ def test_a_run_killed_before_it_began_is_no_run_and_restores_the_run_it_was_to_r
     assert not (tmp_path / "run" / "resume.safetensors").exists()
     with pytest.raises(UsageError, match="this run exists"):
         RunFolder(
-            _config(tmp_path, "Basic"), {"seed": 0, "world": "scene", "target": "Basic"}
+            _config(tmp_path, "Basic_official"), {"seed": 0, "world": "scene", "target": "Basic"}
         )
     assert _files(tmp_path / "run") == before
     assert not (tmp_path / "run.replaced").exists()
@@ -290,7 +290,7 @@ def test_sigterm_while_the_world_opens_ends_like_ctrl_c(tmp_path, monkeypatch):
 
     monkeypatch.setattr(trainer, "open_collector", opening)
     with pytest.raises(KeyboardInterrupt):
-        train(_config(tmp_path, "Basic"), EnvRecipe("scene", "Basic"))
+        train(_config(tmp_path, "Basic_official"), EnvRecipe("scene", "Basic"))
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
@@ -304,7 +304,7 @@ def test_a_resume_point_of_an_earlier_version_is_refused_and_kept(trained, tmp_p
         match="is of an earlier Touchline; start another run with --initialize-from run",
     ):
         train(
-            _config(tmp_path, "Basic", checkpoint_settings__resume=True),
+            _config(tmp_path, "Basic_official", checkpoint_settings__resume=True),
             EnvRecipe("scene", "Basic"),
         )
     assert _files(trained) == before
@@ -360,7 +360,7 @@ def test_acting_without_learning_goes_on_in_the_lesson_that_the_run_had_reached(
 
 
 def test_the_best_checkpoint_is_the_best_of_the_latest_lesson(tmp_path):
-    config = _config(tmp_path, "Basic", behaviors__Basic__max_steps=300)
+    config = _config(tmp_path, "Basic_official", behaviors__Basic__max_steps=300)
     folder = RunFolder(config, {"seed": 0, "world": "scene", "target": "Basic"})
     spec = make("Basic").behaviors["Basic?team=0"]
     learner = make_learner(spec, config.behaviors["Basic"], name="Basic")
@@ -385,7 +385,7 @@ def test_the_best_checkpoint_is_the_best_of_the_latest_lesson(tmp_path):
 
 def test_only_the_last_few_checkpoints_are_kept(tmp_path):
     config = _config(
-        tmp_path, "Basic", behaviors__Basic__max_steps=1000,
+        tmp_path, "Basic_official", behaviors__Basic__max_steps=1000,
         behaviors__Basic__checkpoint_interval=256, behaviors__Basic__keep_checkpoints=2,
     )  # fmt: skip
     folder = train(config, EnvRecipe("scene", "Basic")).folder
@@ -453,7 +453,7 @@ def test_a_behavior_without_configuration_is_named(tmp_path):
 def test_a_checkpoint_of_another_network_is_refused(tmp_path):
     config = _config(
         tmp_path,
-        "Basic",
+        "Basic_official",
         checkpoint_settings__resume=True,
         behaviors__Basic__network_settings__hidden_units=32,
     )
