@@ -170,7 +170,8 @@ def test_an_evaluation_changes_nothing_in_training(tmp_path):
             "behaviors__Basic__checkpoint_interval": interval,
         }
         folder = train(
-            _config(tmp_path / name, "Basic_official", **changes), EnvRecipe("scene", "Basic")
+            _config(tmp_path / name, "Basic_official", **changes),
+            EnvRecipe("scene", "Basic"),
         ).folder
         ends.append(read_checkpoint(folder / "Basic" / "checkpoint.safetensors")[0])
     assert all(torch.equal(tensor, ends[1][key]) for key, tensor in ends[0].items())
@@ -251,7 +252,10 @@ def test_one_run_is_trained_by_one_process_at_a_time(trained, tmp_path):
             with pytest.raises(
                 UsageError, match="another process trains this run just now"
             ):
-                train(_config(tmp_path, "Basic_official", **change), EnvRecipe("scene", "Basic"))
+                train(
+                    _config(tmp_path, "Basic_official", **change),
+                    EnvRecipe("scene", "Basic"),
+                )
     assert _files(tmp_path) == before
 
 
@@ -276,7 +280,8 @@ def test_a_run_killed_before_it_began_is_no_run_and_restores_the_run_it_was_to_r
     assert not (tmp_path / "run" / "resume.safetensors").exists()
     with pytest.raises(UsageError, match="this run exists"):
         RunFolder(
-            _config(tmp_path, "Basic_official"), {"seed": 0, "world": "scene", "target": "Basic"}
+            _config(tmp_path, "Basic_official"),
+            {"seed": 0, "world": "scene", "target": "Basic"},
         )
     assert _files(tmp_path / "run") == before
     assert not (tmp_path / "run.replaced").exists()
