@@ -11,8 +11,8 @@ from touchline.envs.env import make
 from touchline.envs.slots import Slots
 from touchline.errors import NonFiniteError
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from touchline.training.algorithms.on_policy import LossSettings
 from touchline.training.algorithms.ppo.loss import (
-    LossSettings,
     clipped_surrogate,
     clipped_surrogate_gradient,
     clipped_value_error,

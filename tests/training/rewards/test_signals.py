@@ -14,8 +14,8 @@ from touchline.policies.loading import load_policies
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training import trainer
 from touchline.training.algorithms.batch import Batch
+from touchline.training.algorithms.on_policy import LossSettings
 from touchline.training.algorithms.ppo.loss import (
-    LossSettings,
     output_gradients,
     ppo_loss,
 )

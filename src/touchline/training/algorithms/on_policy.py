@@ -26,12 +26,23 @@ from touchline.training.algorithms.learner import (
     Metrics,
     signal_setup,
 )
-from touchline.training.algorithms.ppo.loss import LossSettings
 from touchline.training.algorithms.schedules import scheduled
 from touchline.training.cloning import make_cloning
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.learned import models_of
 from touchline.training.rewards.signal import RewardSignal, make_signals
+
+
+@dataclass(frozen=True)
+class LossSettings:
+    """What the loss depends on besides policy and batch."""
+
+    epsilon: float
+    """Clip range of the probability ratio."""
+    beta: float
+    """Weight of the entropy bonus."""
+    clip_value_loss: bool = False
+    """Whether values gain nothing from moving further than epsilon."""
 
 
 @dataclass(frozen=True)

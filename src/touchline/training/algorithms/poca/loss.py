@@ -14,10 +14,10 @@ from torch import Tensor
 
 from touchline.policies.nets.group_critic import GroupCritic
 from touchline.policies.network import Network
+from touchline.training.algorithms.on_policy import LossSettings
 from touchline.training.algorithms.poca.batch import GroupBatch
 from touchline.training.algorithms.ppo.loss import (
     VALUE_LOSS_WEIGHT,
-    LossSettings,
     clipped_surrogate,
     clipped_value_loss,
 )

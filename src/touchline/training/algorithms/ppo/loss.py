@@ -9,29 +9,16 @@ Source: Schulman et al. 2017, arXiv:1707.06347.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from touchline.policies.network import Network, OutputGradients
 from touchline.training.algorithms.batch import Batch
+from touchline.training.algorithms.on_policy import LossSettings
 
 VALUE_LOSS_WEIGHT = 0.5
 """Source: ML-Agents 1.1.0, `ppo/optimizer_torch.py`."""
-
-
-@dataclass(frozen=True)
-class LossSettings:
-    """What the loss depends on besides policy and batch."""
-
-    epsilon: float
-    """Clip range of the probability ratio."""
-    beta: float
-    """Weight of the entropy bonus."""
-    clip_value_loss: bool = False
-    """Whether values gain nothing from moving further than epsilon."""
 
 
 def ppo_loss(
