@@ -432,7 +432,7 @@ def test_cloning_first_makes_the_first_steps_good_ones(shared, tmp_path):
         "checkpoint_settings.results_dir": str(tmp_path),
         "env_settings.seed": 1,
     }
-    config = read_config("Basic", (), changes)
+    config = read_config("Basic_official", (), changes)
     said = []
     result = train(config, EnvRecipe("scene", "Basic"), said.append)
     assert any("cloned from" in line for line in said)

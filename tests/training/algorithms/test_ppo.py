@@ -137,7 +137,7 @@ def _random_batch(network, size):
 @pytest.mark.slow  # a tiny task, `Remember` and `Look` are learned in seconds
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_basic_is_learned_to_its_optimum():
-    config = read_config("Basic").behaviors["Basic"]
+    config = read_config("Basic_official").behaviors["Basic"]
     name = "Basic?team=0"
     with make("Basic") as env:
         slots = Slots(env)

@@ -206,7 +206,7 @@ def test_an_algorithm_that_needs_fresh_actions_is_refused_with_its_place(
 
 def test_a_state_taken_beside_an_update_goes_on_to_the_same_weights():
     """What a resume point does, in the middle of everything."""
-    config = read_config("Basic", SMALL).behaviors["Basic"]
+    config = read_config("Basic_official", SMALL).behaviors["Basic"]
     with make("Basic") as env:
         spec = env.behaviors["Basic?team=0"]
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from tests.training.practice import make_learner
 from tests.training.self_play import duel
 
@@ -169,7 +170,7 @@ def test_a_run_that_stops_amid_a_round_resumes_bit_for_bit(
     again = {"checkpoint_settings__resume": True, **changes}
     resumed = train(config_of(tmp_path, 3, **again), RECIPE)
     for name in ("3DBall/checkpoint.safetensors", "resume.safetensors"):
-        arrays, expected = (read_arrays(r.folder / name)[0] for r in (resumed, whole))
+        arrays, expected = (load_file(r.folder / name) for r in (resumed, whole))
         assert_same(expected, arrays)
 
 
@@ -236,7 +237,7 @@ def test_a_lesson_that_is_due_when_a_run_is_resumed_begins_at_once(
 def test_a_cluster_that_makes_no_sense_is_one_line(settings, text):
     overrides = {f"cluster_settings.{key}": value for key, value in settings.items()}
     with pytest.raises(UsageError, match=text) as caught:
-        read_config("3DBall", (), overrides)
+        read_config("3DBall_official", (), overrides)
     assert "\n" not in str(caught.value)
 
 
@@ -244,7 +245,7 @@ def test_a_cluster_without_collectors_is_one_line(tmp_path):
     where = {"cluster_settings.cluster": "local:2"}
     where["checkpoint_settings.results_dir"] = str(tmp_path)
     with pytest.raises(UsageError, match=r"--cluster local:2 needs --collectors N"):
-        train(read_config("3DBall", (), where), RECIPE)
+        train(read_config("3DBall_official", (), where), RECIPE)
     assert not [path for path in tmp_path.rglob("*") if "lock" not in path.name]
 
 
@@ -313,12 +314,10 @@ def test_experience_that_waits_for_an_update_survives_resuming(
     halfway, _ = read_arrays(stopped.folder / "resume.safetensors")
     assert any("pending.0.obs.0" in name for name in halfway)
     checkpoints = stopped.folder.glob("*/checkpoint.safetensors")
-    assert not any(
-        "pending." in name for c in checkpoints for name in read_arrays(c)[0]
-    )
+    assert not any("pending." in name for c in checkpoints for name in load_file(c))
     resumed = train(config("run", **{"checkpoint_settings.resume": True}), recipe)
     arrays, expected = (
-        read_arrays(r.folder / "resume.safetensors")[0] for r in (resumed, whole)
+        load_file(r.folder / "resume.safetensors") for r in (resumed, whole)
     )
     assert_same(expected, arrays)
 

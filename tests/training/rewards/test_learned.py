@@ -147,7 +147,7 @@ def _train(demonstrations, folder, trainer_type, *, resume=False):
         "checkpoint_settings.resume": resume,
         "env_settings.seed": 3,
     }
-    config = read_config("Basic", (), changes)
+    config = read_config("Basic_official", (), changes)
     return trainer.train(config, EnvRecipe("scene", "Basic")).folder
 
 

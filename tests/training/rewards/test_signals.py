@@ -63,7 +63,7 @@ def _config(tmp_path, steps, **changes):
         "env_settings.seed": 3,
         **changes,
     }
-    return read_config("Basic", (), changes)
+    return read_config("Basic_official", (), changes)
 
 
 @pytest.mark.usefixtures("unchecked_shapes")

@@ -27,7 +27,7 @@ def run(results, *, resume):
         "behaviors.Basic.hyperparameters.buffer_size": 32,
         "behaviors.Basic.hyperparameters.batch_size": 16,
     }
-    train(read_config("Basic", (), changes), EnvRecipe("scene", "Basic"))
+    train(read_config("Basic_official", (), changes), EnvRecipe("scene", "Basic"))
 
 
 @pytest.fixture(scope="module")

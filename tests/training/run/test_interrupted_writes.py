@@ -141,7 +141,7 @@ def run(folder, trainer_type, *, resume=False):
         "behaviors.Basic.checkpoint_interval": 24,
         "behaviors.Basic.keep_checkpoints": 2,
     }
-    train(read_config("Basic", (), changes), EnvRecipe("scene", "Basic"))
+    train(read_config("Basic_official", (), changes), EnvRecipe("scene", "Basic"))
 
 
 def assert_whole(folder):

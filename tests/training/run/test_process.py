@@ -48,7 +48,7 @@ def test_training_twice_in_one_process_works_and_changes_nothing_around_it(tmp_p
             "checkpoint_settings.run_id": run,
             "env_settings.seed": 1,
         }
-        train(read_config("Basic", (), changes), EnvRecipe("scene", "Basic"))
+        train(read_config("Basic_official", (), changes), EnvRecipe("scene", "Basic"))
         assert _process() == before
     weights = [(tmp_path / run / "Basic.onnx").read_bytes() for run in ("a", "b")]
     assert weights[0] == weights[1]

@@ -43,7 +43,7 @@ def _config(tmp_path, **changes):
         "checkpoint_settings.results_dir": str(tmp_path),
         "env_settings.seed": 1,
     } | changes
-    return read_config("Basic", (), overrides)
+    return read_config("Basic_official", (), overrides)
 
 
 @pytest.fixture(scope="module")
