@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from touchline.policies.nets.memory import Sequences
 
-
 FORGET_BIAS = 1.0
 """Added to the forget gate's part of both biases, as ML-Agents does. Without it, a memory of 16
 numbers fails ML-Agents' learning tests (`docs/lab_log.md`)."""
