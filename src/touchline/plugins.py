@@ -82,7 +82,7 @@ class Plugins:
             return
         names = {*vars(protocol), *protocol.__annotations__}
         public = sorted(each for each in names if not each.startswith("_"))
-        missing = [each for each in public if not hasattr(made, each)]
+        missing = [each for each in public if each not in dir(made)]
         if missing:
             wanted = f"{protocol.__module__}.{protocol.__qualname__}"
             what = f"{type(made).__name__} has no {', '.join(missing)}"
@@ -135,7 +135,7 @@ def breach_of(contract: type, found: Any) -> str:
         # The class variables that a subclass must set.
         annotations = contract.__annotations__.items()
         names = [name for name, kind in annotations if str(kind).startswith("ClassVar")]
-    missing = [name for name in names if not hasattr(found, name)]
+    missing = [name for name in names if name not in dir(found)]
     if not missing:
         return ""
     return f"has no {', '.join(missing)}; expected what {wanted} describes"

@@ -144,7 +144,8 @@ def test_a_resumed_run_keeps_what_a_behavior_learned_until_it_comes_again(
     monkeypatch, tmp_path
 ):
     def plan(name, time):
-        return [1, 2, 3, 4] if name == "A" or time >= 50 else []
+        ids = [1, 2, 3, 4] if name == "A" else [5, 6, 7, 8]
+        return ids if name == "A" or time >= 50 else []
 
     behaviors = {"A": _behavior(20_000), "B": _behavior(20_000)}
     steps = []

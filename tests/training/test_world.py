@@ -247,10 +247,13 @@ def test_a_preset_says_what_it_is_and_old_flags_get_a_line(
     capsys, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    assert run(["train", "Basic", "--max-steps", "300", "--torch", "--seed", "1"]) == 0
+    assert (
+        run(["train", "Basic_official", "--max-steps", "300", "--torch", "--seed", "1"])
+        == 0
+    )
     shown = capsys.readouterr().err
     assert (
-        "preset Basic: ML-Agents' official settings for this scene (Release 22, config/ppo/Basic.yaml)."
+        "preset Basic_official: ML-Agents' official settings for this scene (Release 22, config/ppo/Basic.yaml)."
         in shown
     )
     assert "--torch is no longer needed: PyTorch is the only framework" in shown
@@ -261,7 +264,18 @@ def test_a_run_starts_with_the_networks_of_another_at_step_0_and_acts_without_le
 ):
     monkeypatch.chdir(tmp_path)
     assert (
-        run(["train", "Basic", "--run-id", "a", "--max-steps", "600", "--seed", "1"])
+        run(
+            [
+                "train",
+                "Basic_official",
+                "--run-id",
+                "a",
+                "--max-steps",
+                "600",
+                "--seed",
+                "1",
+            ]
+        )
         == 0
     )
     before = {
@@ -269,16 +283,18 @@ def test_a_run_starts_with_the_networks_of_another_at_step_0_and_acts_without_le
         for p in (tmp_path / "results" / "a").rglob("*")
         if p.is_file()
     }
-    config = read_config("Basic", (), {"checkpoint_settings.initialize_from": "a"})
+    config = read_config(
+        "Basic_official", (), {"checkpoint_settings.initialize_from": "a"}
+    )
     start = first_checkpoint(config, "Basic")
     assert start == Path("results/a/Basic/checkpoint.safetensors")
-    by_path = read_config("Basic", ["behaviors.Basic.init_path=results/a"])
+    by_path = read_config("Basic_official", ["behaviors.Basic.init_path=results/a"])
     assert first_checkpoint(by_path, "Basic") == start
     assert (
         run(
             [
                 "train",
-                "Basic",
+                "Basic_official",
                 "--run-id",
                 "b",
                 "--initialize-from",
@@ -307,7 +323,7 @@ def test_a_run_starts_with_the_networks_of_another_at_step_0_and_acts_without_le
         run(
             [
                 "train",
-                "Basic",
+                "Basic_official",
                 "--run-id",
                 "a",
                 "--resume",
@@ -328,12 +344,22 @@ def test_a_run_starts_with_the_networks_of_another_at_step_0_and_acts_without_le
         "--set",
         "behaviors.Basic.init_path=results/a/Basic/checkpoint.safetensors",
     ]
-    assert run(["train", "Basic", *itself]) == 2
+    assert run(["train", "Basic_official", *itself]) == 2
     assert "--force would delete it" in capsys.readouterr().err
     assert (tmp_path / start).exists()
     changed = ["--set", "behaviors.Basic.network_settings.hidden_units=7"]
     assert (
-        run(["train", "Basic", "--run-id", "c", "--initialize-from", "a", *changed])
+        run(
+            [
+                "train",
+                "Basic_official",
+                "--run-id",
+                "c",
+                "--initialize-from",
+                "a",
+                *changed,
+            ]
+        )
         == 2
     )
     assert "does not fit the configured" in capsys.readouterr().err

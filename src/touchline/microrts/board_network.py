@@ -137,7 +137,7 @@ class BoardActorCritic(nn.Module):
         Where memory grows fast, JPype makes Java collect its garbage, which took as long as an
         update of PPO.
         """
-        return tuple(self._compact(part) if part.ndim == 4 else part for part in obs)
+        return tuple(self._compact(part) if part.ndim >= 4 else part for part in obs)
 
     def _compact(self, board: NDArray[Any]) -> NDArray[Any]:
         on_device = torch.from_numpy(board).to(self.place.device)

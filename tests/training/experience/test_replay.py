@@ -145,7 +145,7 @@ def test_agents_that_come_and_go_are_followed_by_their_own_actions():
 
 def test_more_than_the_machine_has_is_refused():
     with pytest.raises(SettingError, match=r"buffer_size: .* need .* GB, more than"):
-        _learner(buffer_size=10**13)
+        _learner(buffer_size=10**12)
 
 
 def test_a_run_names_the_line_of_a_replay_that_is_too_large(tmp_path):
