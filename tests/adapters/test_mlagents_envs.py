@@ -457,6 +457,7 @@ class Corridor(BaseEnv):
         self._actions = action
 
     def set_action_for_agent(self, behavior_name, agent_id, action):
+        # BaseEnv requires it; wrappers set the actions of all agents at once.
         raise NotImplementedError
 
     def get_steps(self, behavior_name):

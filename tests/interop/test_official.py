@@ -154,7 +154,7 @@ def assert_takes(ours, theirs, where):
     for (name, has_default), (their_name, is_optional) in zip(
         own, theirs, strict=False
     ):
-        # A message's writers take one value, which nobody passes by name.
+        # A message's writers take one value, which callers pass by position.
         is_message_value = len(their_name) == 1
         assert name == their_name or is_message_value, (where, name, their_name)
         assert has_default or not is_optional, (where, name)

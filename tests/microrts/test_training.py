@@ -102,7 +102,7 @@ def test_checkpoints_are_evaluated_against_each_bot_of_another_environment(
     folder = tmp_path / "short"
     with (folder / "MicroRTS" / "metrics.csv").open() as file:
         *_, last = csv.DictReader(file)
-    # In 40 ticks nobody wins.
+    # Games of 40 ticks end in a draw.
     assert last["evaluated_win_rate_passive"] == last["evaluated_win_rate_random"]
     assert float(last["evaluated_win_rate_random"]) == 0.0
     assert "| random | 4 | 0 | 4 | 0 |" in (folder / "report.md").read_text()
@@ -151,7 +151,7 @@ def test_self_play_and_bots_share_one_mix(engine, tmp_path):
     with (tmp_path / "short" / "MicroRTS" / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert rows[-1]["evaluated_win_rate_random"]
-    # Nobody wins in 60 ticks, so every snapshot scores half of the points.
+    # Games of 60 ticks end in a draw, so every snapshot scores half of the points.
     rated = [float(row["win_rate_pool"]) for row in rows if row.get("win_rate_pool")]
     assert rated
     assert set(rated) == {0.5}

@@ -75,6 +75,7 @@ class ResidualNetwork(nn.Module):
         none = features.new_zeros(len(features), 0)
         return ActionDistribution(none, none.new_zeros(0), parts)
 
+    # The contract has these two for networks with a memory, and with a gradient of their own.
     def step(self, obs, allowed, memory):
         raise NotImplementedError("only networks with a memory_shape are stepped")
 

@@ -42,6 +42,7 @@ class BaseRegistryEntry:
     @abstractmethod
     def make(self, **kwargs: Any) -> BaseEnv:
         """Open it. Takes the arguments of `UnityEnvironment` except `file_name`."""
+        # An abstract method, as in ML-Agents: subclasses open their own kind of environment.
         raise NotImplementedError(f"{type(self).__name__} has no make()")
 
 
