@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -22,8 +23,9 @@ from touchline.policies.files.checkpoints import (
     write_checkpoint,
 )
 from touchline.policies.network import Architecture, make_network
-from touchline.protocol.demonstrations import _check_extent
+from touchline.protocol.demonstrations import BRAIN_AT, _with_length, read_demo
 from touchline.protocol.dialect import Dialect
+from touchline.protocol.schema import MESSAGES
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training.config.reading import read_config
 
@@ -178,9 +180,27 @@ def test_a_text_file_is_not_made_executable(capsys, tmp_path):
     assert "chmod" not in error
 
 
-def test_a_demonstration_of_more_actions_than_memory_is_refused_before_they_are_made():
-    with pytest.raises(Exception, match="more than a demonstration can hold"):
-        _check_extent(b"", 30_000, ActionSpec(2**20, ()))
+def test_a_demonstration_of_more_actions_than_memory_is_refused_before_they_are_made(
+    tmp_path,
+):
+    """A header of a million actions, and 300 records that hold none: 5 kB stand for 1.2 GB."""
+    meta = MESSAGES.DemonstrationMetaProto(api_version=1, number_steps=300)
+    brain = MESSAGES.BrainParametersProto(brain_name="a")
+    brain.action_spec.num_continuous_actions = 2**20
+    pair = MESSAGES.AgentInfoActionPairProto()
+    pair.agent_info.reward = 1.0
+    head = _with_length(meta.SerializeToString()).ljust(BRAIN_AT, b"\0")
+    records = 300 * _with_length(pair.SerializeToString())
+    path = tmp_path / "a.demo"
+    path.write_bytes(head + _with_length(brain.SerializeToString()) + records)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match="more than a demonstration can hold"):
+            read_demo(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 50e6
 
 
 def test_a_folder_that_cannot_be_written_to_is_not_called_busy(capsys):

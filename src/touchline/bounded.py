@@ -8,6 +8,7 @@ memory is requested. Every failure is a UsageError of one line that names the fi
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 from typing import IO, Any
@@ -29,10 +30,12 @@ def read_bounded(path: Path, most: int) -> bytes:
     """The bytes of a file of at most `most` bytes; a device or a pipe is refused."""
     try:
         with _opened(path) as file:
-            data = file.read(most + 1)
+            size = os.fstat(file.fileno()).st_size
+            # A read takes the memory that it is called with, so not that of the limit.
+            data = b"" if size > most else file.read(size)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(data) > most:
+    if size > most:
         raise UsageError(f"{path}: larger than {most:,} bytes")
     return data
 

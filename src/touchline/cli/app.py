@@ -143,11 +143,11 @@ def run(arguments: list[str]) -> int:
         return INTERRUPTED
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        is_full = is_full and arguments[0] in RESUMABLE
         advice = (
             "; what was saved before is whole: free some space, then --resume goes on"
         )
-        return _fail(f"{error}{advice if is_full else ''}", 1)
+        saves = is_full and arguments[0] in RESUMABLE
+        return _fail(f"{error}{advice if saves else ''}", 1)
     except Exception as error:
         # Only the parser's own exceptions have this method.
         if not hasattr(error, "format_message"):
