@@ -18,10 +18,6 @@ from torch import Tensor, nn
 
 from touchline.policies.nets.memory import Sequences
 
-FORGET_BIAS = 1.0
-"""Added to the forget gate's part of both biases, as ML-Agents does. Without it, a memory of 16
-numbers fails ML-Agents' learning tests (`docs/lab_log.md`)."""
-
 
 class LSTM(nn.Module):
     """A `MemoryCell`; its gates are in PyTorch's order, i f c o."""
@@ -31,9 +27,6 @@ class LSTM(nn.Module):
         self.size = size
         self.width = size // 2
         self.lstm = nn.LSTM(inputs, self.width)
-        with torch.no_grad():
-            for bias in self.lstm.all_weights[0][2:]:
-                bias[self.width : 2 * self.width] += FORGET_BIAS
 
     def step(
         self, x: Float[Tensor, "B I"], memory: Float[Tensor, "B M"]
