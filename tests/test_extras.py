@@ -138,6 +138,7 @@ NEEDS_AN_EXTRA = {
     "parity",
     "plan",
     "play",
+    "plot",
     "tournament",
     "train",
     "tune",

@@ -85,10 +85,13 @@ if TYPE_CHECKING:
     from touchline.steps import DecisionSteps as DecisionSteps
     from touchline.steps import TerminalStep as TerminalStep
     from touchline.steps import TerminalSteps as TerminalSteps
+    from touchline.studies.compare import RunComparison as RunComparison
+    from touchline.studies.compare import compare as compare
     from touchline.studies.exploit import exploit as exploit
     from touchline.studies.parity import parity as parity
     from touchline.studies.plan import Plan as Plan
     from touchline.studies.plan import plan as plan
+    from touchline.studies.plot import plot as plot
     from touchline.studies.seeds import SeedFigures as SeedFigures
     from touchline.studies.seeds import SeedsResult as SeedsResult
     from touchline.studies.seeds import train_seeds as train_seeds
@@ -135,6 +138,7 @@ _HOME = {
     "OutgoingMessage": "protocol.side_channels",
     "Plan": "studies.plan",
     "RawBytesChannel": "protocol.side_channels",
+    "RunComparison": "studies.compare",
     "RunError": "errors",
     "SeedFigures": "studies.seeds",
     "SeedsResult": "studies.seeds",
@@ -162,6 +166,7 @@ _HOME = {
     "UnityWorkerInUseException": "protocol.errors",
     "Upload": "hub",
     "UsageError": "errors",
+    "compare": "studies.compare",
     "convert": "training.config.old_formats",
     "describe": "envs.inspection",
     "evaluate": "training.evaluation",
@@ -181,6 +186,7 @@ _HOME = {
     "parity": "studies.parity",
     "plan": "studies.plan",
     "play": "film",
+    "plot": "studies.plot",
     "pull": "hub",
     "push": "hub",
     "record": "training.recording",

@@ -23,7 +23,7 @@ from touchline.envs.wire_server import WireServer
 from touchline.errors import TouchlineError
 from touchline.extras import explain_missing
 from touchline.log import Log
-from touchline.policies.files.run_layout import is_run
+from touchline.policies.files.run_choice import has_runs, is_search, run_of, runs_in
 from touchline.specs import BehaviorSpec
 from touchline.testing import allowed_actions
 
@@ -55,7 +55,7 @@ def examine(
     ----------
     target
         A scene's name (3DBall), a Unity player's path, `editor`, a recording (*.wire.gz),
-        microrts:MAP, or the folder of a run (results/first).
+        microrts:MAP, or the folder of a run, of several seeds or of a search (results/first).
     log
         Gets every line of the report. About a world, it begins with "ok", "FAIL" or "note"; about a
         run, it is a finding.
@@ -71,7 +71,7 @@ def examine(
     UsageError
         The path is no run, or its files are damaged.
     """
-    if isinstance(target, Path) or (isinstance(target, str) and is_run(target)):
+    if isinstance(target, Path) or (isinstance(target, str) and has_runs(target)):
         return _examine_run(Path(target), log)
     recipe = EnvRecipe.parse(target)
     if recipe.kind.is_player and isinstance(target, str):
@@ -84,11 +84,20 @@ def examine(
 def findings(run: str | Path) -> list[dict[str, str]]:
     """What is likely wrong with a training run: `behavior`, `name`, `figure` and `advice` of each.
 
-    Raises a UsageError for a folder that is no run, or whose files are damaged.
+    Of several seeds all are examined, and each `behavior` begins with its seed; of a search the
+    best trial is. Raises a UsageError for a folder that is no run, or whose files are damaged.
     """
     from touchline.studies.learning_faults import diagnose
 
-    return diagnose(Path(run))
+    folder = Path(run)
+    runs = [run_of(folder)] if is_search(folder) else runs_in(folder)
+    if runs in ([], [folder]):
+        return diagnose(folder)
+    return [
+        {**found, "behavior": f"{one.name} {found['behavior']}"}
+        for one in runs
+        for found in diagnose(one)
+    ]
 
 
 def _examine_run(run: Path, log: Log) -> bool:

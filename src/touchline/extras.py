@@ -33,6 +33,7 @@ EXTRA_OF_MODULE = {
     "pettingzoo": "pettingzoo",
     "ray": "ray",
     "safetensors": "train",
+    "scipy": "compare",
     "stable_baselines3": "sb3",
     "tensorboard": "train",
     "tensordict": "torchrl",

@@ -28,6 +28,7 @@ from touchline.errors import RunError, UsageError
 from touchline.extras import explain_missing
 from touchline.flag import Flag
 from touchline.log import Log, silent
+from touchline.policies.files.run_choice import run_of
 from touchline.policies.files.run_layout import LATEST, MODEL, RunLayout
 from touchline.training.config.yaml_tree import loaded
 
@@ -64,7 +65,7 @@ def push(
     Parameters
     ----------
     run
-        A run folder.
+        A run folder; of several seeds or trials the best by evaluation is taken.
     repo
         The model repository, which is made if there is none.
     dry_run
@@ -83,7 +84,7 @@ def push(
     All files arrive in one commit. A dry run needs neither an account nor huggingface_hub.
     """
     _check_name(repo)
-    layout = RunLayout(Path(run))
+    layout = RunLayout(run_of(Path(run), log))
     files = _files_of(layout)
     card = _card(layout, repo)
     sizes = {name: path.stat().st_size for name, path in files.items()}

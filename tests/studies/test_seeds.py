@@ -16,11 +16,8 @@ import touchline
 from touchline import UsageError
 from touchline.cli import run
 from touchline.policies.files.run_layout import RunLayout
-from touchline.studies.seeds import (
-    interquartile_mean,
-    mean_curve,
-    parse_seeds,
-)
+from touchline.studies.plot import curve_of, interquartile_mean
+from touchline.studies.seeds import parse_seeds
 
 SHORT = "--max-steps=300"
 
@@ -91,11 +88,12 @@ def test_the_interquartile_mean_drops_a_quarter_on_either_side():
 def test_a_mean_curve_spans_the_steps_that_all_seeds_have():
     a = np.array([0.0, 10.0, 20.0]), np.array([0.0, 1.0, 2.0])
     b = np.array([5.0, 25.0]), np.array([2.5, 4.5])
-    step, mean, error = mean_curve([a, b])
-    assert (step[0], step[-1]) == (5.0, 20.0)
-    # a is step / 10 and b is 2 more; of two values the standard error is half the difference.
-    np.testing.assert_allclose(mean, step / 10 + 1.0)
-    np.testing.assert_allclose(error, 1.0)
+    curve = curve_of("x", [a, b], "return", "mean")
+    assert (curve.x[0], curve.x[-1]) == (5.0, 20.0)
+    # a is step / 10 and b is 2 more; resampled, the mean may be that of either.
+    np.testing.assert_allclose(curve.middle, curve.x / 10 + 1.0)
+    np.testing.assert_allclose(curve.low, curve.x / 10)
+    np.testing.assert_allclose(curve.high, curve.x / 10 + 2.0)
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,11 @@ COMMANDS: dict[str, Verb | str] = {
     "exploit": Verb(
         "touchline.studies.exploit:exploit", "touchline.cli.results:exploit"
     ),
+    "plot": Verb("touchline.studies.plot:plot", "touchline.cli.results:export"),
+    "compare": Verb(
+        "touchline.studies.compare:compare",
+        lines="touchline.studies.compare:comparison_lines",
+    ),
     "parity": Verb(
         "touchline.studies.parity:parity",
         "touchline.cli.results:parity",

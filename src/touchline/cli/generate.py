@@ -159,7 +159,8 @@ def _function_for_typer(verb: Verb, name: str) -> Callable[..., None]:
 
     def call(**given: Any) -> None:
         values = _values(signature, given)
-        target = str(given[own[0].name] or "") if own and _is_argument(own[0]) else ""
+        first = given[own[0].name] if own and _is_argument(own[0]) else None
+        target = " ".join(first) if isinstance(first, list) else str(first or "")
         has_world = "env" in signature.parameters and not signature.takes_settings
         world = {key: given[key] for key in WORLD} if has_world else None
         shell = found(run) if run else show_result

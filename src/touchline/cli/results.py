@@ -146,9 +146,9 @@ def say_how_to_continue(folder: Path) -> None:
 
 def view(call: Call) -> None:
     """Show the page of a world or of a run until Ctrl-C."""
-    from touchline.policies.files.run_layout import is_run
+    from touchline.policies.files.run_choice import has_runs
 
-    if is_run(call.target):
+    if has_runs(call.target):
         call(env=call.target)
     else:
         call()
@@ -222,10 +222,10 @@ def doctor(call: Call, as_json: bool = False) -> None:
         The report as JSON instead of text.
     """
     from touchline.doctor import findings
-    from touchline.policies.files.run_layout import is_run
+    from touchline.policies.files.run_choice import has_runs
 
     target = call.target
-    if is_run(target):
+    if has_runs(target):
         if as_json:
             show_json({"run": target, "findings": findings(target)})
         else:
@@ -245,7 +245,7 @@ def build(call: Call) -> None:
 
 
 def export(call: Call) -> None:
-    """Export a policy, or convert a configuration."""
+    """Export a policy, convert a configuration, or draw a figure."""
     log(f"wrote {call()}")
 
 

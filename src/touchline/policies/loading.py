@@ -12,6 +12,7 @@ from touchline.envs.env import Staffed
 from touchline.errors import UsageError
 from touchline.extras import explain_missing
 from touchline.policies.actors import SlotActor
+from touchline.policies.files.run_choice import run_of
 from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
 from touchline.policies.policy import Policy, RandomPolicy, ZeroPolicy
 from touchline.specs import BehaviorSpec, base_name
@@ -142,7 +143,7 @@ def _load(
         return BUILT_IN[source](spec)
     path = Path(source)
     if path.is_dir():
-        path = RunLayout(path).newest(behavior)
+        path = RunLayout(run_of(path)).newest(behavior)
     with explain_missing(f"the policy {path}"):
         if path.suffix == CHECKPOINT:
             from touchline.policies.files.checkpoints import load_network

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.policies.actors import Actors, SlotActor
+from touchline.policies.files.run_choice import with_run
 from touchline.policies.loading import load_policies
 from touchline.specs import team_of
 
@@ -19,9 +20,9 @@ _OTHER_SEED = 1000
 
 
 def sources_in(policy: PolicySource | Sequence[PolicySource]) -> list[str]:
-    """Policies as texts; a single one as a list of one."""
+    """Policies as texts; a single one as a list of one, and of several seeds the best."""
     given = [policy] if isinstance(policy, str | os.PathLike) else policy
-    return [os.fspath(source) for source in given]
+    return [with_run(os.fspath(source)) for source in given]
 
 
 def two_sides(names: Iterable[str], world: str) -> tuple[list[str], list[str]]:

@@ -14,7 +14,8 @@ from typing import Any
 
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
-from touchline.log import Log
+from touchline.log import Log, silent
+from touchline.policies.files.run_choice import run_of
 from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ def trained_options(source: str, world: str) -> Mapping[str, str]:
     if not path.exists():
         path = Path(source.partition("=")[2] or source)  # BEHAVIOR=FILE
     if path.is_dir():
-        path = next(iter(RunLayout(path).checkpoints().values()), path)
+        path = next(iter(RunLayout(run_of(path, silent)).checkpoints().values()), path)
     if path.suffix != CHECKPOINT or not path.is_file():
         return {}
     from touchline.policies.files.checkpoints import read_metadata

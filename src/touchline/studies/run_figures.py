@@ -18,15 +18,12 @@ from jaxtyping import Float
 
 from touchline.bounded import MOST_TABLE, read_bounded, read_json
 from touchline.errors import UsageError
-from touchline.policies.files.checkpoints import (
-    read_checkpoint,
-    read_metadata,
-    spec_from_json,
-)
 from touchline.policies.files.run_layout import RunLayout
 from touchline.specs import ActionSpec
 from touchline.training.config.yaml_tree import YamlTree
 
+SCORES = {"elo": "rating", "mean_group_return": "group return", "mean_return": "return"}
+"""Metrics that say how good a policy is, the most telling first, and their names for people."""
 RECENT = 0.25
 """Share of the rows that count as the run's latest."""
 _EMPTY = np.empty(0)
@@ -70,12 +67,14 @@ class RunFigures:
         return _number(self.settings, keys, default)
 
     @property
+    def score_name(self) -> str:
+        """The metric that says how good the policy was, of `SCORES`; empty without any."""
+        return next((name for name in SCORES if len(self.known(name))), "")
+
+    @property
     def score(self) -> Float[np.ndarray, " K"]:
         """How good the policy was over the run: its rating, group return or return."""
-        for name in ("elo", "mean_group_return", "mean_return"):
-            if len(values := self.known(name)):
-                return values
-        return _EMPTY
+        return self.known(self.score_name)
 
     @property
     def has_gained(self) -> bool:
@@ -101,6 +100,25 @@ def read_run_figures(run: Path) -> list[RunFigures]:
     Raises a UsageError that names the file for a folder that is no run of Touchline, or whose files
     are damaged.
     """
+    columns = read_columns(run)
+    layout = RunLayout(run)
+    tree = YamlTree.read(layout.configuration, str(layout.configuration))
+    status, seconds = _json(layout.status), _json(layout.timers)
+    return [
+        RunFigures(
+            behavior=behavior,
+            columns=own,
+            **_configured(tree.values, behavior),
+            seconds=seconds,
+            **_progress_of(status.get(behavior)),
+            **_checkpoint(layout.latest(behavior)),
+        )
+        for behavior, own in columns.items()
+    ]
+
+
+def read_columns(run: Path) -> dict[str, dict[str, Float[np.ndarray, " R"]]]:
+    """Behavior -> the columns of its metrics.csv; raises as `read_run_figures` does."""
     layout = RunLayout(run)
     if not layout.configuration.is_file():
         raise UsageError(
@@ -109,28 +127,17 @@ def read_run_figures(run: Path) -> list[RunFigures]:
     found = sorted(run.glob("*/metrics.csv"))
     # The file is there from the start, and empty until the first summary.
     files = [path for path in found if path.stat().st_size]
-    tree = YamlTree.read(layout.configuration, str(layout.configuration))
-    if not files and _only_clones(tree.values):
-        raise UsageError(
-            f"{run}: a run that only clones has no figures; play its model with touchline eval"
-        )
     if not files:
+        tree = YamlTree.read(layout.configuration, str(layout.configuration))
+        if _only_clones(tree.values):
+            raise UsageError(
+                f"{run}: a run that only clones has no figures; play its model with touchline eval"
+            )
         raise UsageError(
             f"{run}: no figures in metrics.csv yet: a run writes its first figures after "
             "summary_freq steps, and ML-Agents' own runs have none"
         )
-    status, seconds = _json(layout.status), _json(layout.timers)
-    return [
-        RunFigures(
-            behavior=path.parent.name,
-            columns=_columns(path),
-            **_configured(tree.values, path.parent.name),
-            seconds=seconds,
-            **_progress_of(status.get(path.parent.name)),
-            **_checkpoint(layout.latest(path.parent.name)),
-        )
-        for path in files
-    ]
+    return {path.parent.name: _columns(path) for path in files}
 
 
 def _only_clones(values: Mapping[str, Any]) -> bool:
@@ -204,6 +211,13 @@ def _checkpoint(path: Path) -> dict[str, Any]:
     """The policy's actions and its normalizer, as fields of `RunFigures`."""
     if not path.is_file():
         return {}
+    # Loading torch takes longer than reading all other files of a run.
+    from touchline.policies.files.checkpoints import (
+        read_checkpoint,
+        read_metadata,
+        spec_from_json,
+    )
+
     metadata = read_metadata(path)
     if "spec" not in metadata:
         raise UsageError(f"{path}: a checkpoint, but not of a policy")

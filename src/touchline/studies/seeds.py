@@ -8,7 +8,6 @@ half, which one lucky or failed seed does not move (Agarwal et al. 2021, arXiv:2
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
@@ -21,11 +20,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from touchline.bounded import read_json
 from touchline.errors import RunError, UsageError
 from touchline.log import Log
+from touchline.policies.files.run_choice import recorded, scores_of
 from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.files.whole import write_whole
 from touchline.studies.places import Place, place_for_runs
@@ -47,8 +45,6 @@ MOST_SEEDS = 1000
 BETWEEN_LINES_S = 10.0
 """Seconds between two lines about the same seed."""
 _RESAMPLES = 2000
-_GRID = 200
-"""Points of a mean learning curve: seeds report at slightly different steps."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ class SeedFigures:
     interquartile_mean_ci95: list[float] | None
     """[low, high]; None for a single seed."""
     curve: Path | None
-    """The mean learning curve with a band of one standard error; None if no episode ended."""
+    """The mean learning curve with its 95 % interval; None if no episode ended."""
 
 
 @dataclass(frozen=True)
@@ -345,21 +341,9 @@ class _Processes:
 # from the folders to one result
 
 
-def _status(layout: RunLayout) -> dict[str, dict[str, Any]]:
-    """Base name -> checkpoints and evaluations, as the run's status has them."""
-    if not layout.status.exists():
-        return {}
-    status = read_json(layout.status)
-    return {
-        name: part
-        for name, part in status.items()
-        if isinstance(part, dict) and part.get("checkpoints")
-    }
-
-
 def _is_done(layout: RunLayout, config: RunConfig) -> bool:
     """Whether every behavior has all of its steps, and the run's last evaluation is written."""
-    behaviors = _status(layout)
+    behaviors = recorded(layout)
     for name, part in behaviors.items():
         settings, steps = config.behavior(name), part["checkpoints"][-1]["steps"]
         if settings is None or steps < settings.max_steps:
@@ -368,19 +352,6 @@ def _is_done(layout: RunLayout, config: RunConfig) -> bool:
         if evaluations and evaluations[-1]["steps"] != steps:
             return False
     return bool(behaviors) and layout.report.exists()
-
-
-def scores_of(layout: RunLayout) -> dict[str, float]:
-    """The score of each behavior of a finished run, as `SeedFigures` has them."""
-    scores = {}
-    for name, part in _status(layout).items():
-        evaluations = part.get("evaluations")
-        score = part["checkpoints"][-1]["mean_return"]
-        if evaluations:
-            score = evaluations[-1]["score"]
-        if score is not None:
-            scores[name] = float(score)
-    return scores
 
 
 def _figures(study: RunLayout, seeds: Sequence[int]) -> dict[str, SeedFigures]:
@@ -392,11 +363,14 @@ def _figures(study: RunLayout, seeds: Sequence[int]) -> dict[str, SeedFigures]:
 
 
 def _summary(study: RunLayout, name: str, scores: dict[int, float]) -> SeedFigures:
+    from touchline.studies.plot import interquartile_mean, interval_of
+
     values = np.array(list(scores.values()))
     error, interval = None, None
     if len(values) > 1:
         error = float(values.std(ddof=1) / np.sqrt(len(values)))
-        interval = _bootstrap_interval(values)
+        low, high = interval_of(values, interquartile_mean, _RESAMPLES)
+        interval = [float(low), float(high)]
     return SeedFigures(
         scores=scores,
         mean=float(values.mean()),
@@ -407,79 +381,21 @@ def _summary(study: RunLayout, name: str, scores: dict[int, float]) -> SeedFigur
     )
 
 
-def interquartile_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean along the last axis without the lowest and the highest quarter.
-
-    A quarter is rounded down, as in the authors' library rliable: of 5 values, 1 on either side.
-    """
-    count = values.shape[-1]
-    cut = count // 4
-    in_order = np.sort(values, axis=-1)
-    middle = in_order[..., cut : count - cut]
-    mean: NDArray[np.float64] = middle.mean(axis=-1)
-    return mean
-
-
-def _bootstrap_interval(values: NDArray[np.float64]) -> list[float]:
-    # The same seeds always give the same interval.
-    rng = np.random.default_rng(0)
-    count = len(values)
-    drawn = values[rng.integers(count, size=(_RESAMPLES, count))]
-    low, high = np.percentile(interquartile_mean(drawn), [2.5, 97.5])
-    return [float(low), float(high)]
-
-
-def mean_curve(
-    curves: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Steps, mean and standard error of curves (steps, values), over the steps that all have."""
-    first = max(step[0] for step, _ in curves)
-    last = min(step[-1] for step, _ in curves)
-    grid = np.linspace(first, max(first, last), _GRID)
-    on_grid = [np.interp(grid, step, value) for step, value in curves]
-    values = np.stack(on_grid)
-    error = np.zeros(_GRID)
-    if len(curves) > 1:
-        error = values.std(axis=0, ddof=1) / np.sqrt(len(curves))
-    return grid, values.mean(axis=0), error
-
-
 def _draw(study: RunLayout, behavior: str, seeds: Sequence[int]) -> Path | None:
-    """The learning curves of all seeds, and their mean with a band."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    """The learning curves of all seeds, and their mean with its interval."""
+    from touchline.studies import plot
 
-    read = [_read_curve(study.seed(seed).metrics(behavior)) for seed in seeds]
-    curves = [(step, value) for step, value, _ in read if len(step)]
-    if not curves:
+    layouts = map(study.seed, seeds)
+    # A file is there from the start, and empty until the first summary.
+    runs = [own.path for own in layouts if own.metrics(behavior).stat().st_size]
+    panel = plot.panel_of(
+        behavior, {study.path.name: [plot.read_series(run) for run in runs]}
+    )
+    if not panel.curves:
         return None
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for step, value in curves:
-        axes.plot(step, value, color="tab:gray", alpha=0.4, linewidth=0.8)
-    step, mean, error = mean_curve(curves)
-    axes.fill_between(step, mean - error, mean + error, alpha=0.3, linewidth=0)
-    axes.plot(step, mean)
-    label = f"{read[0][2]} (mean of {len(curves)} seeds ± standard error)"
-    axes.set(title=behavior, xlabel="agent steps", ylabel=label)
-    axes.grid(alpha=0.3)
     path = study.curve(behavior)
-    FigureCanvasAgg(figure).print_figure(path, dpi=120)
+    plot.write_figure(plot.new_figure([panel], [study.path.name]), path)
     return path
-
-
-def _read_curve(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64], str]:
-    """Steps and values of one run, and what they are: returns, or ratings in self-play."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    # Returns against oneself say nothing.
-    is_rated = any(row.get("elo") for row in rows)
-    column, label = ("elo", "rating") if is_rated else ("mean_return", "return")
-    # A summary without ended episodes has no return.
-    known = [row for row in rows if row[column]]
-    shown = [(float(row["step"]), float(row[column])) for row in known]
-    step, value = np.array(shown).reshape(-1, 2).T
-    return step, value, label
 
 
 # for people

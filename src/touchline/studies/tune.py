@@ -28,6 +28,7 @@ import numpy as np
 from touchline.errors import RunError, UsageError
 from touchline.flag import Flag
 from touchline.log import Log, silent
+from touchline.policies.files.run_choice import scores_of
 from touchline.policies.files.run_layout import RunLayout
 from touchline.studies.places import Place, place_for_runs
 from touchline.studies.processes import (
@@ -38,7 +39,6 @@ from touchline.studies.processes import (
     why_failed,
     world_of,
 )
-from touchline.studies.seeds import scores_of
 from touchline.studies.space import Read, read_space
 from touchline.studies.tune_report import TuneResult, result_of, write_result
 from touchline.training.run.claim import locked

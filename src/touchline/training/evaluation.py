@@ -173,12 +173,17 @@ class Outcomes:
     cluster_sizes: list[int] = field(default_factory=list)
     """Successive episodes that belong to one game; 1 for an agent without a group."""
     games: Games = field(default_factory=Games)
+    scores: list[float] = field(default_factory=list)
+    """Of each episode its return, of a game the group's return and the mean of its members'."""
 
-    def add(self, returns: Sequence[float], lengths: Sequence[int]) -> None:
+    def add(
+        self, returns: Sequence[float], lengths: Sequence[int], group_return: float
+    ) -> None:
         """Episodes that depend on each other: those of one game."""
         self.returns += returns
         self.lengths += lengths
         self.cluster_sizes.append(len(returns))
+        self.scores.append(_mean(returns) + group_return)
 
     def figures(self) -> dict[str, Any]:
         count = len(self.returns)
@@ -229,6 +234,28 @@ def measure(
     RunError when an episode never ends.
     """
     started = time.perf_counter()
+    tallies, agent_steps = _fill_quotas(
+        slots, actors, episodes, seed, evaluated, progress
+    )
+    speed = agent_steps / (time.perf_counter() - started)
+    behaviors = _by_behavior(tallies)
+    return {
+        "seed": seed,
+        **_joined(_lowest_team(tallies)).figures(),
+        "agent_steps_per_s": round(speed),
+        "behaviors": {name: outcomes.figures() for name, outcomes in behaviors.items()},
+    }
+
+
+def _fill_quotas(
+    slots: Slots,
+    actors: Mapping[str, SlotActor],
+    episodes: int,
+    seed: int,
+    evaluated: Sequence[str] | None,
+    progress: Progress,
+) -> tuple[dict[str, _Tally], int]:
+    """The tallies with their quotas filled, by full name, and the agent steps that it took."""
     rows = slots.reset(seed)
     tallies = _new_tallies(rows, episodes, evaluated)
     agent_steps = 0
@@ -245,17 +272,16 @@ def measure(
         agent_steps += sum(int(row.closed.sum()) for row in rows.values())
         total = episodes * max(len(tallies), 1)
         progress(total - left, total)
-    speed = agent_steps / (time.perf_counter() - started)
+    return tallies, agent_steps
+
+
+def _by_behavior(tallies: Mapping[str, _Tally]) -> dict[str, Outcomes]:
+    """The outcomes of all teams of each behavior, by base name."""
     behaviors: dict[str, Outcomes] = {}
     for name, tally in tallies.items():
         base = base_name(name)
         behaviors[base] = _joined([behaviors.get(base, Outcomes()), tally.outcomes])
-    return {
-        "seed": seed,
-        **_joined(_lowest_team(tallies)).figures(),
-        "agent_steps_per_s": round(speed),
-        "behaviors": {name: outcomes.figures() for name, outcomes in behaviors.items()},
-    }
+    return behaviors
 
 
 @dataclass(frozen=True)
@@ -263,7 +289,8 @@ class Played:
     """What episodes with the policies of a run gave."""
 
     figures: Mapping[str, Any]
-    """Base name -> figures as `touchline eval --json` has them; empty without episodes."""
+    """Base name -> figures as `touchline eval --json` has them, and `scores`, those of single
+    episodes and games; empty without episodes."""
     failure: str = ""
     """Why there are none, where one cannot know beforehand."""
 
@@ -286,7 +313,9 @@ def play(
         )
         try:
             progress = now_and_then(log, "evaluation", "episodes")
-            found = measure(slots, actors, episodes, recipe.seed, progress=progress)
+            tallies, _ = _fill_quotas(
+                slots, actors, episodes, recipe.seed, None, progress
+            )
             in_games = {}
             if isinstance(env, GameReporting):
                 in_games = env.game_figures(episodes)
@@ -296,8 +325,12 @@ def play(
         finally:
             # Closed worlds refer to themselves and would pile up until Python collects them.
             gc.collect()
-    behaviors: Mapping[str, Mapping[str, Any]] = found["behaviors"]
-    return Played({name: {**own, **in_games} for name, own in behaviors.items()})
+    return Played(
+        {
+            name: {**own.figures(), "scores": own.scores, **in_games}
+            for name, own in _by_behavior(tallies).items()
+        }
+    )
 
 
 class EndCheck:
@@ -409,6 +442,7 @@ class _Tally:
     def _finish_lone(self, ended: NDArray[np.intp]) -> None:
         counted = self.quotas.end_lone(ended)
         self.outcomes.returns += self._return[counted].tolist()
+        self.outcomes.scores += self._return[counted].tolist()
         self.outcomes.lengths += self._length[counted].tolist()
         self.outcomes.cluster_sizes += [1] * len(counted)
 
@@ -426,7 +460,7 @@ class _Tally:
         games.lengths.append(int(self._length[longest]))
         games.interrupted += int(rows.truncated[longest])
         returns, lengths = zip(*members, strict=True)
-        self.outcomes.add(returns, lengths)
+        self.outcomes.add(returns, lengths, games.returns[-1])
         members.clear()
 
     def _widen(self, size: int) -> None:
@@ -443,6 +477,7 @@ def _joined(parts: Iterable[Outcomes]) -> Outcomes:
         joined.returns += part.returns
         joined.lengths += part.lengths
         joined.cluster_sizes += part.cluster_sizes
+        joined.scores += part.scores
         joined.games.returns += part.games.returns
         joined.games.lengths += part.games.lengths
         joined.games.interrupted += part.games.interrupted

@@ -34,6 +34,7 @@ _KEPT = (
     "ci95",
     "games",
     "opponents",
+    "scores",
 )
 
 

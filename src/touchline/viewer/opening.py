@@ -15,7 +15,7 @@ from touchline.errors import NotDrawableError, TouchlineError, UsageError
 from touchline.flag import Flag
 from touchline.log import Log
 from touchline.policies.actors import SlotActor
-from touchline.policies.files.run_layout import is_run
+from touchline.policies.files.run_choice import has_runs, run_of
 from touchline.policies.sides import PolicySource, load_sides, sources_in
 from touchline.policies.trained_world import as_trained
 from touchline.viewer.keys import keys_of
@@ -64,8 +64,9 @@ def view(
 ) -> None:
     """Open a page in the browser on which a scene plays: watch in 3-D, pause, step, go back.
 
-    ENV is a scene's name, or the folder of a run, whose newest checkpoint plays. Of a Unity player
-    or a recording the page shows what agents observe and do.
+    ENV is a scene's name, or the folder of a run, whose newest checkpoint plays; of several seeds
+    or trials, the best by evaluation. Of a Unity player or a recording the page shows what agents
+    observe and do.
 
     Parameters
     ----------
@@ -94,7 +95,7 @@ def view(
     seed and the number of areas are those of the recipe.
     """
     sources, others = sources_in(policy), sources_in(versus or ())
-    run = Path(env) if isinstance(env, str) and is_run(env) else None
+    run = run_of(Path(env), log) if isinstance(env, str) and has_runs(env) else None
     if run is None:
         recipe = EnvRecipe.parse(env)
     else:

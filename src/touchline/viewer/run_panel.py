@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 import viser
-from numpy.typing import NDArray
 
 from touchline.bounded import read_json
 from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
 from touchline.policies.actors import SlotActor
 from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
-from touchline.studies.run_figures import RunFigures, read_run_figures
+from touchline.studies.run_figures import SCORES, RunFigures, read_run_figures
 from touchline.viewer.beside import Beside
 from touchline.viewer.curve import add_curve
 from touchline.viewer.scene_simulation import SceneSimulation
@@ -31,8 +30,6 @@ from touchline.viewer.waiting import StillStartingError
 LATEST, NO_OTHER = "latest", "none"
 LOOK_S = 2.0
 """Between two looks at the run's files."""
-SCORES = {"elo": "rating", "mean_group_return": "group return", "mean_return": "return"}
-"""Metrics that say how good a policy is, the most telling first, and their names on the page."""
 
 Load = Callable[[Sequence[str]], Mapping[str, SlotActor]]
 
@@ -192,22 +189,13 @@ class RunPanel:
         return tuple(stamps)
 
     def _draw(self, figures: RunFigures) -> None:
-        step, score, name = curve_of(figures)
-        if not len(step):
+        metric = figures.score_name
+        if not metric:
             return
+        known = ~np.isnan(figures.columns[metric])
+        step, score = figures.columns["step"][known], figures.score
         self._curve.data = (step, score)
         self._note.content = (
-            f"{figures.behavior}: {name} {score[-1]:.3f} after {step[-1]:,.0f} steps"
+            f"{figures.behavior}: {SCORES[metric]} {score[-1]:.3f} "
+            f"after {step[-1]:,.0f} steps"
         )
-
-
-def curve_of(
-    figures: RunFigures,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], str]:
-    """Steps, the score after each, and what the score is."""
-    for metric, name in SCORES.items():
-        values = figures.columns.get(metric)
-        if values is not None and not np.isnan(values).all():
-            known = ~np.isnan(values)
-            return figures.columns["step"][known], values[known], name
-    return np.zeros(0), np.zeros(0), ""

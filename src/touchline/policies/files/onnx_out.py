@@ -23,6 +23,7 @@ from touchline.flag import Flag
 from touchline.policies.distributions import CONTINUOUS_LIMIT, LOG_STD_RANGE
 from touchline.policies.files.checkpoints import load_network
 from touchline.policies.files.onnx_graph import OnnxGraph
+from touchline.policies.files.run_choice import run_of
 from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.files.whole import write_whole
 from touchline.policies.nets.actor_critic import ActorCritic
@@ -57,7 +58,7 @@ def export(
     Parameters
     ----------
     run
-        A run folder or a checkpoint.
+        A run folder or a checkpoint; of several seeds or trials the best by evaluation is taken.
     output
         The ONNX file to write.
     behavior
@@ -74,7 +75,9 @@ def export(
         There is no such checkpoint, or Unity cannot load its kind of network.
     """
     source, target = Path(run), Path(output)
-    checkpoint = RunLayout(source).checkpoint(behavior) if source.is_dir() else source
+    checkpoint = source
+    if source.is_dir():
+        checkpoint = RunLayout(run_of(source)).checkpoint(behavior)
     export_onnx(load_network(checkpoint), target)
     return target
 

@@ -183,6 +183,9 @@ class RunFolder:
         layout, status = self.layout, self._status[behavior]
         recorded = status.get("evaluations", [])
         earlier = [e for e in recorded if e["steps"] < evaluation["steps"]]
+        for one in earlier:
+            # Of single episodes only the latest are of use: `touchline compare` reads them.
+            one.pop("scores", None)
         status["evaluations"] = [*earlier, dict(evaluation)]
         comparable = same_lessons(earlier, evaluation)
         if all(e["score"] <= evaluation["score"] for e in comparable):
