@@ -29,6 +29,8 @@ class Hub(ThreadingHTTPServer):
         """USER/NAME -> path -> bytes."""
         self.objects = {}
         """SHA-256 -> bytes of an LFS object."""
+        self.announced = {}
+        """Path -> a size that is announced instead of the true one."""
         self.requests = []
         self.commits = 0
         self.is_broken = False
@@ -143,7 +145,9 @@ class Handler(BaseHTTPRequestHandler):
     def info(self, body, repo):
         files = self._files(repo)
         if files is not None:
-            siblings = [{"rfilename": n, "size": len(c)} for n, c in files.items()]
+            sizes = {name: len(content) for name, content in files.items()}
+            sizes |= self.server.announced
+            siblings = [{"rfilename": n, "size": size} for n, size in sizes.items()]
             sha = revision_of(files)
             self._send(200, {"id": repo, "sha": sha, "siblings": siblings})
 

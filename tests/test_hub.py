@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,7 @@ def refused(capsys):
         lines = [
             line
             for line in printed.err.splitlines()
-            if not line.startswith(("uploading", "downloading"))
+            if not line.startswith(("looking for", "uploading", "downloading"))
         ]
         assert len(lines) == 1, lines
         return code, lines[0]
@@ -181,7 +182,8 @@ def test_only_plain_data_is_pulled(hub):
     folder = touchline.pull(REPO, "mine", log=lines.append)
     found = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     assert found == {"Basic.onnx", "Basic/checkpoint.safetensors"}
-    assert "Basic/checkpoint.pt" in lines[0]
+    assert lines[0] == f"looking for {REPO} on {hub.url}"
+    assert "Basic/checkpoint.pt" in lines[1]
 
 
 @pytest.mark.parametrize(
@@ -194,6 +196,49 @@ def test_a_path_out_of_the_folder_refuses_the_whole_repository(hub, refused, pat
     assert code == 2
     assert "leads out of the folder" in line
     assert not list(Path().iterdir())
+
+
+def test_more_files_than_a_run_has_are_refused_before_they_are_downloaded(hub, refused):
+    hub.repos[REPO] = {"Basic.onnx": b"model"} | {f"{n}.json": b"" for n in range(2000)}
+    code, line = refused("pull", REPO)
+    assert code == 2
+    assert "refused: 2,001 files of 0.0 MB; a run has at most 2,000 files" in line
+    assert not [request for request in hub.requests if "resolve" in request]
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.parametrize(
+    ("announced", "expected"),
+    [(10**18, "a run has at most"), (2 * 10**9, "has room for 1000.0 MB")],
+)
+def test_an_announced_size_without_room_for_it_is_refused(
+    hub, refused, monkeypatch, announced, expected
+):
+    hub.repos[REPO] = {"Basic.onnx": b"model"}
+    hub.announced["Basic.onnx"] = announced
+    usage = shutil.disk_usage(".")._replace(free=10**9)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    code, line = refused("pull", REPO)
+    assert code == 2
+    assert expected in line
+    assert not [request for request in hub.requests if "resolve" in request]
+
+
+def test_many_files_are_downloaded_at_a_time(hub, monkeypatch):
+    hub.repos[REPO] = {"Basic.onnx": b"model"} | {f"{n}.json": b"" for n in range(40)}
+    resolve, running, most = hub.RequestHandlerClass.resolve, set(), []
+
+    def slow(handler, *arguments):
+        running.add(handler)
+        most.append(len(running))
+        time.sleep(0.02)
+        resolve(handler, *arguments)
+        running.discard(handler)
+
+    monkeypatch.setattr(hub.RequestHandlerClass, "resolve", slow)
+    folder = touchline.pull(REPO)
+    assert len(list(folder.iterdir())) == 41
+    assert max(most) > 3
 
 
 def test_a_repository_without_a_policy_is_refused(hub, refused):

@@ -16,6 +16,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -37,6 +38,13 @@ FILM = "replay.mp4"
 """The hub's page of a model plays the film of this name."""
 PLAIN = (".safetensors", MODEL, ".yaml", ".json", ".md", ".csv", ".png", ".mp4")
 """Suffixes of files that hold data and no code, unlike pickles (`.pt`)."""
+MOST_FILES = 2_000
+"""Files of one repository: a run of 500 checkpoints has 1,000 of them."""
+MOST_BYTES = 8 << 30
+"""Bytes of one repository; a run with its films has some hundred MB."""
+ANSWERS_WITHIN_S = 10.0
+DOWNLOADS = 8
+"""Files that are downloaded at a time."""
 _REPO = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
 
 
@@ -136,13 +144,17 @@ def pull(
     if target.exists() and not is_empty:
         raise UsageError(f"{target}: already there; name another folder with -o")
     with _explained(repo):
-        info = _api().model_info(repo, files_metadata=True)
+        log(f"looking for {repo} on {_endpoint()}")
+        info = _api().model_info(
+            repo, files_metadata=True, timeout=ANSWERS_WITHIN_S
+        )
         offered = {file.rfilename: file.size or 0 for file in info.siblings or []}
         taken = _plain_files(repo, offered)
         left_out = sorted(set(offered) - set(taken))
         if left_out:
             log(f"left out, not plain data: {', '.join(left_out)}")
         sizes = [offered[name] for name in taken]
+        _check_room(repo, sizes, target)
         log(f"downloading {len(taken)} files, {_megabytes(sizes)}, from {repo}")
         _download(repo, taken, str(info.sha), target)
     return target
@@ -272,6 +284,23 @@ def _plain_files(repo: str, offered: Iterable[str]) -> list[str]:
     return taken
 
 
+def _check_room(repo: str, sizes: list[int], target: Path) -> None:
+    """Refuse what no run is, and what the disk has no room for, before anything is downloaded."""
+    total = sum(sizes)
+    if len(sizes) > MOST_FILES or total > MOST_BYTES:
+        raise UsageError(
+            f"{repo}: refused: {len(sizes):,} files of {_megabytes(sizes)}; a run has at most "
+            f"{MOST_FILES:,} files and {_megabytes([MOST_BYTES])}"
+        )
+    parent = next(path for path in target.absolute().parents if path.is_dir())
+    free = shutil.disk_usage(parent).free
+    if total > free:
+        raise UsageError(
+            f"{repo}: {_megabytes(sizes)} to download, but {parent} has room for "
+            f"{_megabytes([free])}; name a folder on another disk with -o"
+        )
+
+
 def _leads_out(name: str) -> bool:
     # A backslash and a colon (drive, alternate stream) are separators on Windows.
     has_separator = bool(set(name) & set("\\:")) or not name.isprintable()
@@ -297,8 +326,17 @@ def _download(repo: str, names: Iterable[str], revision: str, target: Path) -> N
     staging = beside / "run"  # mkdtemp's own folder could not be read by others
     try:
         api = _api()
-        for name in names:
+
+        def fetch(name: str) -> None:
             api.hf_hub_download(repo, name, revision=revision, local_dir=staging)
+
+        # Small files wait for the network, not for its width.
+        with ThreadPoolExecutor(DOWNLOADS) as pool:
+            try:
+                list(pool.map(fetch, names))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
         # The library's records, from which it would continue the download.
         shutil.rmtree(staging / ".cache", ignore_errors=True)
         if target.is_dir():
@@ -319,6 +357,12 @@ def _check_name(repo: str) -> None:
             f"repository {repo!r}: expected USER/NAME in letters, digits, '-', '_' and '.', "
             "such as ada/ppo-Pyramids"
         )
+
+
+def _endpoint() -> str:
+    from huggingface_hub import constants
+
+    return str(constants.ENDPOINT)
 
 
 def _api() -> Any:
@@ -374,11 +418,9 @@ def _explained(repo: str) -> Iterator[None]:
         errors.LocalEntryNotFoundError,
         errors.OfflineModeIsEnabled,
     ) as error:
-        from huggingface_hub import constants
-
         reason = error.__cause__ or error
         raise RunError(
-            f"{repo}: cannot reach {constants.ENDPOINT}: {reason}; is there a network?"
+            f"{repo}: cannot reach {_endpoint()}: {reason}; is there a network?"
         ) from error
     except (RuntimeError, ValueError) as error:
         # What the library raises for an upload that fails between two requests.
