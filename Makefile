@@ -44,8 +44,9 @@ test-all: setup  ## the slow ones too
 browser: setup  ## the pages of `touchline view` in a headless Chromium; minutes
 	$(BIN)/python -m pytest -m slow tests/viewer
 
-mutations: setup  ## a million mutated messages through codec, session and server; ten minutes
-	$(BIN)/python -m pytest -m slow -s tests/protocol/test_mutated_messages.py
+mutations: setup  ## a million mutated messages and 100,000 mutated files; half an hour
+	$(BIN)/python -m pytest -m slow -s tests/protocol/test_mutated_messages.py \
+		tests/test_mutated_files.py
 
 kills: setup  ## 250 killed runs resume bit for bit; 1,000 killed players cost no optimizer step
 	$(BIN)/python -m tests.training.run.kills
