@@ -74,6 +74,29 @@ BananaLearning:
     use_curiosity: true
 """
 """A configuration as in ML-Agents 0.12."""
+OLD_0_17 = b"""
+behaviors:
+    Wall: {trainer_type: ppo}
+curriculum:
+    Wall:
+        measure: progress
+        thresholds: [0.1, 0.3]
+        min_lesson_length: 100
+        signal_smoothing: true
+        parameters: {height: [0.0, 4.0, 8.0]}
+parameter_randomization:
+    resampling-interval: 5000
+    mass:
+        sampler-type: uniform
+        min_value: 0.5
+        max_value: 10
+"""
+OLD_SAC = b"""
+default: {trainer: sac, num_update: 2, train_interval: 4, reward_signal_num_update: 2}
+Arm:
+    use_recurrent: true
+    self_play: {window: 10, play_against_current_self_ratio: 0.4}
+"""
 
 
 @dataclass
@@ -117,7 +140,7 @@ def kinds_in(folder):
         ),
         "old settings": Kind(
             folder / "old.yaml",
-            [OLD],
+            [OLD, OLD_0_17, OLD_SAC],
             partial(convert, folder / "old.yaml", folder / "new.yaml"),
         ),
         "demonstration": copied(demo, folder / "a.demo", read_demonstration),

@@ -168,6 +168,48 @@ def test_a_folder_that_is_no_world_is_named_by_what_it_is(tmp_path, inside, what
         EnvRecipe.parse(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        ("train a.onnx", "a.onnx is a policy"),
+        ("train a.demo", "a.demo is a demonstration"),
+        ("train run", "run is a run"),
+        ("plan run", "run is a run"),
+        ("plan seeds", "seeds is a folder of runs with several seeds"),
+        ("tune a.png --space a.yaml", "a.png is a picture"),
+        ("tune Basic --space a.onnx", "a.onnx is a policy"),
+        ("convert a.onnx -o b.yaml", "a.onnx is a policy"),
+        ("eval a.yaml --policy zero", "a.yaml is settings"),
+        ("eval Basic --policy a.yaml", "a.yaml is settings"),
+        ("eval Basic --policy a.demo", "a.demo is a demonstration"),
+        ("export a.demo -o b.onnx", "a.demo is a demonstration"),
+        ("export a.onnx -o b.onnx", "a.onnx is a policy"),
+        ("build a.onnx -o b", "a.onnx is a policy"),
+        ("exploit a.onnx --policy zero", "a.onnx is a policy"),
+        ("tournament a.demo --policy zero --policy zero", "a.demo is a demonstration"),
+        ("parity a.png --policy zero", "a.png is a picture"),
+        ("record run --policy zero --episodes 1 -o b.demo", "run is a run"),
+        ("play a.mp4 --policy zero --record b.mp4", "a.mp4 is a film"),
+        ("inspect a.yaml", "a.yaml is settings"),
+        ("doctor a.demo", "a.demo is a demonstration"),
+        ("view a.png", "a.png is a picture"),
+    ],
+)
+def test_every_command_names_what_it_got_instead(
+    tmp_path, monkeypatch, capsys, command, what
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.onnx", "a.demo", "a.yaml", "a.png", "a.mp4"):
+        (tmp_path / name).write_bytes(b"")
+    for name in ("run", "seeds/seed-1"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "configuration.yaml").write_text("behaviors: {}")
+    assert run(command.split()) == 2
+    error = capsys.readouterr().err
+    assert f"{what}" in error
+    assert "expected" in error
+
+
 @pytest.mark.skipif(
     sys.platform == "win32", reason="Windows knows programs by their suffix"
 )

@@ -14,6 +14,7 @@ LAYERS = [
     {"errors", "flag", "interrupts", "log", "version"},
     {
         "bounded",
+        "known_files",
         "specs",
         "steps",
         "parameters",

@@ -145,9 +145,7 @@ def pull(
         raise UsageError(f"{target}: already there; name another folder with -o")
     with _explained(repo):
         log(f"looking for {repo} on {_endpoint()}")
-        info = _api().model_info(
-            repo, files_metadata=True, timeout=ANSWERS_WITHIN_S
-        )
+        info = _api().model_info(repo, files_metadata=True, timeout=ANSWERS_WITHIN_S)
         offered = {file.rfilename: file.size or 0 for file in info.siblings or []}
         taken = _plain_files(repo, offered)
         left_out = sorted(set(offered) - set(taken))

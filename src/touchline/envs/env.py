@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from touchline.envs.saved_state import Arrays
 from touchline.errors import UsageError
 from touchline.extras import explain_missing
+from touchline.known_files import refuse_other_kinds
 from touchline.parameters import ParameterValue
 from touchline.plugins import imported
 from touchline.scenes import SCENES
@@ -372,11 +373,8 @@ def _world_of(env: str) -> str:
     if env.endswith(".wire.gz"):
         return "recording"
     path = Path(env)
-    what = _known_as(path)
-    if what is not None and env not in SCENES:
-        raise UsageError(
-            f"{env} is {what}; expected a scene's name, a player or a recording"
-        )
+    if env not in SCENES:
+        refuse_other_kinds(path, "a scene's name, a player or a recording")
     has_separator = "/" in env or "\\" in env
     # These suffixes are Unity's own for builds on Linux, Windows and macOS.
     has_player_suffix = path.suffix in (".x86_64", ".x86", ".exe", ".app")
@@ -384,33 +382,6 @@ def _world_of(env: str) -> str:
     # A file in the current folder must not hide the scene of its name. What is neither becomes
     # a scene, whose error lists the names that exist.
     return "unity" if is_player and env not in SCENES else "scene"
-
-
-_KNOWN_SUFFIXES = {
-    **dict.fromkeys(
-        (".onnx", ".safetensors", ".pt"), "a policy: give it with --policy"
-    ),
-    **dict.fromkeys((".yaml", ".yml"), "settings: `touchline train FILE` takes them"),
-    ".demo": "a demonstration: `touchline inspect FILE` takes it",
-    **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".svg"), "a picture"),
-    **dict.fromkeys((".mp4", ".webm"), "a film"),
-}
-"""What the suffix of a file that is no world says about it, and which command takes it."""
-
-
-def _known_as(path: Path) -> str | None:
-    """What a path is that is certainly no world; None: it may be one."""
-    if path.is_file():
-        return _KNOWN_SUFFIXES.get(path.suffix.lower())
-    if path.suffix == ".app" or not path.is_dir():
-        return None
-    if (path / "seeds.json").is_file() or any(path.glob("seed-*/configuration.yaml")):
-        return "a folder of runs with several seeds: give one of them with --policy"
-    if (path / "trials.journal").is_file():
-        return "a folder of a search: give one of its trials with --policy"
-    if (path / "configuration.yaml").is_file():
-        return "a run: give it with --policy, or `touchline view RUN` and `touchline doctor RUN`"
-    return None
 
 
 def _options(env: str, query: str) -> dict[str, str]:

@@ -11,9 +11,10 @@ from pathlib import Path
 from touchline.envs.env import Staffed
 from touchline.errors import UsageError
 from touchline.extras import explain_missing
+from touchline.known_files import refuse_other_kinds
 from touchline.policies.actors import SlotActor
 from touchline.policies.files.run_choice import run_of
-from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
+from touchline.policies.files.run_layout import CHECKPOINT, MODEL, RunLayout
 from touchline.policies.policy import Policy, RandomPolicy, ZeroPolicy
 from touchline.specs import BehaviorSpec, base_name
 
@@ -144,6 +145,9 @@ def _load(
     path = Path(source)
     if path.is_dir():
         path = RunLayout(run_of(path)).newest(behavior)
+    refuse_other_kinds(
+        path, "a run folder, a checkpoint or an .onnx file", CHECKPOINT, MODEL, ".pt"
+    )
     with explain_missing(f"the policy {path}"):
         if path.suffix == CHECKPOINT:
             from touchline.policies.files.checkpoints import load_network

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from touchline.errors import UsageError
+from touchline.known_files import refuse_other_kinds
 from touchline.plugins import imported
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def scene_class(name: str) -> type[Scene]:
     if ":" in name:
         return _scene_of_another_module(name)
     if name not in SCENES:
+        refuse_other_kinds(Path(name), "a scene's name")
         near = difflib.get_close_matches(name, SCENES, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise UsageError(f"unknown scene {name!r}; {hint}scenes: {', '.join(SCENES)}")

@@ -338,7 +338,11 @@ def _session(path: Path, model: onnx.ModelProto) -> Any:
     options.log_severity_level = 3
     try:
         return ort.InferenceSession(
-            model.SerializeToString(), options, ["CPUExecutionProvider"]
+            model.SerializeToString(),
+            options,
+            ["CPUExecutionProvider"],
+            # A second try with the same provider prints stars to standard output.
+            enable_fallback=0,
         )
     except Exception as error:  # onnxruntime raises a dozen types of its own
         raise UsageError(

@@ -20,11 +20,12 @@ from torch import Tensor, nn
 
 from touchline.errors import UsageError
 from touchline.flag import Flag
+from touchline.known_files import refuse_other_kinds
 from touchline.policies.distributions import CONTINUOUS_LIMIT, LOG_STD_RANGE
 from touchline.policies.files.checkpoints import load_network
 from touchline.policies.files.onnx_graph import OnnxGraph
 from touchline.policies.files.run_choice import run_of
-from touchline.policies.files.run_layout import RunLayout
+from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
 from touchline.policies.files.whole import write_whole
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.nets.attention import (
@@ -78,6 +79,7 @@ def export(
     checkpoint = source
     if source.is_dir():
         checkpoint = RunLayout(run_of(source)).checkpoint(behavior)
+    refuse_other_kinds(checkpoint, "a run folder or a checkpoint", CHECKPOINT)
     export_onnx(load_network(checkpoint), target)
     return target
 

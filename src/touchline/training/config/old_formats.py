@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
+from pydantic import BaseModel, ValidationError
 
 from touchline.errors import UsageError
 from touchline.flag import Flag
@@ -106,10 +107,12 @@ def convert(
         raise UsageError(
             f"{config}: not a file of ML-Agents before 0.18, so there is nothing to convert"
         )
-    lessons: Block = dict(values.pop("curriculum", None) or {})
+    lessons = _block("curriculum", values.pop("curriculum", None))
     for path in curricula or ():
         lessons |= _curricula_of(Path(path))
-    samplers: Block = dict(values.pop("parameter_randomization", None) or {})
+    samplers = _block(
+        "parameter_randomization", values.pop("parameter_randomization", None)
+    )
     if sampler is not None:
         samplers |= _read(Path(sampler))
     notices: list[str] = []
@@ -129,6 +132,21 @@ def _read(path: Path) -> Block:
     return YamlTree.read(path, str(path)).values
 
 
+def _block(name: str, value: object) -> Block:
+    """The keys and values of one key; none where nothing is written behind it."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{name}: expected keys and values, got {str(value)[:80]!r}")
+    return dict(value)
+
+
+def _positive(name: str, value: object) -> float:
+    if not isinstance(value, int | float) or not value > 0:
+        raise UsageError(f"{name}: expected a positive number, got {str(value)[:80]!r}")
+    return value
+
+
 def _curricula_of(path: Path) -> Block:
     """Behavior -> curriculum. Files for one behavior have its name; they are JSON, which YAML
     reads.
@@ -144,7 +162,7 @@ def _curricula_of(path: Path) -> Block:
 
 def _behaviors(blocks: Block, notices: list[str]) -> Block:
     """The blocks of all behaviors, each with what it takes from `default`."""
-    default = blocks.pop("default", {})
+    default = _block("default", blocks.pop("default", None))
     notices.append(
         "max_steps and summary_freq counted steps of the environment until 0.13: if the file is "
         "that old, multiply them by the number of agents"
@@ -156,16 +174,15 @@ def _behaviors(blocks: Block, notices: list[str]) -> Block:
         while isinstance(own, str) and own in blocks and own not in passed:
             passed.add(own)
             own = blocks[own]
-        if not isinstance(own, Mapping):
-            raise UsageError(f"{name}: expected keys and values, got {own!r}")
-        whole = deepcopy({**default, **own})
-        behaviors[name] = _behavior(name, whole, own.keys(), notices)
+        block = _block(name, own)
+        whole = deepcopy({**default, **block})
+        behaviors[name] = _behavior(name, whole, block.keys(), notices)
     return behaviors
 
 
 def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
     """One flat block, sorted into today's; `own` are the keys that it has without `default`."""
-    trainer = old.pop("trainer", "ppo")
+    trainer = str(old.pop("trainer", "ppo"))
     new: Block = {"trainer_type": trainer}
     if trainer in _OFFLINE:
         new["trainer_type"] = trainer = "ppo"
@@ -190,6 +207,7 @@ def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
     if old.pop("use_recurrent", False):
         new["network_settings"]["memory"] = memory
     if "self_play" in old:
+        old["self_play"] = _block(f"{name}.self_play", old["self_play"])
         _rename(
             old["self_play"],
             "play_against_current_self_ratio",
@@ -208,15 +226,17 @@ def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
 
 def _steps_per_update(name: str, old: Block, notices: list[str]) -> None:
     """SAC made `num_update` updates every `train_interval` steps of the environment."""
-    interval = old.pop("train_interval", 1)
+    interval = _positive(f"{name}.train_interval", old.pop("train_interval", 1))
     if "num_update" in old:
-        old["steps_per_update"] = interval / old.pop("num_update")
+        updates = _positive(f"{name}.num_update", old.pop("num_update"))
+        old["steps_per_update"] = interval / updates
         notices.append(
             f"{name}.steps_per_update: {old['steps_per_update']:g} holds for one agent; multiply "
             "it by the number of agents"
         )
     if "reward_signal_num_update" in old:
-        updates = old.pop("reward_signal_num_update")
+        key = "reward_signal_num_update"
+        updates = _positive(f"{name}.{key}", old.pop(key))
         old["reward_signal_steps_per_update"] = interval / updates
 
 
@@ -233,15 +253,16 @@ def _parameters(samplers: Block, curricula: Block, notices: list[str]) -> Block:
             "resampling-interval: left out; parameters are drawn at every reset today"
         )
     for name, old in samplers.items():
-        block = dict(old)
+        block = _block(name, old)
         kind = block.pop("sampler-type", None) or block.pop("sampler_type", "uniform")
         given = block.pop("sampler_parameters", block)
         parameters[name] = {
-            "sampler_type": _SAMPLERS.get(kind, kind),
+            "sampler_type": _SAMPLERS.get(str(kind), kind),
             "sampler_parameters": given,
         }
-    for behavior, curriculum in curricula.items():
-        for name, lesson_values in curriculum["parameters"].items():
+    for behavior, written in curricula.items():
+        curriculum = _curriculum(behavior, written)
+        for name, lesson_values in curriculum.parameters.items():
             if name in parameters:
                 notices.append(
                     f"{name}: its curriculum of {behavior} is left out; a parameter has one "
@@ -253,9 +274,30 @@ def _parameters(samplers: Block, curricula: Block, notices: list[str]) -> Block:
     return parameters
 
 
-def _lessons(behavior: str, curriculum: Block, values: Sequence[Any]) -> list[Block]:
+class _Curriculum(BaseModel):
+    """Lessons of one behavior, as files and blocks until 0.17 have them."""
+
+    measure: str
+    thresholds: list[float]
+    parameters: dict[str, list[Any]]
+    min_lesson_length: int = 1
+    signal_smoothing: bool = False
+
+
+def _curriculum(behavior: str, written: object) -> _Curriculum:
+    try:
+        return _Curriculum.model_validate(written)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise UsageError(f"curriculum of {behavior}: {key}: {first['msg']}") from None
+
+
+def _lessons(
+    behavior: str, curriculum: _Curriculum, values: Sequence[Any]
+) -> list[Block]:
     """One lesson per value; each but the last ends at its threshold."""
-    thresholds = curriculum["thresholds"]
+    thresholds = curriculum.thresholds
     if len(values) != len(thresholds) + 1:
         raise UsageError(
             f"curriculum of {behavior}: {len(thresholds)} thresholds need "
@@ -268,9 +310,9 @@ def _lessons(behavior: str, curriculum: Block, values: Sequence[Any]) -> list[Bl
     for lesson, threshold in zip(lessons, thresholds, strict=False):
         lesson["completion_criteria"] = {
             "behavior": behavior,
-            "measure": curriculum["measure"],
-            "min_lesson_length": curriculum.get("min_lesson_length", 1),
-            "signal_smoothing": curriculum.get("signal_smoothing", False),
+            "measure": curriculum.measure,
+            "min_lesson_length": curriculum.min_lesson_length,
+            "signal_smoothing": curriculum.signal_smoothing,
             "threshold": threshold,
         }
     return lessons

@@ -17,6 +17,7 @@ import yaml
 from pydantic import ValidationError
 
 from touchline.errors import UsageError
+from touchline.known_files import refuse_other_kinds
 from touchline.log import Log, silent
 from touchline.policies.files.whole import write_whole
 from touchline.training.config.environment_parameters import lessons_of
@@ -158,6 +159,9 @@ def _tree(source: str | None) -> YamlTree:
         return tree
     names = preset_names()
     if source not in names:
+        refuse_other_kinds(
+            Path(source), "a YAML file, or a preset that `touchline scenes` lists"
+        )
         # Looser than difflib's 0.6: names of scenes are short, and one letter is a large share
         # of them.
         near = difflib.get_close_matches(source, names, n=1, cutoff=0.5)

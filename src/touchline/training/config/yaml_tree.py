@@ -11,6 +11,7 @@ import yaml
 
 from touchline.bounded import read_text
 from touchline.errors import UsageError
+from touchline.known_files import refuse_other_kinds
 
 Keys = tuple[str, ...]
 
@@ -60,6 +61,7 @@ class YamlTree:
         Raises a UsageError that names the place of what is not YAML.
         """
         tree = YamlTree(shown)
+        refuse_other_kinds(path, "a YAML file", ".yaml", ".yml")
         text = read_text(path)
         try:
             # Nodes know their places, values do not; both come from the same parser.
