@@ -337,17 +337,21 @@ def _session(path: Path, model: onnx.ModelProto) -> Any:
     # Errors only: onnxruntime warns of every constant that a graph does not use.
     options.log_severity_level = 3
     try:
-        return ort.InferenceSession(
+        session = ort.InferenceSession(
             model.SerializeToString(),
             options,
             ["CPUExecutionProvider"],
             # A second try with the same provider prints stars to standard output.
             enable_fallback=0,
         )
+        # Names that are no text are noticed here alone.
+        session.get_inputs()
+        session.get_outputs()
     except Exception as error:  # onnxruntime raises a dozen types of its own
         raise UsageError(
             f"{path}: onnxruntime cannot run this model: {shortened(str(error))}"
         ) from error
+    return session
 
 
 def _draw_noise_outside(graph: onnx.GraphProto) -> None:
