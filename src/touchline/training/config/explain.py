@@ -131,7 +131,8 @@ def _kind_below(kind: Any, key: str, values: Any) -> Any:
     if kind is BehaviorConfig and key == "reward_signals":
         return signal.SIGNAL_PLUGINS
     if kind is signal.SIGNAL_PLUGINS:
-        return signal.settings_class(key)
+        # A signal of an unknown name may have a mistake below it, too.
+        return signal.settings_class(key) if key in kind.names() else None
     if isinstance(kind, type) and issubclass(kind, Part):
         field = kind.model_fields.get(key)
         return None if field is None else _plain(field.annotation)
