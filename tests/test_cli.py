@@ -335,7 +335,7 @@ def test_what_follows_env_args_goes_to_the_player_and_numbers_are_read_as_in_a_y
 def test_results_go_to_standard_output_and_nothing_else_does(capsys):
     for arguments, expected in [
         (["scenes"], "3DBallHard: "),
-        (["inspect", "Basic"], "Basic?team=0: 0 continuous actions, branches [3]"),
+        (["inspect", "Basic"], "Basic?team=0: branches [3]"),
         (["doctor", "Basic"], "everything works"),
         (["eval", "Basic", "--policy", "random", "--episodes", "2"], "Basic: return "),
     ]:
@@ -373,7 +373,24 @@ def test_a_curve_is_named_only_where_one_was_drawn(capsys, tmp_path):
         _summarize(TrainingResult(tmp_path, False, {"Basic": figures}))
         shown = capsys.readouterr().err
         assert str(model) in shown
-        assert ("  curve " in shown) == (curve is not None)
+        assert ("curve: " in shown) == (curve is not None)
+
+
+def test_a_training_ends_with_a_table_of_what_was_reached(capsys, tmp_path):
+    done = {
+        "Striker": BehaviorResult(
+            20_480, 0.25, tmp_path / "Striker.onnx", None, 0.5, 0.75, 10_240
+        ),
+        "Goalie": BehaviorResult(9, None, tmp_path / "Goalie.onnx", None),
+        "Keeper": BehaviorResult(9, 1.0, tmp_path / "K.onnx", None, 0.5, 0.5, 9),
+    }
+    _summarize(TrainingResult(tmp_path, False, done))
+    assert capsys.readouterr().err.splitlines() == [
+        "behavior   steps  last 100 episodes  evaluation             best  model",
+        f"Striker   20,480              0.250       0.500  0.750 at 10,240  {tmp_path}/Striker.onnx",
+        f"Goalie         9                  –           –                –  {tmp_path}/Goalie.onnx",
+        f"Keeper         9              1.000       0.500         the last  {tmp_path}/K.onnx",
+    ]
 
 
 @pytest.mark.parametrize(

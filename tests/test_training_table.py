@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from touchline.cli.training_table import TrainingTable
+from touchline.log import EvaluationLine, ProgressLine
 from touchline.training.run.progress import BehaviorProgress
 
 TRAIN = [sys.executable, "-m", "touchline", "train", "Basic", "--num-areas", "4"]
@@ -129,3 +130,38 @@ def test_a_pipe_gets_lines_of_progress_without_escapes(tmp_path):
     assert "\x1b" not in done.stderr
     line = r"Basic  step +\d+ of 600 \( *\d+ %\).* steps/s  .*  left \d+:\d\d"
     assert re.search(line, done.stderr)
+
+
+def test_the_row_never_runs_backwards_and_ends_at_its_last_step():
+    screen = io.StringIO()
+    console = Console(file=screen, width=100)
+    table = TrainingTable(console)
+    steps = iter((14_832, 12_000, 27_048))
+
+    def progress():
+        return [BehaviorProgress("Walker", next(steps), 27_048, 1.0, 0.1, False, None)]
+
+    table.watch(progress)
+    table.look()  # what was handed over to the learner, which has not used it yet
+    console.print(table.draw())
+    assert re.search(r"Walker +14,832 +55 %", screen.getvalue())
+    # The summary of the last step comes before the evaluation, however soon after another look.
+    table.watch(progress)
+    table.log(ProgressLine("Walker  step 27,048 of 27,048"))
+    console.print(table.draw())
+    assert re.search(r"Walker +27,048 +100 %", screen.getvalue())
+
+
+def test_evaluations_have_a_line_of_their_own_below_the_table():
+    screen = io.StringIO()
+    console = Console(file=screen, width=100)
+    table = TrainingTable(console)
+    row = BehaviorProgress("Walker", 9, 90, 1.0, 0.1, False, None)
+    table.watch(lambda: [row])
+    table.log(EvaluationLine("Walker", "evaluated at step 4: 2.000"))
+    table.log(EvaluationLine("Walker", "evaluated at step 8: 3.000"))
+    assert screen.getvalue() == "", "the display shows them, not the lines above it"
+    console.print(table.draw())
+    lines = [line.rstrip() for line in screen.getvalue().splitlines()]
+    assert lines[1].startswith("Walker  ")
+    assert lines[2] == "Walker  evaluated at step 8: 3.000"

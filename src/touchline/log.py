@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Self
 
 Log = Callable[[str], None]
 Progress = Callable[[int, int], None]
@@ -16,6 +17,17 @@ WAITING = "waiting for the Editor on port 5004: press Play"
 
 class ProgressLine(str):
     """A line about how far something is; a live display leaves it out."""
+
+
+class EvaluationLine(str):
+    """The latest evaluation of a behavior; a live display shows it below its table."""
+
+    def __new__(cls, behavior: str, text: str) -> Self:
+        line = super().__new__(cls, f"{behavior}  {text}")
+        line.behavior = behavior
+        return line
+
+    behavior: str
 
 
 def silent(line: str) -> None:

@@ -341,9 +341,15 @@ def describe_shapes(shapes: Sequence[Sequence[int]]) -> str:
 
 
 def describe_actions(action: ActionSpec) -> str:
-    """`2 continuous actions, branches [3, 2]`."""
-    branches = describe_branches(action.discrete_branches)
-    return f"{action.continuous_size} continuous actions, branches {branches}"
+    """`2 continuous actions, branches [3, 2]`, without what there is none of."""
+    parts = []
+    if action.continuous_size:
+        plural = "" if action.continuous_size == 1 else "s"
+        parts.append(f"{action.continuous_size} continuous action{plural}")
+    if action.discrete_size:
+        staged = ", the later ones' masks depend on the first" * action.staged
+        parts.append(f"branches {describe_branches(action.discrete_branches)}{staged}")
+    return ", ".join(parts) or "no actions"
 
 
 def describe_branches(branches: Sequence[int]) -> str:

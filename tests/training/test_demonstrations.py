@@ -187,7 +187,7 @@ def test_another_games_demonstration_is_refused_with_both_specs(two_episodes):
         read_demonstration(two_episodes, spec, behavior="3DBall")
     assert str(refused.value) == (
         f"{two_episodes}: recorded in another game: B has observations [3] and 2 continuous "
-        "actions, branches [], 3DBall has observations [8] and 2 continuous actions, branches []"
+        "actions, 3DBall has observations [8] and 2 continuous actions"
     )
 
 

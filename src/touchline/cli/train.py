@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,7 @@ from touchline.flag import Flag
 if TYPE_CHECKING:
     from touchline.cli.generate import Call
     from touchline.training.config.request import RunRequest
-    from touchline.training.run.result import TrainingResult
+    from touchline.training.run.result import BehaviorResult, TrainingResult
 
 
 def train(
@@ -121,19 +121,54 @@ def _several_seeds(
 
 
 def _summarize(result: TrainingResult) -> None:
-    for name, figures in result.behaviors.items():
-        mean = figures.mean_return
-        shown = "none ended" if mean is None else f"{mean:.3f}"
-        log(
-            f"{name}: {figures.steps:,} steps; return of the last 100 episodes: {shown}"
-        )
+    rows = [
+        [name, f"{own.steps:,}", _score(own.mean_return), *_evaluation(own), own.model]
+        for name, own in result.behaviors.items()
+    ]
+    if rows:
+        titles = [
+            "behavior",
+            "steps",
+            "last 100 episodes",
+            "evaluation",
+            "best",
+            "model",
+        ]
+        for line in _aligned([titles, *rows]):
+            log(line)
+    for own in result.behaviors.values():
         # A run that was stopped early may not have reached its first line of metrics.
-        log(
-            f"  model {figures.model}"
-            + (f"  curve {figures.curve}" if figures.curve else "")
-        )
+        if own.curve:
+            log(f"curve: {own.curve}")
     if result.interrupted:
         say_how_to_continue(result.folder)
+
+
+def _evaluation(own: BehaviorResult) -> list[str]:
+    """The last evaluation, and the best with its step where that is another."""
+    if own.evaluation is None or own.best_step is None:
+        return [_score(own.evaluation), _score(own.best_evaluation)]
+    is_latest = own.best_evaluation == own.evaluation
+    best = (
+        "the last" if is_latest else f"{own.best_evaluation:.3f} at {own.best_step:,}"
+    )
+    return [_score(own.evaluation), best]
+
+
+def _score(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _aligned(rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    """Rows as text; the first and the last column begin on the left, the others end together."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for first, *middle, last in texts:
+        cells = [first.ljust(widths[0])]
+        cells += [
+            cell.rjust(width) for cell, width in zip(middle, widths[1:], strict=False)
+        ]
+        yield "  ".join([*cells, last])
 
 
 def _suggest(request: RunRequest, result: TrainingResult) -> None:

@@ -7,9 +7,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from touchline.log import ProgressLine
+from touchline.log import EvaluationLine, ProgressLine
 
 if TYPE_CHECKING:
     from touchline.training.run.progress import BehaviorProgress
@@ -45,6 +46,7 @@ def training_table() -> Iterator[TrainingTable | None]:
             try:
                 yield table
             finally:
+                table.look()
                 # A run that failed before its first step leaves no empty table.
                 live.transient = not table.has_rows
     finally:
@@ -70,6 +72,9 @@ class TrainingTable:
         self._rows: Sequence[BehaviorProgress] = ()
         self._past: dict[str, deque[tuple[float, int]]] = {}
         """Behavior -> (time, step) of the latest seconds."""
+        self._progress: Callable[[], Sequence[BehaviorProgress]] | None = None
+        self._evaluated: dict[str, str] = {}
+        """Behavior -> its latest evaluation as a line."""
 
     @property
     def has_rows(self) -> bool:
@@ -77,24 +82,38 @@ class TrainingTable:
 
     def log(self, line: str) -> None:
         """A line above the table; the table itself stands for lines of progress."""
-        if not isinstance(line, ProgressLine):
+        if isinstance(line, ProgressLine):
+            # The last one comes with the last step, before the run is evaluated.
+            self.look()
+        elif isinstance(line, EvaluationLine):
+            self._evaluated[line.behavior] = line
+        else:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def watch(self, progress: Callable[[], Sequence[BehaviorProgress]]) -> None:
         """Look at the run's progress, if the last look was long enough ago."""
-        now = time.monotonic()
-        if self._rows and now - self._last_look < EVERY_S:
+        self._progress = progress
+        if not self._rows or time.monotonic() - self._last_look >= EVERY_S:
+            self.look()
+
+    def look(self) -> None:
+        """Look at the run's progress now, in the run's thread."""
+        if self._progress is None:
             return
-        self._last_look = now
-        rows = progress()
-        for row in rows:
+        now = self._last_look = time.monotonic()
+        rows = []
+        for row in self._progress():
             past = self._past.setdefault(row.name, deque())
-            past.append((now, row.step))
+            # Steps that were handed over to a learner count again once it has used them.
+            step = max(row.step, past[-1][1] if past else 0)
+            past.append((now, step))
             while now - past[0][0] > SPEED_OVER_S:
                 past.popleft()
+            rows.append(replace(row, step=step))
         self._rows = rows
 
     def draw(self) -> Any:
+        from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
@@ -110,7 +129,7 @@ class TrainingTable:
         table.add_column("left", justify="right")
         for row in self._rows:
             table.add_row(*map(Text, self._cells(row, has_ratings=has_ratings)))
-        return table
+        return Group(table, *map(Text, self._evaluated.values()))
 
     def _cells(self, row: BehaviorProgress, *, has_ratings: bool) -> list[str]:
         speed = self._speed(row.name)

@@ -12,15 +12,13 @@ from touchline.envs.actions import random_allowed
 from touchline.envs.env import Env, EnvRecipe, make
 from touchline.envs.recorded_env import RecordedEnv
 from touchline.protocol.recording import describe_behaviors
-from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec
+from touchline.specs import ActionTuple, BehaviorSpec, describe_actions
 from touchline.steps import DecisionSteps, TerminalSteps, flat_mask
 
 _MOST_VALUES = 6
 """Numbers of an observation or an action that a line shows."""
 _MOST_SHOWN = 8
 """Numbers of a list that a line shows."""
-_MOST_BRANCHES = 12
-"""Branches whose sizes are all shown; MicroRTS has hundreds."""
 
 
 def inspect(env: str | EnvRecipe) -> dict[str, Any]:
@@ -72,8 +70,7 @@ def description(env: Env) -> Iterator[str]:
     for name, (decisions, terminals) in first.items():
         spec = env.behaviors[name]
         action = spec.action_spec
-        branches = branches_text(action)
-        yield f"{name}: {action.continuous_size} continuous actions, branches {branches}"
+        yield f"{name}: {describe_actions(action)}"
         yield from _sensor_lines(spec, decisions)
         yield from _mask_lines(decisions)
         yield from _action_lines(actions[name])
@@ -155,15 +152,6 @@ def _rounded(values: NDArray[Any]) -> str:
     texts = [f"{round(value, 3):g}" for value in first]
     more = ", ..." if values.size > _MOST_VALUES else ""
     return f"[{', '.join(texts)}{more}]"
-
-
-def branches_text(action: ActionSpec) -> str:
-    """The branches' sizes, shortened where there are very many."""
-    sizes = list(action.discrete_branches)
-    staged = ", the later ones' masks depend on the first" if action.staged else ""
-    if len(sizes) <= _MOST_BRANCHES:
-        return f"{sizes}{staged}"
-    return f"{len(sizes)} of sizes {_shortened(sizes)}{staged}"
 
 
 def _shortened(numbers: list[int]) -> str:

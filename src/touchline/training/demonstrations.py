@@ -26,7 +26,14 @@ from touchline.errors import UsageError
 from touchline.policies.spec_fit import is_fit
 from touchline.protocol.demonstrations import SUFFIX, DemoFile, read_demo
 from touchline.protocol.recording import describe_behaviors
-from touchline.specs import ActionTuple, BehaviorSpec, base_name, describe_spec
+from touchline.specs import (
+    ActionSpec,
+    ActionTuple,
+    BehaviorSpec,
+    base_name,
+    describe_actions,
+    describe_spec,
+)
 
 Pairing = Literal["same", "next"]
 """Which record holds an observation's action."""
@@ -167,7 +174,8 @@ def describe_demonstration(figures: Mapping[str, Any]) -> Iterator[str]:
     """`Demonstration.figures` as lines for people."""
     yield from figures["files"]
     name = figures["behavior"]
-    yield f"{name}: {figures['continuous']} continuous actions, branches {figures['branches']}"
+    action = ActionSpec(figures["continuous"], tuple(figures["branches"]))
+    yield f"{name}: {describe_actions(action)}"
     for sensor in figures["observations"]:
         yield f"  {sensor['name'] or 'unnamed'} {sensor['shape']}"
     yield (

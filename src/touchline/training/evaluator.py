@@ -12,7 +12,7 @@ from threading import Event
 from typing import Any, Protocol
 
 from touchline.envs.env import EnvRecipe
-from touchline.log import Log
+from touchline.log import EvaluationLine, Log
 from touchline.policies.network_policy import NetworkPolicy
 from touchline.training.behavior_training import BehaviorTraining
 from touchline.training.collect.opening import for_nodes
@@ -141,8 +141,11 @@ class Evaluator:
         rates = [f"{who} {rate:.0%}" for who, rate in win_rates(figures).items()]
         won = f"; won against {', '.join(rates)}" if rates else ""
         self._log(
-            f"{name}  evaluated at step {about['steps']:,}: "
-            f"{score:.3f}, {what_was_played(figures)}{won}"
+            EvaluationLine(
+                name,
+                f"evaluated at step {about['steps']:,}: "
+                f"{score:.3f}, {what_was_played(figures)}{won}",
+            )
         )
         kept = {key: figures[key] for key in _KEPT if key in figures}
         return {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 
 from touchline.errors import UsageError
@@ -28,6 +26,6 @@ def device_of(config: RunConfig) -> torch.device:
 def describe_device(device: torch.device) -> str:
     """Where a run computes, for its first lines."""
     if device.type == "cpu":
-        waits = os.environ.get("OMP_WAIT_POLICY", "unset").lower()
-        return f"on the CPU with {torch.get_num_threads()} thread (wait policy {waits})"
+        count = torch.get_num_threads()
+        return f"on the CPU with {count} thread{'' if count == 1 else 's'}"
     return f"on {device} ({torch.cuda.get_device_name(device)})"

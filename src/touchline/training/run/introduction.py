@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from touchline.envs.env import EnvRecipe
-from touchline.envs.inspection import branches_text
-from touchline.specs import BehaviorSpec, base_name
+from touchline.specs import BehaviorSpec, base_name, describe_actions
 from touchline.training.behavior_training import BehaviorTraining
 from touchline.training.collect.collector import Collector
 from touchline.training.run.device import describe_device
@@ -54,9 +53,7 @@ def _sensors(spec: BehaviorSpec) -> str:
 def _lines(spec: BehaviorSpec, training: BehaviorTraining) -> Iterator[str]:
     action, config = spec.action_spec, training.config
     about_learning = config.hyperparameters.introduction()
-    yield (
-        f"they take {action.continuous_size} continuous actions, branches {branches_text(action)}"
-    )
+    yield f"they take {describe_actions(action)}"
     if config.max_steps:
         yield f"{config.trainer_type.upper()}, {config.max_steps:,} steps"
     else:

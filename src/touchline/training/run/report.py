@@ -26,8 +26,23 @@ def result_of(
             mean_return=training.recent_mean,
             model=folder.model(training.name),
             curve=curve if curve.exists() else None,
+            **_evaluated(folder.evaluations(training.name)),
         )
     return TrainingResult(folder.path, interrupted, behaviors)
+
+
+def _evaluated(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The last and the best evaluation, as fields of `BehaviorResult`."""
+    # Where nothing was played, the score is the return in training, or a rating.
+    known = [e for e in evaluations if "ci95" in e or "error" in e]
+    if not known:
+        return {}
+    best = max(same_lessons(known, known[-1]), key=lambda e: e["score"])
+    return {
+        "evaluation": known[-1]["score"],
+        "best_evaluation": best["score"],
+        "best_step": best["steps"],
+    }
 
 
 def write_report(

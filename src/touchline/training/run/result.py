@@ -17,6 +17,12 @@ class BehaviorResult:
     """The model for Unity, or the checkpoint of a policy that Unity has no form for."""
     curve: Path | None
     """The learning curve; None if no episode ended."""
+    evaluation: float | None = None
+    """The score of the last evaluation, a rating with self-play; None without any."""
+    best_evaluation: float | None = None
+    """The highest score of an evaluation in the same lessons."""
+    best_step: int | None = None
+    """After how many steps it was reached."""
 
 
 @dataclass(frozen=True)
