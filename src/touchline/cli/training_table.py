@@ -46,7 +46,6 @@ def training_table() -> Iterator[TrainingTable | None]:
             try:
                 yield table
             finally:
-                table.look()
                 # A run that failed before its first step leaves no empty table.
                 live.transient = not table.has_rows
     finally:
