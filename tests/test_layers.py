@@ -11,7 +11,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "touchline"
 LAYERS = [
-    {"errors", "flag", "interrupts", "log", "version"},
+    {"errors", "flag", "interrupts", "log", "operating_systems", "version"},
     {
         "bounded",
         "known_files",
@@ -21,7 +21,6 @@ LAYERS = [
         "statistics",
         "extras",
         "plugins",
-        "cores",
     },
     {"physics"},
     {"sensors", "drawing"},

@@ -5,6 +5,7 @@ TouchlineError
 │   ├── MissingError   something needed is not installed; the text names what to install
 │   └── NotDrawableError  a scene that does not state what it looks like
 └── RunError         the run failed although the call was right
+    ├── FileHeldError    another program has a file open that must be replaced (Windows alone)
     └── NonFiniteError   a NaN or an infinity at a border; the text names behavior, agent and step
                          (also a RuntimeError, which ML-Agents raises)
 
@@ -35,6 +36,10 @@ class NotDrawableError(UsageError):
 
 class RunError(TouchlineError):
     """The run failed, although the call was correct."""
+
+
+class FileHeldError(RunError):
+    """Another program has a file open, which Windows then refuses to replace or delete."""
 
 
 class NonFiniteError(RunError, RuntimeError):

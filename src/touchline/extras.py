@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from touchline.errors import MissingError
 
 EXTRA_OF_MODULE = {
+    "distlib": "scenes",
     "filelock": "train",
     "gymnasium": "gymnasium",
     "grpc": "scenes",

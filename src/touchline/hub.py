@@ -30,6 +30,7 @@ from touchline.extras import explain_missing
 from touchline.flag import Flag
 from touchline.log import Log, silent
 from touchline.policies.files.run_choice import run_of
+from touchline.operating_systems import replace_file
 from touchline.policies.files.run_layout import LATEST, MODEL, RunLayout
 from touchline.training.config.yaml_tree import loaded
 
@@ -339,7 +340,7 @@ def _download(repo: str, names: Iterable[str], revision: str, target: Path) -> N
         shutil.rmtree(staging / ".cache", ignore_errors=True)
         if target.is_dir():
             target.rmdir()
-        staging.rename(target)
+        replace_file(staging, target)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 

@@ -9,30 +9,30 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
+from collections.abc import Callable
 from types import FrameType
+
+from touchline.operating_systems import KEYBOARD_SIGNALS, end_all_trees
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
 
-sessions: set[int] = set()
-"""Processes that lead a session of their own, so that Ctrl-C does not reach them: players."""
+
+def handle_keyboard(handler: Callable[[int, FrameType | None], None]) -> None:
+    """From now on Ctrl-C, and Ctrl-Break where there is one, call this."""
+    for number in KEYBOARD_SIGNALS:
+        signal.signal(number, handler)
 
 
 def raise_once(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's arguments
-    """Handler of SIGINT: KeyboardInterrupt, and with the next one the end."""
-    signal.signal(signal.SIGINT, end_at_once)
+    """Handler of Ctrl-C: KeyboardInterrupt, and with the next one the end."""
+    handle_keyboard(end_at_once)
     raise KeyboardInterrupt
 
 
 def end_at_once(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as above
     """Handler of a signal: end all players and this process, and say so in a line."""
-    for pid in sessions:
-        with contextlib.suppress(OSError):
-            if sys.platform == "win32":
-                os.kill(pid, signal.SIGTERM)
-            else:
-                os.killpg(pid, signal.SIGKILL)
+    end_all_trees()
     # Not through `sys.stderr`, which may be in the middle of a line.
     line = (
         "ended at once; what a run saved before is whole, and --resume continues it\n"

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import stat
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from touchline.envs.scene_env import SceneEnv, open_scene
 from touchline.envs.wire_server import METHOD, SERVICE
 from touchline.errors import TouchlineError, UsageError
 from touchline.flag import Flag
+from touchline.operating_systems import Launcher
 from touchline.parameters import ParameterValue
 from touchline.protocol.session import Command, Order, PlayerSession, State, Welcome
 from touchline.protocol.side_channels import (
@@ -43,16 +43,6 @@ OFFICIAL_LIMIT_BYTES = 4 * 2**20
 """Official Python refuses longer messages (gRPC's default) and then waits until its time-out."""
 FAREWELL_S = 2.0
 """How long to wait for the answer to a farewell."""
-
-LAUNCHER = """\
-#!/bin/sh
-# The Touchline scene {scene} as a player; takes the arguments of a Unity build.
-# Official tools need protobuf's slow form on newer Pythons. It must not slow the player down.
-unset PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION
-export PYTHONPATH="{source}${{PYTHONPATH:+:$PYTHONPATH}}"
-export GRPC_VERBOSITY="${{GRPC_VERBOSITY:-NONE}}"
-exec "{python}" -m touchline.player {scene}{areas} "$@"
-"""
 
 logger = logging.getLogger("touchline.player")
 
@@ -74,39 +64,34 @@ def build(
     Returns
     -------
     Path
-        The executable, `<folder>/<scene>.x86_64`.
+        The executable: `<folder>/<scene>.x86_64` on Linux, `<scene>.exe` on Windows, and on macOS
+        that in the application `<scene>.app`.
 
     Raises
     ------
     UsageError
-        The scene is unknown, the system is not Linux, or the folder cannot be written.
+        The scene is unknown, or the folder cannot be written.
 
     Notes
     -----
     The player runs with the Python and the Touchline that wrote it.
     """
     scene_class(scene)  # raises for an unknown one
-    if not sys.platform.startswith("linux"):
-        raise UsageError(
-            f"players can be built on Linux so far, this is {sys.platform}; here, run the scene in "
-            f"process, or serve it by hand: {sys.executable} -m touchline.player {scene} "
-            "--mlagents-port 5005"
-        )
-    # A scene of your own, `module:Class`, is a file under its class's name.
-    path = Path(folder) / f"{scene.rpartition(':')[2]}.x86_64"
-    text = LAUNCHER.format(
-        scene=scene,
-        source=_module_search_path(scene),
-        python=sys.executable,
-        areas="" if num_areas is None else f" --num-areas {num_areas}",
+    areas = [] if num_areas is None else ["--num-areas", str(num_areas)]
+    launcher = Launcher(
+        f"The Touchline scene {scene} as a player; takes the arguments of a Unity build.",
+        "touchline.player",
+        [scene, *areas],
+        _module_search_path(scene),
     )
+    # A scene of your own, `module:Class`, is a file under its class's name.
+    name = scene.rpartition(":")[2]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        executable = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
-        path.chmod(path.stat().st_mode | executable)
+        path = launcher.write(Path(folder), name)
     except OSError as error:
-        raise UsageError(f"cannot write the player {path}: {error.strerror}") from error
+        raise UsageError(
+            f"cannot write the player {name} into {folder}: {error.strerror}"
+        ) from error
     # The scene's kernels are compiled here, not when the player starts: official Python waits a
     # minute for a player's first answer, and no longer.
     with open_scene(EnvRecipe("scene", scene, 1)) as env:
@@ -115,12 +100,12 @@ def build(
     return path
 
 
-def _module_search_path(scene: str) -> str:
+def _module_search_path(scene: str) -> list[str]:
     """Where the launched player finds Touchline, and the module of a scene of your own."""
     folders = [Path(__file__).resolve().parents[1]]
     if ":" in scene:
         folders.append(Path.cwd())
-    return os.pathsep.join(map(str, folders))
+    return list(map(str, folders))
 
 
 def executed(spec: ActionSpec, actions: ActionTuple) -> ActionTuple:
@@ -244,7 +229,7 @@ def _log_to(file: str | None) -> None:
         handler = logging.StreamHandler()
         level = logging.WARNING
     else:
-        handler = logging.FileHandler(file)
+        handler = logging.FileHandler(file, encoding="utf-8")
         level = logging.INFO
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
     package = logging.getLogger("touchline")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
 import threading
 from typing import Annotated, Any
@@ -21,7 +20,13 @@ from touchline.cli.generate import command_of, summary_of
 from touchline.cli.output import log, show
 from touchline.errors import TouchlineError, UsageError
 from touchline.extras import missing_extra
-from touchline.interrupts import INTERRUPTED, end_at_once, raise_once
+from touchline.interrupts import (
+    INTERRUPTED,
+    end_at_once,
+    handle_keyboard,
+    raise_once,
+)
+from touchline.operating_systems import let_streams_print_everything
 from touchline.version import __version__
 
 RESUMABLE = ("train", "tune")
@@ -102,11 +107,12 @@ def main() -> None:
     # threads spin.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    let_streams_print_everything()
     threading.excepthook = _print_thread_error
-    signal.signal(signal.SIGINT, raise_once)
+    handle_keyboard(raise_once)
     code = run(sys.argv[1:])
     # All is saved; while Python ends, an exception would be a traceback.
-    signal.signal(signal.SIGINT, end_at_once)
+    handle_keyboard(end_at_once)
     sys.exit(code)
 
 

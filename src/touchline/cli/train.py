@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -17,6 +16,7 @@ from touchline.cli.results import say_how_to_continue
 from touchline.cli.training_table import training_table
 from touchline.errors import UsageError
 from touchline.flag import Flag
+from touchline.operating_systems import quoted
 
 if TYPE_CHECKING:
     from touchline.cli.generate import Call
@@ -183,7 +183,7 @@ def _suggest(request: RunRequest, result: TrainingResult) -> None:
     log(f"report: {report}")
     if env is None:
         return  # the Editor, which plays only while it is in play mode
-    policy = f"{shlex.quote(env)} --policy {shlex.quote(str(result.folder))}"
+    policy = f"{quoted(env)} --policy {quoted(str(result.folder))}"
     kind = EnvRecipe.parse(env).kind
     if kind.is_scene:
         log(f"watch: touchline view {policy}")

@@ -22,6 +22,7 @@ from touchline.drawing.tableau import (
     Tableau,
 )
 from touchline.errors import MissingError, UsageError
+from touchline.operating_systems import draws_without_display
 from touchline.physics.frames import swap_axes, to_mujoco_quaternion
 from touchline.physics.mujoco_import import mujoco
 
@@ -208,11 +209,7 @@ def _choose_opengl() -> None:
 
     MuJoCo read the variable when it was imported, before it was set here.
     """
-    if (
-        sys.platform != "linux"
-        or os.environ.get("DISPLAY")
-        or "MUJOCO_GL" in os.environ
-    ):
+    if "MUJOCO_GL" in os.environ or not draws_without_display():
         return
     os.environ["MUJOCO_GL"] = "egl"
     chosen = sys.modules.get("mujoco.rendering.classic.gl_context")

@@ -10,12 +10,11 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from touchline.interrupts import sessions
+from touchline.operating_systems import SYSTEM, ProcessTree
 from touchline.protocol.errors import (
     PlayerExitedError,
     PlayerNotExecutableError,
@@ -59,7 +58,7 @@ _MAGIC = {
 _SYSTEM = {"linux": "Linux", "win32": "Windows", "darwin": "macOS"}
 
 
-def find_player(path: str | os.PathLike[str], platform: str = sys.platform) -> Path:
+def find_player(path: str | os.PathLike[str], platform: str = SYSTEM) -> Path:
     """The executable that `path` means on this system: with or without suffix, or the folder of a
     build.
     """
@@ -110,7 +109,7 @@ def _only_player(folder: Path, suffixes: Sequence[str]) -> Path:
     return players[0]
 
 
-def check_executable(path: Path, platform: str = sys.platform) -> None:
+def check_executable(path: Path, platform: str = SYSTEM) -> None:
     """Raise unless `path` is a program for this system that may be executed."""
     try:
         with path.open("rb") as file:
@@ -167,15 +166,13 @@ class PlayerProcess:
         }
         try:
             with self._output.open("wb") as output:
-                self._process = subprocess.Popen(
+                self._process = ProcessTree(
                     self.command,
+                    ends_with_us=True,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env=environment,
-                    # A session of its own: Ctrl-C does not reach it, and `stop` can kill it
-                    # together with everything that it has started.
-                    start_new_session=sys.platform != "win32",
                 )
         except OSError as error:
             self._folder.cleanup()
@@ -184,8 +181,6 @@ class PlayerProcess:
                 raise PlayerNotExecutableError(message) from error
             message = f"{path} does not run on this machine: {error.strerror}"
             raise WrongPlatformError(message) from error
-
-        sessions.add(self._process.pid)
 
     @property
     def pid(self) -> int:
@@ -233,14 +228,8 @@ class PlayerProcess:
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(patience_s)
-        if sys.platform == "win32":
-            self._process.kill()
-        else:
-            # The process leads its session, so this reaches its children, too.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.end()
         self._process.wait()
-        sessions.discard(self._process.pid)
         self._folder.cleanup()
 
 

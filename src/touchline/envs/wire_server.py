@@ -13,12 +13,12 @@ import contextlib
 import logging
 import selectors
 import socket
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from touchline.operating_systems import claim_port
 from touchline.protocol.errors import (
     MessageTooLargeError,
     UnityCommunicationException,
@@ -370,12 +370,7 @@ def _listen(port: int | None) -> list[socket.socket]:
 def _listener(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
     listener = socket.socket(family)
     try:
-        # On Windows SO_REUSEADDR would share a port that is in use; elsewhere it only frees one in
-        # TIME_WAIT, as after a player that was just closed.
-        if sys.platform == "win32":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
-        else:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        claim_port(listener)
         listener.bind((address, port))
         listener.listen()
         listener.setblocking(False)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import sys
 import tarfile
 import tempfile
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.errors import MissingError, UsageError
+from touchline.operating_systems import replace_file, user_cache
 
 PACKAGE = "gym-microrts"
 VERSION = "0.6.0"
@@ -147,19 +147,8 @@ def find_engine(path: str | Path | None = None) -> Engine:
 
 def cache_folder() -> Path:
     """Where `fetch` puts the engine; the variable TOUCHLINE_CACHE overrides the system's place."""
-    home = Path.home()
-    if base := os.environ.get("TOUCHLINE_CACHE"):
-        root = Path(base)
-    elif sys.platform == "win32":
-        root = (
-            Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local"))
-            / "touchline"
-        )
-    elif sys.platform == "darwin":
-        root = home / "Library" / "Caches" / "touchline"
-    else:
-        root = Path(os.environ.get("XDG_CACHE_HOME", home / ".cache")) / "touchline"
-    return root / f"microrts-{VERSION}"
+    root = os.environ.get("TOUCHLINE_CACHE") or user_cache() / "touchline"
+    return Path(root) / f"microrts-{VERSION}"
 
 
 def check_hash(file: Path, expected: str) -> None:
@@ -192,7 +181,7 @@ def unpack(sdist: Path, folder: Path, *, bots: bool) -> None:
                     renamed = member.replace(name=name, deep=False)
                     archive.extract(renamed, staging, filter="data")
         shutil.rmtree(folder, ignore_errors=True)
-        staging.replace(folder)
+        replace_file(staging, folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 

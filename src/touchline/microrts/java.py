@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from touchline.errors import MissingError, RunError, UsageError
 from touchline.extras import explain_missing
 from touchline.microrts.engine import Engine
+from touchline.operating_systems import after_fork_in_child
 
 _JVM_OPTIONS = (
     "-Djava.awt.headless=true",
@@ -80,8 +80,7 @@ def start_java(engine: Engine, library: str | None = None) -> None:
         raise RunError(f"microrts: Java at {file} did not start: {error}") from error
     _started.process = os.getpid()
     _started.classpath = classpath
-    if sys.platform != "win32":  # which does not fork
-        os.register_at_fork(after_in_child=_detach_from_java)
+    after_fork_in_child(_detach_from_java)
     # The engine prints to standard output, which is reserved for the figures of a command.
     system = java_class("java.lang.System")
     system.setOut(system.err)

@@ -23,7 +23,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from touchline.cores import num_cores
+from touchline.operating_systems import num_cores
 from touchline.physics.kernels import compiled
 
 _MIN_SHARE = 64

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from touchline.errors import UsageError
+from touchline.operating_systems import remove_file, replace_file
 from touchline.specs import BehaviorSpec
 
 REQUEST, REPLY = b"Q", b"R"
@@ -86,8 +87,8 @@ class Recorder:
             with self._part.open("rb") as frames:
                 shutil.copyfileobj(frames, out)
         # Renaming is atomic, so a file of the final name is always complete.
-        whole.replace(self.path)
-        self._part.unlink()
+        replace_file(whole, self.path)
+        remove_file(self._part)
 
     def _write(self, kind: bytes, data: bytes) -> None:
         if self._file is not None:

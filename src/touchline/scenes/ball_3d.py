@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.cores import num_cores
 from touchline.drawing.tableau import (
     NO_SHAPES,
     Camera,
@@ -29,6 +28,7 @@ from touchline.drawing.tableau import (
     join,
     make_shapes,
 )
+from touchline.operating_systems import num_cores
 from touchline.parameters import Parameter, ParameterValue
 from touchline.physics.frames import (
     from_mujoco_quaternion,

@@ -22,6 +22,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from touchline.errors import RunError, TouchlineError
+from touchline.operating_systems import removed_when_over
 from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.files.whole import PART, write_whole
 from touchline.studies.matches import Match, Score, play, sources_of
@@ -33,7 +34,6 @@ from touchline.studies.processes import (
 from touchline.training.collect.cluster import check_cluster, connected, nodes
 from touchline.training.collect.opening import build_of, for_nodes
 from touchline.training.collect.shipping import Build, unpacked
-from touchline.training.collect.temporary import removed_when_over
 from touchline.training.config.cluster_settings import place_of
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from touchline.cores import num_cores
+from touchline.operating_systems import num_cores
 from touchline.policies.files.run_layout import RunLayout
 from touchline.studies.processes import Job, LocalJob
 

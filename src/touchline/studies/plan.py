@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from touchline.cores import num_cores
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.log import Log, silent
+from touchline.operating_systems import num_cores
 from touchline.training.config.request import Changes, read_run
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.file_check import check_files

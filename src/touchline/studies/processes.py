@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 
 from touchline.errors import TouchlineError, UsageError
 from touchline.log import Log
+from touchline.operating_systems import ProcessTree, send_to_self
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -88,26 +89,27 @@ def world_of(
 
 def start_process(
     output: int | IO[bytes], keeps_open: Sequence[int] = ()
-) -> subprocess.Popen[bytes]:
+) -> ProcessTree:
     """A process that waits for its run; `output` gets its lines, `keeps_open` are descriptors."""
-    # Apart from the terminal's group, whose Ctrl-C would reach the process a second time.
-    flags = 0
-    if sys.platform == "win32":
-        flags = subprocess.CREATE_NEW_PROCESS_GROUP
     one_core = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    return subprocess.Popen(
+    return ProcessTree(
         [sys.executable, "-c", _CHILD],
+        # When this process dies, it saves and leaves.
+        ends_with_us=False,
         stdin=subprocess.PIPE,
         stdout=output,
         stderr=subprocess.STDOUT,
-        env={**os.environ, **one_core, "PYTHONUNBUFFERED": "1"},
-        start_new_session=sys.platform != "win32",
-        creationflags=flags,
+        env={
+            **os.environ,
+            **one_core,
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONIOENCODING": "utf-8",
+        },
         pass_fds=keeps_open,
     )
 
 
-def hand_over(process: subprocess.Popen[bytes], job: bytes) -> None:
+def hand_over(process: ProcessTree, job: bytes) -> None:
     """Give a process its run, as `job_of` makes it."""
     assert process.stdin is not None
     with suppress(OSError, ValueError):  # it ended, or Ctrl-C closed the pipe
@@ -120,22 +122,17 @@ def job_of(config: RunConfig, recipe: EnvRecipe, *, to_wandb: bool = False) -> b
     return pickle.dumps((config, recipe, to_wandb))
 
 
-def ask_to_stop(process: subprocess.Popen[bytes]) -> None:
+def ask_to_stop(process: ProcessTree) -> None:
     """Let a process save and leave."""
     assert process.stdin is not None
     with suppress(OSError):  # it has ended already
         process.stdin.close()
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
+def kill(process: ProcessTree) -> None:
     """End a process, and the players that it started, at once."""
-    if process.poll() is not None:
-        return
-    if sys.platform == "win32":
-        process.kill()
-        return
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    if process.poll() is None:
+        process.end()
 
 
 class Job(Protocol):
@@ -253,5 +250,4 @@ def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
 def _sigterm_at_end_of(pipe: Connection) -> None:
     with suppress(EOFError, OSError):
         pipe.recv()
-    # Unlike `interrupt_main`, this also ends a wait of the main thread.
-    os.kill(os.getpid(), signal.SIGTERM)
+    send_to_self(signal.SIGTERM)

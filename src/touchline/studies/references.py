@@ -90,7 +90,7 @@ def read_statistics(
     Raises a UsageError for a file that is not one, or is about other behaviors.
     """
     try:
-        behaviors: Any = json.loads(path.read_text())["behaviors"]
+        behaviors: Any = json.loads(path.read_text(encoding="utf-8"))["behaviors"]
         found = {name: behaviors[name] for name in specs if name in behaviors}
     except OSError as error:
         raise UsageError(
@@ -157,7 +157,7 @@ def write_statistics(path: Path, played: Mapping[str, Units]) -> None:
         }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"behaviors": behaviors}) + "\n")
+        path.write_text(json.dumps({"behaviors": behaviors}) + "\n", encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
@@ -192,7 +192,7 @@ def _without_first_guess(spread: Float[np.ndarray, " O"]) -> Float[np.ndarray, "
 def _stored(scene: str, policies: Mapping[str, Policy]) -> Path | None:
     """The file of `unity/` for this scene, if all of its behaviors have the policy it is about."""
     for path in sorted(UNITY.glob(f"{scene}.*.json")):
-        wanted = json.loads(path.read_text())["policy_sha256"]
+        wanted = json.loads(path.read_text(encoding="utf-8"))["policy_sha256"]
         if all(_identity(policy) == wanted for policy in policies.values()):
             return path
     return None

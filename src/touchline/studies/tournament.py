@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from touchline.cores import num_cores
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.flag import Flag
 from touchline.log import Progress, no_progress
+from touchline.operating_systems import num_cores
 from touchline.policies.sides import PolicySource, sources_in
 from touchline.policies.trained_world import as_trained
 from touchline.studies.matches import (

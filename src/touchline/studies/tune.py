@@ -510,5 +510,7 @@ def _last(key: str) -> str:
 
 
 def _last_line(layout: RunLayout, number: int) -> str:
-    lines = layout.printed(number).read_text(errors="replace").split("\n")
+    lines = (
+        layout.printed(number).read_text(encoding="utf-8", errors="replace").split("\n")
+    )
     return next((line.strip() for line in reversed(lines) if line.strip()), "")

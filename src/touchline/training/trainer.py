@@ -11,7 +11,7 @@ from dataclasses import replace
 from threading import Event
 
 from touchline.envs.env import EnvRecipe
-from touchline.errors import NonFiniteError, RunError
+from touchline.errors import FileHeldError, NonFiniteError, RunError
 from touchline.log import Log, silent
 from touchline.specs import base_name
 from touchline.training.behavior_training import BehaviorTraining
@@ -187,7 +187,11 @@ class Trainer:
         """A checkpoint, a model and a learning curve of each."""
         for training in trainings:
             self._folder.save(training.name, training.learner, training.recent_mean)
-            training.writer.draw_curve()
+            # A picture that another program shows is no reason to end a training.
+            try:
+                training.writer.draw_curve()
+            except FileHeldError as held:
+                self._log(str(held))
 
     def _advance_curriculum(self) -> None:
         """Begin the lessons that are due; a reset drops experience not yet learned."""

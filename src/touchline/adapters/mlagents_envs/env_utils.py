@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 from touchline.envs.player_process import find_player
+from touchline.operating_systems import SYSTEM
 from touchline.protocol.errors import UnityEnvironmentException
 
 
 def get_platform() -> str:
     """`sys.platform`."""
-    return sys.platform
+    return SYSTEM
 
 
 def validate_environment_path(env_path: str) -> str | None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from touchline.errors import FileHeldError
+from touchline.operating_systems import remove_file, replace_file
+
 PART = ".part"
 """Suffix of a file that is not whole yet."""
 
@@ -19,13 +22,17 @@ def write_whole(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = part_of(path)
     # What a crash left, or a link that would lead the content to a file elsewhere.
-    part.unlink(missing_ok=True)
+    remove_file(part)
     try:
         with part.open("xb") as file:
             file.write(content)
             file.flush()
             # Renaming is in one step only once the content is on the disk.
             os.fsync(file.fileno())
-        part.replace(path)
-    finally:
+        replace_file(part, path)
+    # The new content stays where it is: it may be hours of training.
+    except FileHeldError as held:
+        raise FileHeldError(f"{held}; what was to be in it is in {part}") from held
+    except BaseException:
         part.unlink(missing_ok=True)
+        raise

@@ -12,6 +12,7 @@ import logging
 import platform
 import signal
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -34,9 +35,9 @@ from touchline.envs.restarts import RestartLimits, Restarts
 from touchline.envs.saved_state import Arrays
 from touchline.errors import RunError, UsageError
 from touchline.log import Log
+from touchline.operating_systems import make_temporary_folder_of_process
 from touchline.training.collect.player_logs import add_to_logs
 from touchline.training.collect.shipping import Build
-from touchline.training.collect.temporary import keep_temporary_files_apart
 from touchline.training.collect.weights import Policies, SentGuest
 from touchline.training.collect.worker import (
     Answer,
@@ -203,7 +204,8 @@ class Actor(Worker):
 
     def __init__(self, setup: WorkerSetup) -> None:
         # Ray ends actors by killing them, and a player's folder would stay.
-        self.shared_folder = keep_temporary_files_apart()
+        self.shared_folder = Path(tempfile.gettempdir())
+        make_temporary_folder_of_process()
         super().__init__(setup)
 
     def run(self, calls: Sequence[Call], policies: Any = None) -> Answer:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import getpass
 import hashlib
 import io
-import os
 import shutil
-import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ from typing import Any
 from filelock import FileLock
 
 from touchline.errors import RunError, UsageError
+from touchline.operating_systems import belongs_to_another_user, replace_file
 
 LIBRARIES = (".so", ".dll", ".dylib")
 """Files that Unity puts beside a player: UnityPlayer.so, GameAssembly.so."""
@@ -104,7 +103,7 @@ def _folder_of_builds(shared: Path) -> Path:
     folder = shared / f"touchline-builds-{getpass.getuser()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     # What lies there is executed, and anyone can write into a folder for temporary files.
-    if sys.platform != "win32" and folder.stat().st_uid != os.getuid():
+    if belongs_to_another_user(folder):
         raise PermissionError(f"{folder} belongs to another user")
     return folder
 
@@ -115,4 +114,4 @@ def _unpack(archive: bytes, folder: Path) -> None:
     shutil.rmtree(part, ignore_errors=True)
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(part, filter="data")
-    part.rename(folder)
+    replace_file(part, folder)

@@ -9,6 +9,7 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, Timeout
 
 from touchline.errors import UsageError
+from touchline.operating_systems import remove_file, remove_folder, replace_file
 from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.files.whole import part_of
 from touchline.training.config.settings import CheckpointSettings
@@ -56,27 +57,27 @@ class Claim:
         if self._aside is not None:
             # What an earlier replacement left behind, whose successor did begin.
             shutil.rmtree(self._aside, ignore_errors=True)
-            self._path.rename(self._aside)
+            replace_file(self._path, self._aside)
 
     def settle(self) -> None:
         """The run has begun: delete the run that it replaces."""
         if self._aside is not None:
-            shutil.rmtree(self._aside)
+            remove_folder(self._aside)
             self._aside = None
 
     def undo(self) -> None:
         """The run never began: leave the folder as it was, except for players' logs."""
-        self._layout.status.unlink(missing_ok=True)
+        remove_file(self._layout.status)
         for part in self._path.iterdir():
             if part == self._layout.logs and any(part.iterdir()):
                 continue
             if part.is_dir():
-                shutil.rmtree(part)
+                remove_folder(part)
             else:
-                part.unlink()
+                remove_file(part)
         if self._aside is not None:
-            shutil.rmtree(self._path)
-            self._aside.rename(self._path)
+            remove_folder(self._path)
+            replace_file(self._aside, self._path)
         elif not any(self._path.iterdir()):
             self._path.rmdir()
 
@@ -92,7 +93,7 @@ class Claim:
         try:
             shutil.rmtree(self._path, ignore_errors=True)
             with suppress(FileNotFoundError):
-                replaced.rename(self._path)
+                replace_file(replaced, self._path)
         finally:
             lock.release()
 

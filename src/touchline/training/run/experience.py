@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from touchline.errors import UsageError
+from touchline.operating_systems import remove_file
 from touchline.policies.files.checkpoints import read_arrays, write_arrays
 from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
 from touchline.training.algorithms.learner import Learner, Remembering
@@ -46,7 +47,7 @@ class ExperienceFiles:
             named = {self._path(name, piece).name for piece in pieces}
             for path in folder.glob("*") if folder.is_dir() else ():
                 if path.name not in named:
-                    path.unlink()
+                    remove_file(path)
 
     def load_state(self, pieces: Mapping[str, Sequence[Sequence[int]]]) -> None:
         """Take over what a resume point names."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from touchline.bounded import read_json
 from touchline.envs.env import WORLDS
 from touchline.errors import UsageError
+from touchline.operating_systems import remove_file
 from touchline.policies.files.checkpoints import (
     network_metadata,
     read_arrays,
@@ -155,11 +156,13 @@ class RunFolder:
         state = learner.state()
         beside = "replay.", PENDING, OWN
         learned = {k: v for k, v in state.items() if not k.startswith(beside)}
+        # First what is new, then what replaces files that another program may have open.
         write_checkpoint(checkpoint, learned, metadata)
+        if has_onnx_form(network):
+            export_onnx(network, layout.numbered(behavior, steps, MODEL))
         # A copy, not a link: not every file system and no zip file keeps links.
         write_whole(layout.latest(behavior), checkpoint.read_bytes())
         if has_onnx_form(network):
-            export_onnx(network, layout.numbered(behavior, steps, MODEL))
             export_onnx(network, layout.model(behavior))
         status = self._status.setdefault(behavior, {})
         # A resumed run writes the checkpoints behind its resume point again.
@@ -169,7 +172,7 @@ class RunFolder:
         )
         for old in kept[: -config.keep_checkpoints]:
             for suffix in (CHECKPOINT, MODEL):
-                layout.numbered(behavior, old["steps"], suffix).unlink(missing_ok=True)
+                remove_file(layout.numbered(behavior, old["steps"], suffix))
         status["checkpoints"] = kept[-config.keep_checkpoints :]
         self._write_status()
 
@@ -233,7 +236,7 @@ class RunFolder:
         """Replace the run's resume point, whole or not at all; the one before it is kept."""
         latest, before = self.layout.resume_point, self.layout.resume_point_before
         if latest.exists():
-            before.unlink(missing_ok=True)
+            remove_file(before)
             try:
                 os.link(latest, before)
             except OSError:  # not every file system has links

@@ -19,6 +19,7 @@ import numpy as np
 
 from touchline.bounded import MOST_TABLE, read_bounded
 from touchline.errors import UsageError
+from touchline.operating_systems import open_to_append
 from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.files.whole import write_whole
 from touchline.statistics import EnvironmentStats, StatsAggregationMethod
@@ -143,7 +144,7 @@ class MetricsWriter:
         path = self._csv_path
         if path.exists() and path.stat().st_size:
             self._columns = _header_of(path)
-        self._csv = path.open("a", newline="", encoding="utf-8")
+        self._csv = open_to_append(path)
 
     def drop_after(self, step: int) -> None:
         """Go on from a resume point: what a killed run wrote after it will be written again."""
@@ -241,7 +242,7 @@ class MetricsWriter:
         writer.writeheader()
         writer.writerows(earlier)
         write_whole(self._csv_path, text.getvalue().encode())
-        self._csv = self._csv_path.open("a", newline="", encoding="utf-8")
+        self._csv = open_to_append(self._csv_path)
 
     def _write_statistic(
         self, name: str, reported: list[tuple[float, StatsAggregationMethod]], step: int
@@ -309,7 +310,9 @@ class MetricsWriter:
         axes.plot(step, middle)
         axes.set(title=self._behavior, xlabel="agent steps", ylabel=label)
         axes.grid(alpha=0.3)
-        FigureCanvasAgg(figure).print_figure(self._curve_path, dpi=120)
+        picture = io.BytesIO()
+        FigureCanvasAgg(figure).print_figure(picture, dpi=120)
+        write_whole(self._curve_path, picture.getvalue())
         return self._curve_path
 
 

@@ -5,7 +5,6 @@ Each is a context that puts back what it found, so that a program may train seve
 
 from __future__ import annotations
 
-import ctypes
 import signal
 import sys
 import threading
@@ -16,6 +15,7 @@ from types import FrameType
 import torch
 
 from touchline.interrupts import end_at_once, raise_once
+from touchline.operating_systems import KEYBOARD_SIGNALS, STOP_SIGNALS, glibc_mallopt
 from touchline.training.config.settings import RunConfig
 from touchline.training.run.matrices import matrices_for
 
@@ -55,9 +55,7 @@ def stop_on_signals() -> Iterator[threading.Event]:
             end_at_once(number, frame)
         stop.set()
 
-    previous = {
-        s: signal.signal(s, request_stop) for s in (signal.SIGINT, signal.SIGTERM)
-    }
+    previous = {s: signal.signal(s, request_stop) for s in STOP_SIGNALS}
     try:
         yield stop
     finally:
@@ -71,12 +69,13 @@ def interruptible() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = signal.signal(signal.SIGINT, raise_once)
+    previous = {s: signal.signal(s, raise_once) for s in KEYBOARD_SIGNALS}
     try:
         with sigterm_as_ctrl_c():
             yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -119,9 +118,7 @@ def kept_memory() -> Iterator[None]:
     glibc returns them to the system, and getting them again took up to a third of the time of
     learning (`docs/lab_log.md`).
     """
-    mallopt = (
-        getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    )
+    mallopt = glibc_mallopt()
     if mallopt is None:
         yield
         return

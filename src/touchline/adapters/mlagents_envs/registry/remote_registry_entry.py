@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import shutil
 import stat
-import sys
 import tempfile
 import urllib.request
 import zipfile
@@ -17,6 +16,7 @@ from touchline.adapters.mlagents_envs.registry.base_registry_entry import (
     BaseRegistryEntry,
 )
 from touchline.envs.player_process import find_player
+from touchline.operating_systems import SYSTEM, replace_file
 
 
 class RemoteRegistryEntry(BaseRegistryEntry):
@@ -35,7 +35,7 @@ class RemoteRegistryEntry(BaseRegistryEntry):
     ) -> None:
         super().__init__(identifier, expected_reward, description)
         urls = {"linux": linux_url, "darwin": darwin_url, "win32": win_url}
-        self._url = urls.get(sys.platform)
+        self._url = urls.get(SYSTEM)
         self._additional_args = additional_args or []
         self._folder = Path(tmp_dir or tempfile.gettempdir(), "touchline-players")
 
@@ -45,9 +45,7 @@ class RemoteRegistryEntry(BaseRegistryEntry):
         Raises a FileNotFoundError where there is none for this platform.
         """
         if self._url is None:
-            raise FileNotFoundError(
-                f"{self.identifier} has no player for {sys.platform}"
-            )
+            raise FileNotFoundError(f"{self.identifier} has no player for {SYSTEM}")
         kwargs.pop("file_name", None)
         given = kwargs.pop("additional_args", None) or []
         arguments = [*given, *self._additional_args]
@@ -71,7 +69,7 @@ def _downloaded(url: str, folder: Path) -> Path:
             with zipfile.ZipFile(archive) as files:
                 files.extractall(unpacked)
             _make_executable(unpacked)
-            unpacked.replace(target)
+            replace_file(unpacked, target)
     return _player_in(target)
 
 
