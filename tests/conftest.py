@@ -14,6 +14,8 @@ check_shapes()  # before any module is imported whose shapes are checked
 
 import pytest
 
+from touchline.operating_systems import KEYBOARD_SIGNALS
+
 # For all folders.
 from tests.physics.unity_logs import push_block_log as push_block_log
 from tests.shapes import unchecked_shapes as unchecked_shapes
@@ -38,9 +40,10 @@ def patient(monkeypatch):
 @pytest.fixture(autouse=True)
 def own_ctrl_c():
     """Commands that run in this process leave a handler for the end of theirs."""
-    before = signal.getsignal(signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in KEYBOARD_SIGNALS}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

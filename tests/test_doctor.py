@@ -1,16 +1,8 @@
 """The doctor: its report on worlds that work, and on each way in which they do not."""
 
-import sys
-
-import pytest
-
 from touchline.doctor import examine
 from touchline.envs.env import EnvRecipe
 from touchline.player import build
-
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="players are built on Linux so far"
-)
 
 
 def examined(recipe):

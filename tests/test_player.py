@@ -1,7 +1,6 @@
 """A scene as a player: what comes over the wire is what the scene does in process, bit for bit."""
 
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,10 +12,6 @@ from touchline.scenes import SCENES, scene_class
 from touchline.specs import ActionSpec, ActionTuple
 from touchline.statistics import StatsAggregationMethod
 from touchline.testing import allowed_actions, check_env
-
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="players are built on Linux so far"
-)
 
 
 @pytest.fixture(scope="session")

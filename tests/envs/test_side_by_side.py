@@ -335,9 +335,6 @@ def test_ports_and_recordings_are_numbered_and_the_editor_is_one():
         SideBySide(copies_of(EnvRecipe("unity", "editor"), 2))
 
 
-@pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="players are built on Linux so far"
-)
 def test_a_player_killed_in_mid_run_is_replaced_and_its_recording_kept(tmp_path):
     recording = {"record_wire": str(tmp_path / "session.wire.gz")}
     player = str(build("3DBall", tmp_path))

@@ -31,7 +31,7 @@ from touchline.specs import ActionTuple
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not sys.platform.startswith("linux"), reason="players are built on Linux so far"
+        not sys.platform.startswith("linux"), reason="make_official.sh needs POSIX"
     ),
 ]
 

@@ -26,7 +26,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not sys.platform.startswith("linux"), reason="players are built on Linux so far"
+        not sys.platform.startswith("linux"), reason="its environments have bin folders"
     ),
 ]
 

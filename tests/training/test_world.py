@@ -1,6 +1,5 @@
 """Which world a run opens, how, and what is refused before anything is written."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +19,6 @@ from touchline.training.world import recipe_of
 
 # They repeat calls whose shapes shorter tests check.
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
-
-linux = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="players are built on Linux so far"
-)
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +45,6 @@ def test_a_preset_opens_its_scene_and_a_yaml_waits_for_the_editor(tmp_path):
     assert "base_port" not in recipe.options, "the Editor calls on 5004"
 
 
-@linux
 def test_a_players_settings_are_handed_on(tmp_path, player):
     path = _yaml(
         tmp_path,
@@ -365,7 +359,6 @@ def test_a_run_starts_with_the_networks_of_another_at_step_0_and_acts_without_le
     assert "does not fit the configured" in capsys.readouterr().err
 
 
-@linux
 def test_training_over_the_wire_is_training_in_process(tmp_path, player):
     """Same seed, same lessons and samplers, same weights: the player's scene draws as the embedded
     one does.
@@ -403,7 +396,6 @@ def test_training_over_the_wire_is_training_in_process(tmp_path, player):
         assert tensor.equal(wired[key]), key
 
 
-@linux
 def test_several_players_train_one_policy_each_with_its_log(tmp_path, player):
     config = read_config(
         _yaml(tmp_path, env_settings={"env_path": str(player), "num_envs": 2, "num_areas": 2, "seed": 1}),

@@ -23,11 +23,21 @@ mount -t tmpfs tmpfs "$root/tmp"
 mount --bind "$project" "$root$project"
 mount --bind "$box" "$root$box"
 # They may be those of a proxy.
+# The recordings from Unity, where they are here (tests/conftest.py).
+shared="${TOUCHLINE_SHARED:-$project/../shared}"
+if [ -d "$shared" ]; then
+    shared="$(cd "$shared" && pwd)"
+    mkdir -p "$root$shared"
+    mount --bind "$shared" "$root$shared"
+else
+    shared=
+fi
 certificates="${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}"
 cp "$certificates" "$root/etc/ssl/certs/touchline.crt"
 # An environment of its own: paths of this Linux would mislead Windows programs.
 exec chroot "$root" env -i PATH=/usr/bin:/bin HOME=/root LANG=C.UTF-8 DISPLAY=:7 \
     PROJECT="$project" TOUCHLINE_WINDOWS="$box" PYTHONPATH="Z:$project/src" \
+    ${shared:+TOUCHLINE_SHARED="Z:$shared"} \
     WINEPREFIX="$box/prefix" WINEARCH=win64 WINEDEBUG=-all WINEDLLOVERRIDES="ucrtbase=n,b;winedbg.exe=d" \
     PIP_CERT='Z:\etc\ssl\certs\touchline.crt' SSL_CERT_FILE='Z:\etc\ssl\certs\touchline.crt' \
     PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_USE_DEPRECATED=legacy-certs PYTHONDONTWRITEBYTECODE=1 \

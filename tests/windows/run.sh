@@ -7,7 +7,14 @@ python() {
     { wine "$TOUCHLINE_WINDOWS/python/python.exe" "$@" </dev/null 2>&1; echo $? >/tmp/.status; } | cat
     return "$(cat /tmp/.status)"
 }
+wineserver() {
+    /usr/lib/x86_64-linux-gnu/wine/wineserver "$@"
+}
+set_up_prefix() {
+    wineboot --init
+    wineserver -w # until the registry is written
+}
 status=0
 "$@" || status=$?
-/usr/lib/x86_64-linux-gnu/wine/wineserver -k  # which writes the registry; the rest ends with the namespace
+wineserver -k # the rest ends with the namespace
 exit "$status"

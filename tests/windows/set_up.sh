@@ -48,7 +48,7 @@ if [ ! -e "$box/python/python.exe" ]; then
 fi
 
 if [ ! -e "$box/prefix/system.reg" ]; then
-    sh "$inside" wineboot --init
+    sh "$inside" set_up_prefix
 fi
 
 if [ ! -e "$box/.packages" ]; then

@@ -1,7 +1,5 @@
 """Opponents from files, and games in Unity players."""
 
-import sys
-
 import numpy as np
 import onnx
 import pytest
@@ -109,7 +107,6 @@ def test_a_resumed_run_goes_on_without_a_file_that_it_no_longer_names(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="built players are scripts of sh")
 def test_games_in_several_unity_players_have_their_own_opponents(tmp_path):
     player = build("SoccerTwos", tmp_path / "player", num_areas=3)
     changes = {
@@ -165,7 +162,6 @@ def test_sac_remembers_its_own_side_and_not_that_of_its_opponents(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="built players are scripts of sh")
 def test_sac_learns_in_several_unity_players_and_keeps_its_replay_when_resumed(
     tmp_path,
 ):
