@@ -14,11 +14,10 @@ check_shapes()  # before any module is imported whose shapes are checked
 
 import pytest
 
-from touchline.operating_systems import KEYBOARD_SIGNALS
-
 # For all folders.
 from tests.physics.unity_logs import push_block_log as push_block_log
 from tests.shapes import unchecked_shapes as unchecked_shapes
+from touchline.operating_systems import KEYBOARD_SIGNALS
 
 if find_spec("torch") is not None:  # `.ci/run` also tests without
     import torch
