@@ -29,8 +29,8 @@ from touchline.errors import RunError, UsageError
 from touchline.extras import explain_missing
 from touchline.flag import Flag
 from touchline.log import Log, silent
-from touchline.policies.files.run_choice import run_of
 from touchline.operating_systems import replace_file
+from touchline.policies.files.run_choice import run_of
 from touchline.policies.files.run_layout import LATEST, MODEL, RunLayout
 from touchline.training.config.yaml_tree import loaded
 
