@@ -21,12 +21,10 @@ from typer.main import get_command
 
 import touchline
 from touchline.cli.app import COMMANDS, app
-from touchline.training.algorithms.learner import ALGORITHMS
-from touchline.training.algorithms.learner import settings_class as algorithm_settings
+from touchline.training.algorithms.settings import ALGORITHMS, algorithm_settings
 from touchline.training.config.flags import setting_flags
 from touchline.training.config.schema import json_schema
-from touchline.training.rewards.signal import REWARD_SIGNALS
-from touchline.training.rewards.signal import settings_class as signal_settings
+from touchline.training.rewards.settings import REWARD_SIGNALS, signal_settings
 
 SOURCE = Path(touchline.__file__).parent
 NOTEBOOKS = Path(__file__).parents[1] / "examples"

@@ -29,6 +29,7 @@ from touchline.policies.network import Distribution, Network, side_by_side
 from touchline.training.algorithms.adam import Adam, FlatParameters
 from touchline.training.algorithms.learned_state import part_of
 from touchline.training.algorithms.learner import (
+    GradientSteps,
     LearnerSetup,
     Metrics,
     SettingError,
@@ -84,6 +85,7 @@ def kl_from(clone: ActionDistribution, policy: ActionDistribution) -> Float[Tens
 
 def make_cloning(
     setup: LearnerSetup,
+    hyper: GradientSteps,
     network: Network,
     weights: FlatParameters,
     generator: torch.Generator,
@@ -92,7 +94,7 @@ def make_cloning(
 
     Raises a SettingError for demonstrations that cannot be read, or are of another game.
     """
-    settings: CloningSettings | None = setup.config.behavioral_cloning
+    settings = setup.config.behavioral_cloning
     if settings is None:
         return None
     if setup.spec.action_spec.staged:
@@ -111,7 +113,7 @@ def make_cloning(
         raise SettingError("behavioral_cloning.demo_path", str(error)) from None
     for line in demonstration.lines:
         setup.log(line)
-    return Cloning(setup, network, weights, generator, demonstration)
+    return Cloning(setup, settings, hyper, network, weights, generator, demonstration)
 
 
 class Cloning:
@@ -123,13 +125,15 @@ class Cloning:
     def __init__(
         self,
         setup: LearnerSetup,
+        settings: CloningSettings,
+        hyper: GradientSteps,
         network: Network,
         weights: FlatParameters,
         generator: torch.Generator,
         demonstration: Demonstration,
     ) -> None:
-        config, hyper = setup.config, setup.config.hyperparameters
-        self.settings: CloningSettings = config.behavioral_cloning
+        config = setup.config
+        self.settings = settings
         self._behavior, self._log, self._device = (
             setup.behavior,
             setup.log,
@@ -141,11 +145,12 @@ class Cloning:
         self._first_rate = hyper.learning_rate * self.settings.strength
         self._clone: Any = None
         """The network as it was when the first passes were done; None without a `clone_kl`."""
+        memory = config.network_settings.memory
         self._examples = _Examples(
             demonstration,
             self.settings.batch_size or hyper.batch_size,
-            None if config.network_settings.memory is None else network.memory_shape,
-            config.network_settings,
+            None if memory is None else memory.sequence_length,
+            network.memory_shape,
         )
 
     def clone_first(self) -> None:
@@ -322,9 +327,10 @@ class _Examples:
         self,
         demonstration: Demonstration,
         batch_size: int,
+        longest: int | None,
         memory_shape: tuple[int, int] | None,
-        network_settings: Any,
     ) -> None:
+        """`longest` is that of a sequence; None without a memory."""
         self.obs = tuple(
             torch.from_numpy(np.ascontiguousarray(part))
             for part in side_by_side(demonstration.obs)
@@ -336,9 +342,9 @@ class _Examples:
         self.discrete = torch.from_numpy(actions.discrete.astype(np.int64))
         self._batch_size = min(batch_size, len(demonstration))
         self._sequences: Sequences | None = None
-        if memory_shape is not None:
-            longest = network_settings.memory.sequence_length
+        if longest is not None:
             length = _sequence_lengths(demonstration.lengths, longest)
+            assert memory_shape is not None
             memory = torch.zeros(len(length), *memory_shape)
             self._sequences = Sequences(torch.from_numpy(length), memory)
             self._per_batch = max(1, batch_size // longest)

@@ -11,7 +11,7 @@ from tests.stderr import without_progress
 from touchline.errors import UsageError
 from touchline.training.config.reading import config_text, read_config
 from touchline.training.config.values import Positive, Whole
-from touchline.training.rewards import signal
+from touchline.training.rewards import settings as rewards
 from touchline.training.rewards.settings import SignalSettings
 
 SETTINGS = '''
@@ -131,7 +131,9 @@ class NoveltySettings(SignalSettings):
 
 @pytest.fixture
 def novelty(monkeypatch):
-    monkeypatch.setitem(signal.REWARD_SIGNALS, "novelty", f"{__name__}:NoveltySettings")
+    monkeypatch.setitem(
+        rewards.REWARD_SIGNALS, "novelty", f"{__name__}:NoveltySettings"
+    )
 
 
 def _signals(tmp_path, text):

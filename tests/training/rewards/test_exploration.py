@@ -8,8 +8,7 @@ from tests.training.rewards.worlds import demonstration, learner
 
 from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec, ObservationSpec
 from touchline.training.rewards.gail import imitation
-from touchline.training.rewards.settings import GAILSettings
-from touchline.training.rewards.signal import REWARD_SIGNALS
+from touchline.training.rewards.settings import REWARD_SIGNALS, GAILSettings
 
 CELLS, LENGTH, SLOTS = 20, 24, 32
 SPEC = BehaviorSpec((ObservationSpec.vector(CELLS, "cell"),), ActionSpec(0, (2,)))

@@ -25,7 +25,7 @@ from touchline.training import trainer
 from touchline.training.algorithms.learner import Remembering
 from touchline.training.collect.local import LocalCollector
 from touchline.training.config.reading import read_config
-from touchline.training.rewards.signal import REWARD_SIGNALS
+from touchline.training.rewards.settings import REWARD_SIGNALS
 from touchline.training.run.metrics import tag_of
 
 BOTH = {"curiosity": {"strength": 0.1, "gamma": 0.9}, "rnd": {"gamma": 0.95}}

@@ -25,8 +25,7 @@ from touchline.training.config.reading import read_config
 from touchline.training.config.settings import BehaviorConfig
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.extrinsic import Extrinsic
-from touchline.training.rewards.settings import SignalSettings
-from touchline.training.rewards.signal import REWARD_SIGNALS
+from touchline.training.rewards.settings import REWARD_SIGNALS, SignalSettings
 
 
 class ThriftSettings(SignalSettings):

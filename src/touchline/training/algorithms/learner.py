@@ -1,49 +1,38 @@
-"""What every learner does, and which learners there are.
+"""What every learner does.
 
 A learner belongs to one behavior (its base name): it keeps its own experience, says when it is
 ready, improves its policy, and names the figures of each update. It never sees a world.
 
 To add an algorithm, write its settings (a `HyperparameterSettings` whose `learner` names the class)
-and its learner, and name the settings here or, from another package, in an entry point of the group
-`touchline.algorithms`.
+and its learner, and name the settings in `ALGORITHMS` (`settings.py`) or, from another package, in
+an entry point of the group `touchline.algorithms`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import torch
+from torch import Tensor
 
 from touchline.errors import UsageError
 from touchline.log import Log, silent
-from touchline.plugins import Plugins
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-    from touchline.policies.network import Architecture, Network
-    from touchline.policies.network_policy import NetworkPolicy
-    from touchline.specs import BehaviorSpec
-    from touchline.training.experience.replay import Replay
-    from touchline.training.experience.trajectories import Trajectories
-    from touchline.training.rewards.signal import SignalSetup
-
-ALGORITHMS = {
-    "ppo": "touchline.training.algorithms.ppo.settings:PPOSettings",
-    "sac": "touchline.training.algorithms.sac.settings:SACSettings",
-    "poca": "touchline.training.algorithms.poca.settings:POCASettings",
-    "mappo": "touchline.training.algorithms.poca.settings:MAPPOSettings",
-}
-"""`trainer_type` -> the settings of its `hyperparameters` block; imported when used, without
-torch."""
-ALGORITHM_PLUGINS = Plugins(
-    "an algorithm",
-    "touchline.algorithms",
-    ALGORITHMS,
-    "touchline.training.algorithms.settings:HyperparameterSettings",
+from touchline.policies.network import Architecture, Network
+from touchline.policies.network_policy import NetworkPolicy
+from touchline.specs import BehaviorSpec
+from touchline.training.algorithms.settings import (
+    ALGORITHM_PLUGINS,
+    HyperparameterSettings,
+    algorithm_settings,
 )
-"""These and those of other packages."""
+from touchline.training.config.settings import BehaviorConfig
+from touchline.training.experience.replay import Replay
+from touchline.training.experience.trajectories import Trajectories
+from touchline.training.rewards.signal import SignalSetup
+
+Settings = TypeVar("Settings", bound=HyperparameterSettings)
 
 
 class SettingError(UsageError):
@@ -66,12 +55,17 @@ class LearnerSetup:
     behavior: str
     """Base name."""
     spec: BehaviorSpec
-    config: Any
-    """The behavior's `touchline.training.config.settings.BehaviorConfig`."""
+    config: BehaviorConfig
     seed: int
     device: torch.device
     log: Log = silent
     """Gets lines for people."""
+
+    def hyperparameters(self, kind: type[Settings]) -> Settings:
+        """The algorithm's own settings, which are of this kind."""
+        found = self.config.hyperparameters
+        assert isinstance(found, kind), f"{kind.__name__} expected, got {found!r}"
+        return found
 
 
 class Learner(Protocol):
@@ -135,33 +129,21 @@ class Delayed(Protocol):
     """That version; None: the present one."""
 
 
-def settings_class(trainer_type: str) -> type[Any]:
-    """The model of the `hyperparameters` block of a trainer type.
-
-    Raises a KeyError for an unknown type, and a UsageError when the package that adds it breaks the
-    contract.
-    """
-    found: type[Any] = ALGORITHM_PLUGINS.load(trainer_type)
-    return found
-
-
 def learner_class(trainer_type: str) -> type[Learner]:
     """The learner of a trainer type, named by its settings."""
     ALGORITHM_PLUGINS.refuse_twice(trainer_type)
-    place = settings_class(trainer_type).learner
+    place = algorithm_settings(trainer_type).learner
     contract = f"{__name__}:Learner"
     found: type[Learner] = ALGORITHM_PLUGINS.require(trainer_type, place, contract)
     return found
 
 
 def architecture_of(
-    config: Any, *, shared_critic: bool = False, squashed: bool = False
+    config: BehaviorConfig, *, shared_critic: bool = False, squashed: bool = False
 ) -> Architecture:
     """The network that a behavior's configuration describes."""
-    from touchline.policies.network import Architecture
-
     settings = config.network_settings
-    memory = {}
+    memory: dict[str, Any] = {}
     if settings.memory is not None:
         memory = {
             "memory_size": settings.memory.memory_size,
@@ -180,16 +162,27 @@ def architecture_of(
     )
 
 
-def signal_setup(setup: LearnerSetup, num_epoch: int = 1) -> SignalSetup:
-    """What the reward signals of a learner are made from."""
-    from touchline.training.rewards.signal import SignalSetup
+@runtime_checkable
+class GradientSteps(Protocol):
+    """The settings of a learner that takes gradient steps on minibatches."""
 
+    @property
+    def batch_size(self) -> int: ...
+
+    @property
+    def learning_rate(self) -> float: ...
+
+
+def signal_setup(
+    setup: LearnerSetup, hyper: GradientSteps, num_epoch: int = 1
+) -> SignalSetup:
+    """What the reward signals of a learner are made from."""
     return SignalSetup(
         behavior=setup.behavior,
         spec=setup.spec,
         device=setup.device,
         seed=setup.seed,
         log=setup.log,
-        batch_size=setup.config.hyperparameters.batch_size,
+        batch_size=hyper.batch_size,
         num_epoch=num_epoch,
     )

@@ -27,6 +27,7 @@ from touchline.training.algorithms.learner import (
     signal_setup,
 )
 from touchline.training.algorithms.schedules import scheduled
+from touchline.training.algorithms.settings import OnPolicySettings
 from touchline.training.cloning import make_cloning
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.learned import models_of
@@ -53,8 +54,10 @@ class Rates:
     loss: LossSettings
 
 
-def rates_at(hyper: Any, progress: float, *, clip_value_loss: bool = False) -> Rates:
-    """Learning rate, clip range and entropy weight at a progress of 0 to 1, by `OnPolicySettings`.
+def rates_at(
+    hyper: OnPolicySettings, progress: float, *, clip_value_loss: bool = False
+) -> Rates:
+    """Learning rate, clip range and entropy weight at a progress of 0 to 1.
 
     The floors are ML-Agents'.
     """
@@ -99,10 +102,12 @@ class OnPolicyLearner:
     def __init__(self, setup: LearnerSetup) -> None:
         self.behavior = setup.behavior
         self.config = setup.config
+        hyper = setup.hyperparameters(OnPolicySettings)
+        self._buffer_size = hyper.buffer_size
         self.steps = 0
         self.generator = torch.Generator().manual_seed(setup.seed)
         # Signals that learn make as many passes over their batch as the policy does.
-        for_signals = signal_setup(setup, setup.config.hyperparameters.num_epoch)
+        for_signals = signal_setup(setup, hyper, hyper.num_epoch)
         signals = make_signals(setup.config.reward_signals, for_signals)
         self.signals: list[RewardSignal] = signals
         self.acting_network: Network | None = None
@@ -126,13 +131,15 @@ class OnPolicyLearner:
         parameters = [p for one in self._networks.values() for p in one.parameters()]
         self._weights = FlatParameters(parameters)
         self._adam = Adam(self._weights.vector)
-        self._cloning = make_cloning(setup, network, self._weights, self.generator)
+        hyper = setup.hyperparameters(OnPolicySettings)
+        self._cloning = make_cloning(
+            setup, hyper, network, self._weights, self.generator
+        )
 
     @property
     def wanted(self) -> int:
         num_added = sum(trajectories.num_results for trajectories in self._added)
-        buffer_size: int = self.config.hyperparameters.buffer_size
-        return buffer_size - num_added
+        return self._buffer_size - num_added
 
     @property
     def ready(self) -> bool:

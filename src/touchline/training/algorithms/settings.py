@@ -1,4 +1,8 @@
-"""What algorithms' settings have in common: the `hyperparameters` block of a behavior."""
+"""Which algorithms there are, and what their settings have in common.
+
+The settings of an algorithm are the `hyperparameters` block of a behavior; they are read without
+torch.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from touchline.plugins import Plugins
 from touchline.training.config.values import (
     NotNegative,
     Part,
@@ -15,6 +20,23 @@ from touchline.training.config.values import (
     Share,
     Whole,
 )
+
+ALGORITHMS = {
+    "ppo": "touchline.training.algorithms.ppo.settings:PPOSettings",
+    "sac": "touchline.training.algorithms.sac.settings:SACSettings",
+    "poca": "touchline.training.algorithms.poca.settings:POCASettings",
+    "mappo": "touchline.training.algorithms.poca.settings:MAPPOSettings",
+}
+"""`trainer_type` -> the settings of its `hyperparameters` block; imported when used."""
+DEFAULT_ALGORITHM = "ppo"
+"""Of a behavior without a `trainer_type`, as in ML-Agents."""
+ALGORITHM_PLUGINS = Plugins(
+    "an algorithm",
+    "touchline.algorithms",
+    ALGORITHMS,
+    "touchline.training.algorithms.settings:HyperparameterSettings",
+)
+"""These and those of other packages."""
 
 
 class HyperparameterSettings(Part):
@@ -58,6 +80,16 @@ class HyperparameterSettings(Part):
     def introduction(self) -> str:
         """What a run says of these settings when it starts; empty: nothing."""
         return ""
+
+
+def algorithm_settings(trainer_type: str) -> type[HyperparameterSettings]:
+    """The model of the `hyperparameters` block of a trainer type.
+
+    Raises a KeyError for an unknown type, and a UsageError when the package that adds it breaks the
+    contract.
+    """
+    found: type[HyperparameterSettings] = ALGORITHM_PLUGINS.load(trainer_type)
+    return found
 
 
 LARGEST_BUFFER = 10**9

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 from pydantic import Tag, ValidationError
 from pydantic_core import ErrorDetails
 
-from touchline.training.algorithms import learner
+from touchline.training.algorithms.settings import ALGORITHMS, algorithm_settings
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.config.values import Part
 from touchline.training.config.yaml_tree import Keys, YamlTree
-from touchline.training.rewards import signal
+from touchline.training.rewards.settings import SIGNAL_PLUGINS, signal_settings
 
 
 def explain(
@@ -70,11 +70,7 @@ def _unknown_key(keys: Keys, known: list[str]) -> str:
 
 def _trainers_with(key: str) -> list[str]:
     """The trainers of Touchline whose `hyperparameters` have this key."""
-    return [
-        name
-        for name in learner.ALGORITHMS
-        if key in learner.settings_class(name).model_fields
-    ]
+    return [name for name in ALGORITHMS if key in algorithm_settings(name).model_fields]
 
 
 def _wrong_value(mistake: ErrorDetails) -> str:
@@ -114,8 +110,8 @@ def _known_keys(location: Keys, tree: YamlTree) -> list[str]:
         around = _without_tags(location[:depth])
         # A trainer's own keys depend on its type, which stands in the file beside them.
         kind = _kind_below(kind, key, tree.get(around))
-    if kind is signal.SIGNAL_PLUGINS:
-        return sorted(signal.SIGNAL_PLUGINS.names())
+    if kind is SIGNAL_PLUGINS:
+        return sorted(SIGNAL_PLUGINS.names())
     if isinstance(kind, type) and issubclass(kind, Part):
         return sorted(kind.model_fields)
     return []
@@ -127,12 +123,12 @@ def _kind_below(kind: Any, key: str, values: Any) -> Any:
     `values` are what the file holds in that block.
     """
     if kind is BehaviorConfig and key == "hyperparameters":
-        return learner.settings_class(values["trainer_type"])
+        return algorithm_settings(values["trainer_type"])
     if kind is BehaviorConfig and key == "reward_signals":
-        return signal.SIGNAL_PLUGINS
-    if kind is signal.SIGNAL_PLUGINS:
+        return SIGNAL_PLUGINS
+    if kind is SIGNAL_PLUGINS:
         # A signal of an unknown name may have a mistake below it, too.
-        return signal.settings_class(key) if key in kind.names() else None
+        return signal_settings(key) if key in kind.names() else None
     if isinstance(kind, type) and issubclass(kind, Part):
         field = kind.model_fields.get(key)
         return None if field is None else _plain(field.annotation)

@@ -22,7 +22,7 @@ from touchline.errors import UsageError
 from touchline.flag import Flag
 from touchline.log import Log, silent
 from touchline.policies.files.whole import write_whole
-from touchline.training.algorithms import learner
+from touchline.training.algorithms.settings import ALGORITHM_PLUGINS, algorithm_settings
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.config.yaml_tree import YamlTree
 
@@ -197,10 +197,10 @@ def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
             old[today] = old.pop(before)
     if trainer == "sac":
         _steps_per_update(name, old, notices)
-    if trainer not in learner.ALGORITHM_PLUGINS:
-        known = ", ".join(learner.ALGORITHM_PLUGINS.names())
+    if trainer not in ALGORITHM_PLUGINS:
+        known = ", ".join(ALGORITHM_PLUGINS.names())
         raise UsageError(f"{name}: no trainer {trainer!r} today; trainers: {known}")
-    hyperparameters = learner.settings_class(trainer).model_fields
+    hyperparameters = algorithm_settings(trainer).model_fields
     new["hyperparameters"] = {k: old.pop(k) for k in list(old) if k in hyperparameters}
     new["network_settings"] = {k: old.pop(k) for k in _NETWORK if k in old}
     memory = {k: old.pop(k) for k in ("sequence_length", "memory_size") if k in old}

@@ -6,12 +6,18 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from touchline.training.algorithms import learner
-from touchline.training.algorithms.settings import HyperparameterSettings
+from touchline.training.algorithms.settings import (
+    ALGORITHMS,
+    HyperparameterSettings,
+    algorithm_settings,
+)
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.config.values import Part, meanings
-from touchline.training.rewards import signal
-from touchline.training.rewards.settings import SignalSettings
+from touchline.training.rewards.settings import (
+    REWARD_SIGNALS,
+    SignalSettings,
+    signal_settings,
+)
 
 
 def json_schema() -> dict[str, Any]:
@@ -19,8 +25,8 @@ def json_schema() -> dict[str, Any]:
 
     It holds the algorithms and reward signals that come with Touchline.
     """
-    algorithms = {name: learner.settings_class(name) for name in learner.ALGORITHMS}
-    signals = {name: signal.settings_class(name) for name in signal.REWARD_SIGNALS}
+    algorithms = {name: algorithm_settings(name) for name in ALGORITHMS}
+    signals = {name: signal_settings(name) for name in REWARD_SIGNALS}
     models: list[type[Part]] = [RunConfig, *algorithms.values(), *signals.values()]
     _, schema = models_json_schema([(model, "validation") for model in models])
     blocks: dict[str, Any] = schema["$defs"]

@@ -24,8 +24,11 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from touchline.flag import Flag
-from touchline.training.algorithms import learner
-from touchline.training.algorithms.settings import HyperparameterSettings
+from touchline.training.algorithms.settings import (
+    ALGORITHM_PLUGINS,
+    HyperparameterSettings,
+    algorithm_settings,
+)
 from touchline.training.config.cloning_settings import CloningSettings
 from touchline.training.config.cluster_settings import ClusterSettings
 from touchline.training.config.environment_parameters import (
@@ -45,14 +48,17 @@ from touchline.training.config.values import (
     Text,
     Whole,
 )
-from touchline.training.rewards import signal
-from touchline.training.rewards.settings import SignalSettings
+from touchline.training.rewards.settings import (
+    SIGNAL_PLUGINS,
+    SignalSettings,
+    signal_settings,
+)
 from touchline.training.self_play.settings import SelfPlaySettings
 
 
 def _known_trainer(name: str) -> str:
-    if name not in learner.ALGORITHM_PLUGINS:
-        expected = " or ".join(map(repr, learner.ALGORITHM_PLUGINS.names()))
+    if name not in ALGORITHM_PLUGINS:
+        expected = " or ".join(map(repr, ALGORITHM_PLUGINS.names()))
         raise PydanticKnownError("literal_error", {"expected": expected})
     return name
 
@@ -61,8 +67,8 @@ TrainerType = Annotated[Text, AfterValidator(_known_trainer)]
 
 
 def _known_signal(name: str) -> str:
-    if name not in signal.SIGNAL_PLUGINS:
-        expected = " or ".join(map(repr, signal.SIGNAL_PLUGINS.names()))
+    if name not in SIGNAL_PLUGINS:
+        expected = " or ".join(map(repr, SIGNAL_PLUGINS.names()))
         raise PydanticKnownError("literal_error", {"expected": expected})
     return name
 
@@ -94,9 +100,7 @@ class BehaviorConfig(Part):
     """The networks."""
     reward_signals: Annotated[
         dict[SignalName, SerializeAsAny[SignalSettings]], Field(min_length=1)
-    ] = Field(
-        default_factory=lambda: {"extrinsic": signal.settings_class("extrinsic")()}
-    )
+    ] = Field(default_factory=lambda: {"extrinsic": signal_settings("extrinsic")()})
     """The rewards that it learns from."""
     init_path: Text | None = None
     """Checkpoint to start from: a path, or a file's bare name in the run of `initialize_from`.
@@ -142,7 +146,7 @@ class BehaviorConfig(Part):
         if "trainer_type" not in info.data:  # it is unknown, which is reported already
             return HyperparameterSettings()
         # pydantic puts the place of this field before the places in errors raised here.
-        model = learner.settings_class(info.data["trainer_type"])
+        model = algorithm_settings(info.data["trainer_type"])
         return model.model_validate({} if value is None else value)
 
     @field_validator("reward_signals", mode="before")
@@ -153,8 +157,8 @@ class BehaviorConfig(Part):
             return blocks
         signals = dict(blocks)
         for name in signals:
-            if name in signal.SIGNAL_PLUGINS:
-                model = signal.settings_class(name)
+            if name in SIGNAL_PLUGINS:
+                model = signal_settings(name)
                 # As an entry of a dictionary, so that errors name its key.
                 reader = TypeAdapter(dict[str, model])  # type: ignore[valid-type]
                 signals |= reader.validate_python({name: signals[name]})

@@ -1,4 +1,4 @@
-"""Settings of the reward signals: the blocks below `reward_signals` of a behavior.
+"""Which reward signals there are, and their settings: the blocks below `reward_signals`.
 
 Keys, meanings and defaults are those of `mlagents-learn` 1.1.0, except where a key says otherwise.
 """
@@ -10,6 +10,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from touchline.plugins import Plugins
 from touchline.training.config.network_settings import NetworkSettings
 from touchline.training.config.values import (
     NotNegative,
@@ -20,6 +21,21 @@ from touchline.training.config.values import (
     Text,
     Whole,
 )
+
+REWARD_SIGNALS = {
+    "extrinsic": "touchline.training.rewards.settings:ExtrinsicSettings",
+    "curiosity": "touchline.training.rewards.settings:CuriositySettings",
+    "rnd": "touchline.training.rewards.settings:RNDSettings",
+    "gail": "touchline.training.rewards.settings:GAILSettings",
+}
+"""Key in `reward_signals` -> the settings of its block; imported when used, without torch."""
+SIGNAL_PLUGINS = Plugins(
+    "a reward signal",
+    "touchline.reward_signals",
+    REWARD_SIGNALS,
+    "touchline.training.rewards.settings:SignalSettings",
+)
+"""These and those of other packages."""
 
 
 class SignalSettings(Part):
@@ -33,6 +49,16 @@ class SignalSettings(Part):
     """Discount per decision."""
     strength: NotNegative = 1.0
     """Multiplier on the reward."""
+
+
+def signal_settings(name: str) -> type[SignalSettings]:
+    """The model of a signal's block.
+
+    Raises a KeyError for an unknown name, and a UsageError when the package that adds it breaks the
+    contract.
+    """
+    found: type[SignalSettings] = SIGNAL_PLUGINS.load(name)
+    return found
 
 
 class ExtrinsicSettings(SignalSettings):

@@ -1,4 +1,4 @@
-"""What every reward signal does, and which signals there are.
+"""What every reward signal does.
 
 A signal gives each action of a batch of trajectories a reward of its own kind. A learner keeps one
 value head, one discount and one advantage per signal, so signals never mix before the policy loss.
@@ -8,35 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from touchline.log import Log, silent
-from touchline.plugins import Plugins
-
-if TYPE_CHECKING:
-    # Settings are looked up here, and NumPy would double the time that a configuration error takes.
-    import numpy as np
-    import torch
-    from numpy.typing import NDArray
-    from torch import Tensor
-
-    from touchline.specs import BehaviorSpec
-    from touchline.training.experience.trajectories import Trajectories
-
-REWARD_SIGNALS = {
-    "extrinsic": "touchline.training.rewards.settings:ExtrinsicSettings",
-    "curiosity": "touchline.training.rewards.settings:CuriositySettings",
-    "rnd": "touchline.training.rewards.settings:RNDSettings",
-    "gail": "touchline.training.rewards.settings:GAILSettings",
-}
-"""Key in `reward_signals` -> the settings of its block; imported when used, without torch."""
-SIGNAL_PLUGINS = Plugins(
-    "a reward signal",
-    "touchline.reward_signals",
-    REWARD_SIGNALS,
-    "touchline.training.rewards.settings:SignalSettings",
+from touchline.specs import BehaviorSpec
+from touchline.training.experience.trajectories import Trajectories
+from touchline.training.rewards.settings import (
+    SIGNAL_PLUGINS,
+    SignalSettings,
+    signal_settings,
 )
-"""These and those of other packages."""
 
 
 @dataclass(frozen=True)
@@ -93,27 +79,19 @@ class RewardSignal(Protocol):
         """Go on from what `state` gave."""
 
 
-def settings_class(name: str) -> type[Any]:
-    """The model of a signal's block.
-
-    Raises a KeyError for an unknown name, and a UsageError when the package that adds it breaks the
-    contract.
-    """
-    found: type[Any] = SIGNAL_PLUGINS.load(name)
-    return found
-
-
 def signal_maker(name: str) -> Callable[[str, Any, SignalSetup], RewardSignal]:
     """What makes the signal of a name: a class or a function, named by its settings."""
     SIGNAL_PLUGINS.refuse_twice(name)
-    place = settings_class(name).signal
+    place = signal_settings(name).signal
     contract = f"{__name__}:RewardSignal"
     maker: Callable[[str, Any, SignalSetup], RewardSignal]
     maker = SIGNAL_PLUGINS.require(name, place, contract)
     return maker
 
 
-def make_signals(settings: Mapping[str, Any], setup: SignalSetup) -> list[RewardSignal]:
+def make_signals(
+    settings: Mapping[str, SignalSettings], setup: SignalSetup
+) -> list[RewardSignal]:
     """The signals of a behavior's `reward_signals` block, in its order."""
     signals = []
     for number, (name, block) in enumerate(settings.items(), start=1):

@@ -45,7 +45,7 @@ class POCA(OnPolicyLearner):
 
     def __init__(self, setup: LearnerSetup) -> None:
         super().__init__(setup)
-        self.hyper: POCASettings = setup.config.hyperparameters
+        self.hyper = setup.hyperparameters(POCASettings)
         # The policy's network needs no critic of its own; a shared one is only a value head.
         architecture = architecture_of(setup.config, shared_critic=True)
         with torch.random.fork_rng(devices=[]):

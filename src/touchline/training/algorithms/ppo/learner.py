@@ -44,7 +44,7 @@ class PPO(OnPolicyLearner):
 
     def __init__(self, setup: LearnerSetup) -> None:
         super().__init__(setup)
-        self.hyper: PPOSettings = setup.config.hyperparameters
+        self.hyper = setup.hyperparameters(PPOSettings)
         shared_critic = self.hyper.shared_critic
         architecture = architecture_of(setup.config, shared_critic=shared_critic)
         # Initial weights come from torch's global generator; a program that calls us keeps its

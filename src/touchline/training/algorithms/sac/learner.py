@@ -85,10 +85,10 @@ class SAC:
         """
         self.behavior = setup.behavior
         self.config = setup.config
-        self.hyper: SACSettings = setup.config.hyperparameters
+        self.hyper = setup.hyperparameters(SACSettings)
         self.steps = 0
         self.generator = torch.Generator().manual_seed(setup.seed)
-        for_signals = signal_setup(setup)
+        for_signals = signal_setup(setup, self.hyper)
         signals = make_signals(setup.config.reward_signals, for_signals)
         self.signals: list[RewardSignal] = signals
         self._device = setup.device
@@ -107,7 +107,9 @@ class SAC:
             self.network, deterministic=deterministic, device=setup.device
         )
         self._make_optimizers()
-        self._cloning = make_cloning(setup, self.network, self._weights, self.generator)
+        self._cloning = make_cloning(
+            setup, self.hyper, self.network, self._weights, self.generator
+        )
         memory = setup.config.network_settings.memory
         length = None if memory is None else memory.sequence_length
         self.replay = Replay(self.hyper.buffer_size, sequence_length=length)
