@@ -354,7 +354,7 @@ def _check_name(repo: str) -> None:
     if not is_name or repo.endswith(".git"):
         raise UsageError(
             f"repository {repo!r}: expected USER/NAME in letters, digits, '-', '_' and '.', "
-            "such as ada/ppo-Pyramids"
+            "such as ada/Pyramids"
         )
 
 

@@ -68,6 +68,7 @@ def write_run(
     actions=None,
     obs_mean=0.0,
     hyper=None,
+    trainer_type="ppo",
     strength=1.0,
 ):
     """A run's folder with these figures; its policy observes three numbers."""
@@ -76,6 +77,7 @@ def write_run(
     layout.folder(BEHAVIOR).mkdir()
     signals = {"extrinsic": {"strength": strength}}
     block = {"max_steps": MAX_STEPS, "hyperparameters": hyper or {}}
+    block["trainer_type"] = trainer_type
     block |= {"reward_signals": signals}
     # JSON is YAML.
     layout.configuration.write_text(json.dumps({"behaviors": {BEHAVIOR: block}}))
@@ -163,14 +165,16 @@ SAC_PLANTED = [
 @pytest.mark.parametrize(("name", "changed", "hyper"), SAC_PLANTED)
 def test_a_planted_fault_of_sac_is_the_one_finding(tmp_path, name, changed, hyper):
     columns = healthy_sac_columns() | changed
-    run = write_run(tmp_path / "run", columns, hyper=SAC_HYPER | hyper)
+    hyper = SAC_HYPER | hyper
+    run = write_run(tmp_path / "run", columns, hyper=hyper, trainer_type="sac")
     found = findings(run)
     assert [finding["name"] for finding in found] == [name]
     assert any(character.isdigit() for character in found[0]["figure"])
 
 
 def test_a_healthy_run_of_sac_has_no_finding(tmp_path):
-    run = write_run(tmp_path / "run", healthy_sac_columns(), hyper=SAC_HYPER)
+    columns = healthy_sac_columns()
+    run = write_run(tmp_path / "run", columns, hyper=SAC_HYPER, trainer_type="sac")
     assert findings(run) == []
 
 

@@ -17,7 +17,7 @@ SPEC = BehaviorSpec((ObservationSpec.vector(1, "vector"),), ActionSpec(1))
 
 def _training(folder):
     config = BehaviorConfig()
-    writer = MetricsWriter(RunLayout(folder), "Tiny")
+    writer = MetricsWriter(RunLayout(folder), "Tiny", {})
     return BehaviorTraining("Tiny", config, make_learner(SPEC, config), writer)
 
 

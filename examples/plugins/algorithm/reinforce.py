@@ -77,6 +77,8 @@ class Reinforce:
     def state(self):
         return {f"network.{k}": v for k, v in self.network.state_dict().items()}
 
+    learned = state  # no experience is kept between updates
+
     def load_state(self, state):
         self.network.load_state_dict(
             {k.removeprefix("network."): v for k, v in state.items()}

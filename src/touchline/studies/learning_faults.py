@@ -2,35 +2,26 @@
 
 A check is a function from a run's figures to the text of what it found, None where all is well. The
 thresholds are wide: a run that learns should have no finding. What "healthy runs" show below comes
-from a few of our own, most of them SoccerTwos with self-play, and is no survey.
+from a few of our own, most of them SoccerTwos with self-play, and is no survey. What is wrong with
+runs of one algorithm alone, its settings name (`HyperparameterSettings.faults`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from touchline.studies import sac_faults
-from touchline.studies.run_figures import RunFigures, read_run_figures
+from touchline.plugins import imported
+from touchline.training.algorithms.settings import (
+    ALGORITHM_PLUGINS,
+    algorithm_settings,
+)
+from touchline.training.run.figures import Fault, RunFigures, read_run_figures
 
-KL_HIGH = 0.1
-"""Healthy runs stay at 0.003 to 0.02, and PPO is usually stopped at 0.015 to 0.05 (Spinning Up's
-PPO stops an update at 1.5 · 0.01)."""
-KL_LOW = 1e-6
-"""A thousandth of the least that healthy runs show before their learning rate ends."""
-CLIP_FRACTION_HIGH = 0.5
-"""Healthy runs clip 0.03 to 0.2 of the ratios; with half of them clipped, half of the experience
-gives no gradient."""
-ENTROPY_LEAST = 0.02
-"""Of the entropy of uniform choices; policies that still learn have 0.2 and more of it."""
-STD_LEAST = 0.05
-"""Of a continuous action, whose range is -1 to 1."""
-VALUE_LOSS_GROWTH = 10.0
-"""Over the least so far. Growth alone is healthy where returns grow, hence the second condition."""
 MIN_EPISODES = 50
 """Before which unseen rewards mean nothing."""
 MIN_STEPS_WITHOUT_END = 100_000
@@ -47,8 +38,6 @@ OBS_HIGH_NORMALIZED = 1e5
 """float32 has seven digits: of a number this large, two remain behind the point."""
 CLIPPED_SHARE = 0.05
 """A normal distribution has 6e-7 beyond 5 standard deviations; sparse numbers have some more."""
-ADVANTAGE_STD_LEAST = 1e-4
-"""Normalization scales any advantages to spread 1: below this, they are rounding and noise."""
 RATE_LEAST = 0.05
 """Of the first learning rate."""
 RISE = 0.2
@@ -76,86 +65,6 @@ class Finding:
     figure: str
     """What was measured, and what it is compared with."""
     advice: str
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A fault by its name, how it is recognized, and what to try."""
-
-    name: str
-    check: Callable[[RunFigures], str | None]
-    advice: str
-
-
-def kl_too_high(run: RunFigures) -> str | None:
-    kl = run.recent("kl")
-    return f"kl {kl:.3g}, above {KL_HIGH}" if kl > KL_HIGH else None
-
-
-def policy_stands_still(run: RunFigures) -> str | None:
-    found = run.known("kl")
-    # A policy without any choice left is a finding of its own.
-    if not len(found) or entropy_collapsed(run) is not None:
-        return None
-    # Over the whole run: a learning rate that ends stops the policy in every healthy one.
-    kl = float(np.median(found))
-    return f"kl {kl:.1g}, below {KL_LOW:.0e}" if kl < KL_LOW else None
-
-
-def clip_fraction_too_high(run: RunFigures) -> str | None:
-    share = run.recent("clip_fraction")
-    if not share > CLIP_FRACTION_HIGH:
-        return None
-    return f"clip_fraction {share:.2f}, above {CLIP_FRACTION_HIGH}"
-
-
-def entropy_collapsed(run: RunFigures) -> str | None:
-    """A policy may settle once it is good; one that settled without a gain has stopped looking."""
-    entropy = run.recent("entropy")
-    if run.actions is None or math.isnan(entropy) or run.has_gained:
-        return None
-    if sac_faults.is_sac(
-        run
-    ):  # squashed actions have another entropy, and there is no beta
-        return None
-    least, meaning = 0.0, []
-    if branches := run.actions.discrete_branches:
-        least += ENTROPY_LEAST * sum(map(math.log, branches))
-        meaning.append(f"{ENTROPY_LEAST:.0%} of that of uniform choices")
-    if size := run.actions.continuous_size:
-        # Of a normal distribution: ½ log(2πe) + log σ.
-        of_unit_spread = 0.5 * math.log(2 * math.pi * math.e)
-        least += size * (of_unit_spread + math.log(STD_LEAST))
-        meaning.append(f"a standard deviation of {STD_LEAST}")
-    if not entropy < least:
-        return None
-    return f"entropy {entropy:.3g}, below {least:.3g} ({' and '.join(meaning)})"
-
-
-def value_loss_grows(run: RunFigures) -> str | None:
-    """Errors above the mean square of returns: values of 0 everywhere would be closer."""
-    losses, latest = run.known("value_loss"), run.recent("value_loss")
-    # SAC's value includes entropy, and is not comparable with returns.
-    if not len(losses) or sac_faults.is_sac(run):
-        return None
-    mean, std = run.known("mean_return"), run.known("std_return")
-    groups = run.known("mean_group_return")
-    if not len(mean):
-        return None
-    # The largest mean square of returns so far, which a value loss can hardly exceed.
-    own_square = float((mean**2 + std**2).max())
-    group_square = float((groups**2).max(initial=0.0))
-    strength = run.setting("reward_signals", "extrinsic", "strength", default=1.0)
-    if not strength:
-        return None  # values are of other rewards
-    scale = strength**2 * (own_square + group_square)
-    has_grown = latest > VALUE_LOSS_GROWTH * losses.min()
-    if not (has_grown and latest > scale):
-        return None
-    return (
-        f"value_loss {latest:.3g}, was {losses.min():.3g}, and more than the returns' largest "
-        f"mean square of {scale:.3g}"
-    )
 
 
 def rewards_never_seen(run: RunFigures) -> str | None:
@@ -215,13 +124,6 @@ def normalizer_saturated(run: RunFigures) -> str | None:
     )
 
 
-def advantages_equal(run: RunFigures) -> str | None:
-    spread = run.recent("advantage_std")
-    if not spread < ADVANTAGE_STD_LEAST:
-        return None
-    return f"advantage_std {spread:.1g}, below {ADVANTAGE_STD_LEAST:.0e}"
-
-
 def learning_rate_ended(run: RunFigures) -> str | None:
     """Where a run still improved when its learning rate ended, it could have gone on."""
     score = run.score
@@ -275,35 +177,10 @@ def evaluation_below_training(run: RunFigures) -> str | None:
 
 FAULTS = (
     Fault(
-        "entropy collapsed",
-        entropy_collapsed,
-        "raise beta, or lower learning_rate",
-    ),
-    Fault(
-        "KL too high",
-        kl_too_high,
-        "lower learning_rate or num_epoch, or set target_kl: 0.02",
-    ),
-    Fault(
-        "policy stands still",
-        policy_stands_still,
-        "raise learning_rate; are there rewards?",
-    ),
-    Fault(
-        "clip fraction too high",
-        clip_fraction_too_high,
-        "lower learning_rate or num_epoch, or raise batch_size",
-    ),
-    Fault(
-        "value loss grows",
-        value_loss_grows,
-        "lower learning_rate, or scale rewards to about 1 with the signal's strength",
-    ),
-    Fault(
         "rewards never seen",
         rewards_never_seen,
         "pay for something that random play reaches, start with an easier lesson, "
-        "or add curiosity or demonstrations",
+        "add a reward signal that pays for exploring, or demonstrations",
     ),
     Fault(
         "no episode ended",
@@ -327,12 +204,6 @@ FAULTS = (
         "some numbers have rare, far outliers: clip or scale them in the game",
     ),
     Fault(
-        "advantages all equal",
-        advantages_equal,
-        "no action is better than another: are rewards and actions connected, and paid often "
-        "enough for buffer_size?",
-    ),
-    Fault(
         "learning rate at its end",
         learning_rate_ended,
         "raise max_steps, or set learning_rate_schedule: constant",
@@ -353,50 +224,26 @@ FAULTS = (
         "do the world's parameters and lessons match, and does the policy rely on what only "
         "training has?",
     ),
-    Fault(
-        "entropy below SAC's target",
-        sac_faults.policy_too_sure,
-        "raise init_entcoef, or steps_per_update: the temperature has not caught up",
-    ),
-    Fault(
-        "temperature collapsed",
-        sac_faults.temperature_collapsed,
-        "entropy counts for nothing and nothing was found: is there a reward that random play "
-        "reaches? raise init_entcoef, or add curiosity",
-    ),
-    Fault(
-        "temperature exploded",
-        sac_faults.temperature_exploded,
-        "agents are paid for acting at random: lower init_entcoef or learning_rate, or scale "
-        "rewards up with the signal's strength",
-    ),
-    Fault(
-        "Q values grow",
-        sac_faults.values_grow,
-        "set target_critics: true, lower learning_rate or tau, raise steps_per_update, or scale "
-        "rewards to about 1",
-    ),
-    Fault(
-        "replay too small",
-        sac_faults.replay_too_small,
-        "raise buffer_size: old experience is what SAC learns from",
-    ),
-    Fault(
-        "update ratio off",
-        sac_faults.update_ratio_off,
-        "change steps_per_update or batch_size: too few draws waste experience, too many fit "
-        "the critics to it",
-    ),
 )
 
 
 def findings_of(run: RunFigures) -> list[Finding]:
     """What is likely wrong with one behavior of a run."""
     found = []
-    for fault in FAULTS:
+    for fault in (*_of_algorithm(run.trainer_type), *FAULTS):
         figure = fault.check(run)
         if figure is not None:
             found.append(Finding(run.behavior, fault.name, figure, fault.advice))
+    return found
+
+
+def _of_algorithm(trainer_type: str) -> Sequence[Fault]:
+    """The faults that only runs of this algorithm have."""
+    # The package of an algorithm may be gone; the general faults need none.
+    if trainer_type not in ALGORITHM_PLUGINS:
+        return ()
+    place = algorithm_settings(trainer_type).faults
+    found: Sequence[Fault] = imported(place) if place else ()
     return found
 
 

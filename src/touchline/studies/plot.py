@@ -21,7 +21,7 @@ from touchline.flag import Flag
 from touchline.log import Log, silent
 from touchline.policies.files.run_choice import is_search, recorded, run_of, runs_in
 from touchline.policies.files.run_layout import RunLayout
-from touchline.studies.run_figures import SCORES, read_columns
+from touchline.training.run.figures import SCORES, read_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

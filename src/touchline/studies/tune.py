@@ -41,6 +41,7 @@ from touchline.studies.processes import (
 )
 from touchline.studies.space import Read, read_space
 from touchline.studies.tune_report import TuneResult, result_of, write_result
+from touchline.training.algorithms.settings import DEFAULT_ALGORITHM
 from touchline.training.run.claim import locked
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def tune(
     more = {}
     if RUN_ID not in keys_of(given) and not is_changed(RUN_ID, changes):
         # Beside the runs of the configuration itself, not in place of them.
-        more[RUN_ID] = f"tune-{Path(config or 'ppo').stem}"
+        more[RUN_ID] = f"tune-{Path(config or DEFAULT_ALGORITHM).stem}"
 
     def request(tried: Mapping[str, Any]) -> RunRequest:
         keys = {**more, **tried}

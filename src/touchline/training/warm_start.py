@@ -15,7 +15,7 @@ from touchline.policies.files.checkpoints import read_checkpoint, spec_from_json
 from touchline.policies.files.run_layout import CHECKPOINT, MODEL, RunLayout
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.spec_fit import require_fit
-from touchline.training.algorithms.learner import Learner
+from touchline.training.algorithms.learner import Learner, TakesOfficialNetworks
 from touchline.training.config.settings import CheckpointSettings, RunConfig
 
 
@@ -119,8 +119,6 @@ def _official_state(
         with_official_weights,
     )
     from touchline.policies.files.onnx_in import OnnxPolicy
-    from touchline.training.algorithms.sac.learner import SAC
-    from touchline.training.algorithms.sac.official import official_networks
 
     network = learner.policy.network
     if not isinstance(network, ActorCritic):
@@ -130,12 +128,9 @@ def _official_state(
     if path.suffix == MODEL:
         OnnxPolicy(path).check(behavior, network.spec)
     weights = read_official(path)
-    if isinstance(learner, SAC):
-        state = learner.state()
-        # Without its replay, which is empty, the learner fills one before it goes on.
-        own = {k: v for k, v in state.items() if not k.startswith("replay.")}
-        return own | official_networks(learner, weights, signals)
-    # The value heads of MA-POCA are its critic's, but for the first.
+    if isinstance(learner, TakesOfficialNetworks):
+        return learner.learned() | learner.official_networks(weights, signals)
+    # Where a critic of its own holds the value heads, the network has only the first.
     filled = with_official_weights(network, weights, signals[: network.num_signals])
     own = {f"network.{name}": tensor for name, tensor in filled.items()}
-    return {**learner.state(), **own}
+    return learner.learned() | own

@@ -21,7 +21,7 @@ from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
 from touchline.policies.actors import SlotActor
 from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
-from touchline.studies.run_figures import SCORES, RunFigures, read_run_figures
+from touchline.training.run.figures import SCORES, RunFigures, read_run_figures
 from touchline.viewer.beside import Beside
 from touchline.viewer.curve import add_curve
 from touchline.viewer.scene_simulation import SceneSimulation

@@ -26,7 +26,7 @@ from touchline.training.algorithms.learner import Remembering
 from touchline.training.collect.local import LocalCollector
 from touchline.training.config.reading import read_config
 from touchline.training.rewards.settings import REWARD_SIGNALS
-from touchline.training.run.metrics import tag_of
+from touchline.training.run.metrics import tag_of, tags_of
 
 BOTH = {"curiosity": {"strength": 0.1, "gamma": 0.9}, "rnd": {"gamma": 0.95}}
 ALL = BOTH | {"imitation": {"use_actions": True, "use_vail": True}}
@@ -68,9 +68,10 @@ def test_every_sensor_and_action_is_judged_under_every_learner(
     updates = 12 if trainer_type == "sac" else 2  # until episodes have ended
     found = wander(of, updates, np.random.default_rng(0))
     metrics = {name: value for one in found for name, value in one.items()}
+    tags = tags_of(of.config)
     for name, tag in (TAGS | ESTIMATES[trainer_type]).items():
         assert np.isfinite(metrics[name]), name
-        assert tag_of(name) == tag
+        assert tag_of(name, tags) == tag
     after = of.state()
     for name, value in before.items():
         # All else learns; the price of information stays at 0 while little goes through.

@@ -9,17 +9,24 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from touchline.policies.files.run_layout import RunLayout
 from touchline.statistics import StatsAggregationMethod as Method
+from touchline.training.config.settings import BehaviorConfig
 from touchline.training.run import metrics
 from touchline.training.run.metrics import (
     MetricsWriter,
     Summary,
     _thinned,
     progress_line,
+    tags_of,
 )
 
 
-def _written(folder, *summaries):
-    writer = MetricsWriter(RunLayout(folder.parent), folder.name)
+def _writer(folder, **behavior):
+    tags = tags_of(BehaviorConfig.model_validate(behavior))
+    return MetricsWriter(RunLayout(folder.parent), folder.name, tags)
+
+
+def _written(folder, *summaries, writer=None):
+    writer = writer or _writer(folder)
     for summary in summaries:
         writer.write(summary)
     writer.close()
@@ -53,7 +60,9 @@ def test_metrics_stand_under_the_tags_of_ml_agents_or_their_own_names(tmp_path):
     figures = {"policy_loss": 1.0, "curiosity_value_estimate": 2.0, "my_figure": 3.0}
     figures |= {"baseline_loss": 6.0, "extrinsic_baseline_estimate": 7.0}
     summary = Summary(10, [1.0], [5], figures, group_returns=[2.0, 4.0])
-    events = _written(tmp_path, summary)
+    signals = {"extrinsic": {}, "curiosity": {}}
+    writer = _writer(tmp_path, trainer_type="poca", reward_signals=signals)
+    events = _written(tmp_path, summary, writer=writer)
     tags = {
         "Losses/Policy Loss": 1.0,
         "Policy/Curiosity Value Estimate": 2.0,
@@ -86,7 +95,7 @@ def test_a_resumed_run_drops_what_was_written_after_its_resume_point(tmp_path):
     _written(
         tmp_path, *(Summary(step, [1.0], [1], {"a": 1.0}) for step in (10, 20, 30))
     )
-    writer = MetricsWriter(RunLayout(tmp_path.parent), tmp_path.name)
+    writer = _writer(tmp_path)
     writer.drop_after(20)
     writer.write(Summary(25, [1.0], [1], {"a": 1.0}))
     writer.close()
@@ -107,7 +116,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends():
 
 
 def test_a_curve_is_drawn_where_an_episode_has_ended(tmp_path):
-    writer = MetricsWriter(RunLayout(tmp_path.parent), tmp_path.name)
+    writer = _writer(tmp_path)
     writer.write(Summary(10, [], []))
     assert writer.draw_curve() is None
     writer.write(Summary(20, [1.0, 3.0], [1, 2]))
@@ -123,7 +132,7 @@ def test_the_curve_of_groups_shows_what_groups_earned(tmp_path, monkeypatch):
     monkeypatch.setattr(
         MetricsWriter, "_draw", lambda _, points, label: drawn.append((points, label))
     )
-    writer = MetricsWriter(RunLayout(tmp_path.parent), tmp_path.name)
+    writer = _writer(tmp_path)
     writer.write(Summary(10, [0.0, 1.0], [1, 2], group_returns=[1.0, 0.5]))
     writer.draw_curve()
     writer.close()
@@ -132,7 +141,7 @@ def test_the_curve_of_groups_shows_what_groups_earned(tmp_path, monkeypatch):
 
 def test_summaries_and_curves_of_a_long_run_take_no_more_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(metrics, "CURVE_POINTS", 20)
-    writer = MetricsWriter(RunLayout(tmp_path.parent), tmp_path.name)
+    writer = _writer(tmp_path)
 
     def write(count):
         """What is allocated afterwards, and at most on the way, in bytes."""

@@ -15,7 +15,7 @@ from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.signal import RewardSignal
 from touchline.training.run.packing import pack, unpack
 
-PENDING = "pending."
+_PENDING = "pending."
 """Begins the names of experience that waits for the next update."""
 
 
@@ -87,13 +87,13 @@ def pending(added: Sequence[Trajectories]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for number, trajectories in enumerate(added):
         for name, array in pack([trajectories]).items():
-            tensors[f"{PENDING}{number}.{name}"] = torch.from_numpy(array)
+            tensors[f"{_PENDING}{number}.{name}"] = torch.from_numpy(array)
     return tensors
 
 
 def pending_again(state: Mapping[str, Tensor]) -> list[Trajectories]:
     """What `pending` was given."""
-    parts = (part_of(f"{PENDING}{number}.", state) for number in count())
+    parts = (part_of(f"{_PENDING}{number}.", state) for number in count())
     added = []
     for tensors in takewhile(bool, parts):
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}

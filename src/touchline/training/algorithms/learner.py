@@ -10,9 +10,9 @@ an entry point of the group `touchline.algorithms`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -31,6 +31,10 @@ from touchline.training.config.settings import BehaviorConfig
 from touchline.training.experience.replay import Replay
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.signal import SignalSetup
+
+if TYPE_CHECKING:
+    # It brings ONNX, which few runs need.
+    from touchline.policies.files.official_weights import OfficialWeights
 
 Settings = TypeVar("Settings", bound=HyperparameterSettings)
 
@@ -100,8 +104,11 @@ class Learner(Protocol):
     def state(self) -> dict[str, Tensor]:
         """Everything needed to go on learning from here bit for bit, on the CPU."""
 
+    def learned(self) -> dict[str, Tensor]:
+        """The part of `state` that a checkpoint holds: what was learned, without experience."""
+
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave, in a learner of the same behavior and configuration."""
+        """Continue from what `state` or `learned` returned, with the same configuration."""
 
 
 @runtime_checkable
@@ -127,6 +134,16 @@ class Delayed(Protocol):
 
     acting_network: Network | None
     """That version; None: the present one."""
+
+
+@runtime_checkable
+class TakesOfficialNetworks(Protocol):
+    """A learner that takes more from files of ML-Agents than the policy and its values."""
+
+    def official_networks(
+        self, weights: OfficialWeights, signals: Sequence[str]
+    ) -> dict[str, Tensor]:
+        """What such a file holds of `learned`; `signals` are the names of its value heads."""
 
 
 def learner_class(trainer_type: str) -> type[Learner]:

@@ -197,11 +197,11 @@ class OnPolicyLearner:
         return torch.from_numpy(array).to(self._device)
 
     def state(self) -> dict[str, Tensor]:
-        state = saved(self._networks, self._adam, self.signals, self.generator)
-        state |= pending(self._added)
-        if self._cloning is None:
-            return state
-        return state | self._cloning.state()
+        return self.learned() | pending(self._added)
+
+    def learned(self) -> dict[str, Tensor]:
+        learned = saved(self._networks, self._adam, self.signals, self.generator)
+        return learned if self._cloning is None else learned | self._cloning.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         restore(state, self._networks, self._adam, self.signals, self.generator)

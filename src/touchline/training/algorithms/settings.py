@@ -44,8 +44,23 @@ class HyperparameterSettings(Part):
 
     learner: ClassVar[str]
     """The learner that these settings are for, as "module:Class"; imported when a run starts."""
+    metric_tags: ClassVar[Mapping[str, str]] = {
+        "entropy": "Policy/Entropy",
+        "learning_rate": "Policy/Learning Rate",
+        "policy_loss": "Losses/Policy Loss",
+        "value_loss": "Losses/Value Loss",
+        "obs_constant": "Policy/Constant Observations",
+        "obs_clipped": "Policy/Clipped Observations",
+        "obs_max": "Policy/Largest Observation",
+    }
+    """Metric of its updates -> tag in TensorBoard; others stand under `Training/`. `{signal}` and
+    `{Signal}` stand for the name of each reward signal."""
+    faults: ClassVar[str] = ""
+    """What `touchline doctor` looks for in its runs, as "module:NAME" of a sequence of `Fault`."""
     clones: ClassVar[bool] = False
     """Whether it takes a `behavioral_cloning` block."""
+    stays_near_clone: ClassVar[bool] = False
+    """Whether it takes the key `clone_kl` in that block."""
     credits_groups: ClassVar[bool] = False
     """Whether it makes a difference which agents are in one group."""
     collects_in_rounds: ClassVar[bool] = True
@@ -68,6 +83,15 @@ class HyperparameterSettings(Part):
     def results_per_update(self) -> int | None:
         """Results of actions between two updates; None: unknown."""
         return None
+
+    @classmethod
+    def modernize(cls, old: dict[str, Any]) -> list[str]:  # noqa: ARG003
+        """Replace keys of ML-Agents before 1.0 in a behavior's block, in place.
+
+        Returns a line for each replacement whose value a person should check, "key: why"; raises a
+        ValueError in the same form.
+        """
+        return []
 
     def with_early_updates(self, num_results: int) -> Self:  # noqa: ARG002
         """The same work per result, but updates from about `num_results` on: for measuring."""
@@ -92,6 +116,11 @@ def algorithm_settings(trainer_type: str) -> type[HyperparameterSettings]:
     return found
 
 
+def algorithms_with(flag: str) -> str:
+    """The trainer types of Touchline whose settings have a class variable set, for messages."""
+    return " or ".join(t for t in ALGORITHMS if getattr(algorithm_settings(t), flag))
+
+
 LARGEST_BUFFER = 10**9
 """Experiences; as many observations of ten numbers are 40 GB."""
 
@@ -102,6 +131,17 @@ class OnPolicySettings(HyperparameterSettings):
     Keys, meanings and defaults are those of `mlagents-learn` 1.1.0, except where a key says
     otherwise.
     """
+
+    faults: ClassVar[str] = "touchline.training.algorithms.faults:FAULTS"
+    metric_tags: ClassVar[Mapping[str, str]] = {
+        **HyperparameterSettings.metric_tags,
+        "epsilon": "Policy/Epsilon",
+        "beta": "Policy/Beta",
+        "kl": "Policy/KL",
+        "clip_fraction": "Policy/Clip Fraction",
+        "advantage_std": "Policy/Advantage Spread",
+        "{signal}_value_estimate": "Policy/{Signal} Value Estimate",
+    }
 
     batch_size: Whole = 1024
     """Experiences in one gradient step."""
@@ -133,6 +173,15 @@ class OnPolicySettings(HyperparameterSettings):
     @property
     def results_per_update(self) -> int:
         return self.buffer_size
+
+    @classmethod
+    def modernize(cls, old: dict[str, Any]) -> list[str]:  # noqa: ARG003
+        """Replace keys of ML-Agents before 1.0 in a behavior's block, in place.
+
+        Returns a line for each replacement whose value a person should check, "key: why"; raises a
+        ValueError in the same form.
+        """
+        return []
 
     def with_early_updates(self, num_results: int) -> Self:
         most = max(num_results, self.batch_size)

@@ -35,7 +35,7 @@ from touchline.training.algorithms.learner import (
 from touchline.training.experience.replay import Replay
 from touchline.training.experience.trajectories import Trajectories
 
-OWN = "threaded."
+_OWN = "threaded."
 """Keys of a state that belong to the thread: no part of what was learned."""
 _NETWORK = "network."
 _METRIC = "metric."
@@ -180,12 +180,20 @@ class Threaded:
         teams = [team for team, _ in self._added]
         own["teams"] = torch.tensor(list("\n".join(teams).encode()), dtype=torch.uint8)
         own |= pending([trajectories for _, trajectories in self._added])
-        return state | {OWN + name: value for name, value in own.items()}
+        return state | {_OWN + name: value for name, value in own.items()}
+
+    def learned(self) -> dict[str, Tensor]:
+        """Waits, too; with the network that acts."""
+        self._wait()
+        acting = self._network.state_dict().items()
+        return self._learner.learned() | {
+            _NETWORK + name: value.cpu().clone() for name, value in acting
+        }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Also takes the state of a learner without a thread."""
-        learned = {k: v for k, v in state.items() if not k.startswith(OWN)}
-        own = part_of(OWN, state)
+        learned = {k: v for k, v in state.items() if not k.startswith(_OWN)}
+        own = part_of(_OWN, state)
         newest = {k: v for k, v in own.items() if k.startswith(_NETWORK)}
         self._learner.load_state(learned | newest)
         self._network.load_state_dict(part_of(_NETWORK, learned))

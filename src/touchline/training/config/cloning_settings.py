@@ -5,11 +5,15 @@ Keys, meanings and defaults are those of `mlagents-learn` 1.1.0, except where a 
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
+from touchline.training.algorithms.settings import (
+    HyperparameterSettings,
+    algorithms_with,
+)
 from touchline.training.config.values import (
     Count,
     NotNegative,
@@ -58,14 +62,19 @@ class CloningSettings(Part):
         return self
 
     def conflict(
-        self, trainer_type: str, hyperparameters: Any
+        self, trainer_type: str, hyperparameters: HyperparameterSettings
     ) -> tuple[str, str] | None:
         """Key and reason of what does not go with the behavior's algorithm."""
         if not hyperparameters.clones:
-            return "behavioral_cloning", f"{trainer_type} cannot imitate; take ppo"
-        if self.clone_kl and trainer_type != "ppo":
+            others = algorithms_with("clones")
+            return (
+                "behavioral_cloning",
+                f"{trainer_type} cannot imitate; take {others}",
+            )
+        if self.clone_kl and not hyperparameters.stays_near_clone:
+            others = algorithms_with("stays_near_clone")
             return (
                 "behavioral_cloning.clone_kl",
-                f"only ppo stays near its clone, not {trainer_type}",
+                f"only {others} stays near its clone, not {trainer_type}",
             )
         return None

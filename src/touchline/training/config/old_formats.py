@@ -22,7 +22,11 @@ from touchline.errors import UsageError
 from touchline.flag import Flag
 from touchline.log import Log, silent
 from touchline.policies.files.whole import write_whole
-from touchline.training.algorithms.settings import ALGORITHM_PLUGINS, algorithm_settings
+from touchline.training.algorithms.settings import (
+    ALGORITHM_PLUGINS,
+    DEFAULT_ALGORITHM,
+    algorithm_settings,
+)
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.config.yaml_tree import YamlTree
 
@@ -61,8 +65,8 @@ def refuse_old(tree: YamlTree) -> None:
         "curriculum and parameter_randomization are environment_parameters today"
         if version == "0.17"
         else "default is default_settings today, every other block stands below behaviors, and "
-        "trainer: ppo with batch_size: 64 is trainer_type: ppo with hyperparameters: "
-        "{batch_size: 64}"
+        f"trainer: {DEFAULT_ALGORITHM} with batch_size: 64 is trainer_type: {DEFAULT_ALGORITHM} "
+        "with hyperparameters: {batch_size: 64}"
     )
     raise UsageError(
         f"{tree.place((first,))}: {first}: this file is for ML-Agents {version}; {today}; "
@@ -141,12 +145,6 @@ def _block(name: str, value: object) -> Block:
     return dict(value)
 
 
-def _positive(name: str, value: object) -> float:
-    if not isinstance(value, int | float) or not value > 0:
-        raise UsageError(f"{name}: expected a positive number, got {str(value)[:80]!r}")
-    return value
-
-
 def _curricula_of(path: Path) -> Block:
     """Behavior -> curriculum. Files for one behavior have its name; they are JSON, which YAML
     reads.
@@ -182,10 +180,10 @@ def _behaviors(blocks: Block, notices: list[str]) -> Block:
 
 def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
     """One flat block, sorted into today's; `own` are the keys that it has without `default`."""
-    trainer = str(old.pop("trainer", "ppo"))
+    trainer = str(old.pop("trainer", DEFAULT_ALGORITHM))
     new: Block = {"trainer_type": trainer}
     if trainer in _OFFLINE:
-        new["trainer_type"] = trainer = "ppo"
+        new["trainer_type"] = trainer = DEFAULT_ALGORITHM
         old["behavioral_cloning"] = {"demo_path": old.pop("demo_path", None)}
         old["max_steps"] = 0
         notices.append(
@@ -195,13 +193,16 @@ def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
     for before, today in _RENAMED.items():
         if before in old:
             old[today] = old.pop(before)
-    if trainer == "sac":
-        _steps_per_update(name, old, notices)
     if trainer not in ALGORITHM_PLUGINS:
         known = ", ".join(ALGORITHM_PLUGINS.names())
         raise UsageError(f"{name}: no trainer {trainer!r} today; trainers: {known}")
-    hyperparameters = algorithm_settings(trainer).model_fields
-    new["hyperparameters"] = {k: old.pop(k) for k in list(old) if k in hyperparameters}
+    settings = algorithm_settings(trainer)
+    try:
+        notices += [f"{name}.{line}" for line in settings.modernize(old)]
+    except ValueError as error:
+        raise UsageError(f"{name}.{error}") from None
+    keys = settings.model_fields
+    new["hyperparameters"] = {k: old.pop(k) for k in list(old) if k in keys}
     new["network_settings"] = {k: old.pop(k) for k in _NETWORK if k in old}
     memory = {k: old.pop(k) for k in ("sequence_length", "memory_size") if k in old}
     if old.pop("use_recurrent", False):
@@ -216,28 +217,12 @@ def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
     for key, value in old.items():
         if key in BehaviorConfig.model_fields:
             new[key] = value
-        # The default block holds PPO's keys, which SAC passed over.
+        # The default block holds keys of another trainer, which this one passed over.
         elif key in own:
             notices.append(
                 f"{name}.{key}: left out; {trainer} has no such setting today"
             )
     return new
-
-
-def _steps_per_update(name: str, old: Block, notices: list[str]) -> None:
-    """SAC made `num_update` updates every `train_interval` steps of the environment."""
-    interval = _positive(f"{name}.train_interval", old.pop("train_interval", 1))
-    if "num_update" in old:
-        updates = _positive(f"{name}.num_update", old.pop("num_update"))
-        old["steps_per_update"] = interval / updates
-        notices.append(
-            f"{name}.steps_per_update: {old['steps_per_update']:g} holds for one agent; multiply "
-            "it by the number of agents"
-        )
-    if "reward_signal_num_update" in old:
-        key = "reward_signal_num_update"
-        updates = _positive(f"{name}.{key}", old.pop(key))
-        old["reward_signal_steps_per_update"] = interval / updates
 
 
 def _rename(block: Block, before: str, today: str) -> None:

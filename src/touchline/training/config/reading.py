@@ -26,6 +26,7 @@ from touchline.training.config.flags import setting_flags
 from touchline.training.config.old_formats import refuse_old
 from touchline.training.config.settings import RunConfig
 from touchline.training.config.yaml_tree import Keys, YamlTree, loaded
+from touchline.training.rewards.settings import SIGNAL_PLUGINS, signal_settings
 
 PRESETS = {
     "scenes": "touchline.training.config:presets",
@@ -229,19 +230,28 @@ def _modernize(tree: YamlTree, notices: list[str]) -> None:
     for block in _blocks(tree):
         for old, new in _OLD_SPELLINGS.items():
             _rename_old(tree, block + old, new, notices)
-        for name in ("curiosity", "rnd", "gail"):
-            _modernize_encoding_size(tree, (*block, "reward_signals", name), notices)
-        rnd = (*block, "reward_signals", "rnd")
-        if _has(tree, rnd) and not _has(tree, (*rnd, "normalized")):
-            notices.append(
-                f"{tree.place(rnd)}: {'.'.join(rnd)}: rewards are normalized as in the paper, and "
-                "smaller than ML-Agents'; normalized: false gives those that its strengths are for"
-            )
+        _modernize_signals(tree, (*block, "reward_signals"), notices)
         for ignored, why in _IGNORED.items():
             _drop(tree, block + ignored, why, notices)
     for key, instead in _REPLACED.items():
         why = f"{instead} has taken its place"
         _drop(tree, ("checkpoint_settings", key), why, notices)
+
+
+def _modernize_signals(tree: YamlTree, block: Keys, notices: list[str]) -> None:
+    signals = tree.get(block)
+    for name in signals if isinstance(signals, dict) else ():
+        if name not in SIGNAL_PLUGINS:
+            continue  # which is reported when the block is read
+        keys, settings = (*block, name), signal_settings(name)
+        if "network_settings" in settings.model_fields:
+            _modernize_encoding_size(tree, keys, notices)
+        given = tree.get(keys)
+        differs = settings.differs_from_official(
+            given if isinstance(given, dict) else {}
+        )
+        if differs:
+            notices.append(f"{tree.place(keys)}: {'.'.join(keys)}: {differs}")
 
 
 def _modernize_encoding_size(tree: YamlTree, signal: Keys, notices: list[str]) -> None:

@@ -26,6 +26,7 @@ from pydantic_core import PydanticCustomError, PydanticKnownError
 from touchline.flag import Flag
 from touchline.training.algorithms.settings import (
     ALGORITHM_PLUGINS,
+    DEFAULT_ALGORITHM,
     HyperparameterSettings,
     algorithm_settings,
 )
@@ -89,7 +90,7 @@ StepsOrNone = Annotated[Integer, Field(le=MOST), AfterValidator(_not_negative)]
 class BehaviorConfig(Part):
     """How one behavior is trained."""
 
-    trainer_type: TrainerType = "ppo"
+    trainer_type: TrainerType = DEFAULT_ALGORITHM
     """The algorithm."""
     # The default is None so that `_read_hyperparameters` makes those of the trainer_type.
     hyperparameters: SerializeAsAny[HyperparameterSettings] = Field(
@@ -134,7 +135,7 @@ class BehaviorConfig(Part):
         if values.get("hyperparameters") and not values.get("trainer_type"):
             raise PydanticCustomError(
                 "at",
-                "trainer_type is missing beside it; write trainer_type: ppo",
+                f"trainer_type is missing beside it; write trainer_type: {DEFAULT_ALGORITHM}",
                 {"at": "hyperparameters"},
             )
         return values
@@ -316,7 +317,9 @@ def _folder_name(name: str) -> str:
 class CheckpointSettings(Part):
     """Where results go, and what to start from."""
 
-    run_id: Annotated[Text, AfterValidator(_folder_name), Flag("--run-id")] = "ppo"
+    run_id: Annotated[Text, AfterValidator(_folder_name), Flag("--run-id")] = (
+        DEFAULT_ALGORITHM
+    )
     """Name of the run and of its folder in results_dir. Default: the preset's name, or ppo."""
     results_dir: Annotated[Text, Flag("--results-dir")] = "results"
     """Folder of all runs."""

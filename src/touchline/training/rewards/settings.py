@@ -5,7 +5,8 @@ Keys, meanings and defaults are those of `mlagents-learn` 1.1.0, except where a 
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -44,11 +45,19 @@ class SignalSettings(Part):
     signal: ClassVar[str]
     """What makes the signal that these settings are for, as "module:name"; imported when a run
     starts."""
+    metric_tags: ClassVar[Mapping[str, str]] = {}
+    """Metric of its updates -> tag in TensorBoard; others stand under `Training/`. `{signal}` and
+    `{Signal}` stand for its name."""
 
     gamma: Share = 0.99
     """Discount per decision."""
     strength: NotNegative = 1.0
     """Multiplier on the reward."""
+
+    @classmethod
+    def differs_from_official(cls, given: Mapping[str, Any]) -> str:  # noqa: ARG003
+        """In what a block with these keys means something else than in ML-Agents; mostly ""."""
+        return ""
 
 
 def signal_settings(name: str) -> type[SignalSettings]:
@@ -69,6 +78,10 @@ class ExtrinsicSettings(SignalSettings):
 
 class LearnedSettings(SignalSettings):
     """What the signals that learn have in common."""
+
+    metric_tags: ClassVar[Mapping[str, str]] = {
+        "{signal}_reward": "Policy/{Signal} Reward"
+    }
 
     learning_rate: Positive = 3e-4
     """Adam's step size; it does not change in the course of training."""
@@ -93,6 +106,11 @@ class CuriositySettings(LearnedSettings):
     """Pays for what an agent could not predict of the effects of its actions."""
 
     signal: ClassVar[str] = "touchline.training.rewards.curiosity:make"
+    metric_tags: ClassVar[Mapping[str, str]] = {
+        **LearnedSettings.metric_tags,
+        "curiosity_forward_loss": "Losses/Curiosity Forward Loss",
+        "curiosity_inverse_loss": "Losses/Curiosity Inverse Loss",
+    }
 
     normalized: Switch = False
     """The predicted features are a constant for the forward loss, so that they do not shrink, and
@@ -104,6 +122,10 @@ class RNDSettings(LearnedSettings):
     """Pays for observations that are unlike those seen so far."""
 
     signal: ClassVar[str] = "touchline.training.rewards.rnd:make"
+    metric_tags: ClassVar[Mapping[str, str]] = {
+        **LearnedSettings.metric_tags,
+        "rnd_loss": "Losses/RND Loss",
+    }
 
     learning_rate: Positive = 1e-4
     """Adam's step size; it does not change in the course of training."""
@@ -111,11 +133,29 @@ class RNDSettings(LearnedSettings):
     """As in the paper: observations shifted and scaled by what was seen so far, rewards divided by
     the spread of their discounted sums. False: as in ML-Agents (not in ML-Agents)."""
 
+    @classmethod
+    def differs_from_official(cls, given: Mapping[str, Any]) -> str:
+        if "normalized" in given:
+            return ""
+        return (
+            "rewards are normalized as in the paper, and smaller than ML-Agents'; normalized: "
+            "false gives those that its strengths are for"
+        )
+
 
 class GAILSettings(LearnedSettings):
     """Pays for looking like demonstrations."""
 
     signal: ClassVar[str] = "touchline.training.rewards.gail:make"
+    metric_tags: ClassVar[Mapping[str, str]] = {
+        **LearnedSettings.metric_tags,
+        "gail_policy_estimate": "Policy/GAIL Policy Estimate",
+        "gail_expert_estimate": "Policy/GAIL Expert Estimate",
+        "gail_loss": "Losses/GAIL Loss",
+        "gail_grad_mag_loss": "Policy/GAIL Grad Mag Loss",
+        "gail_kl_loss": "Losses/GAIL KL Loss",
+        "gail_beta": "Policy/GAIL Beta",
+    }
 
     demo_path: Text
     """A `.demo` file, or a folder of them."""

@@ -27,7 +27,7 @@ from touchline.training.behavior_training import BehaviorTraining
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.run.experience import ExperienceFiles
 from touchline.training.run.folder import RunFolder
-from touchline.training.run.metrics import MetricsWriter
+from touchline.training.run.metrics import MetricsWriter, tags_of
 from touchline.training.run.process import interruptible
 from touchline.training.self_play.lineup import SelfPlay
 from touchline.training.warm_start import first_checkpoint, warm_start
@@ -99,7 +99,7 @@ class Enrollment:
             pool = self.self_play.enroll(
                 name, spec, config.self_play, learner.policy, learner.steps
             )
-        writer = MetricsWriter(self._folder.layout, name)
+        writer = MetricsWriter(self._folder.layout, name, tags_of(config))
         training = BehaviorTraining(name, config, learner, writer)
         training.pool = pool
         if name in self._absent:

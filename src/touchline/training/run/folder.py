@@ -29,9 +29,7 @@ from touchline.policies.files.checkpoints import (
 from touchline.policies.files.onnx_out import export_onnx, has_onnx_form
 from touchline.policies.files.run_layout import CHECKPOINT, MODEL, RunLayout
 from touchline.policies.files.whole import write_whole
-from touchline.training.algorithms.learned_state import PENDING
 from touchline.training.algorithms.learner import Learner
-from touchline.training.algorithms.threaded import OWN
 from touchline.training.config.reading import write_config
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.run.claim import Claim
@@ -141,8 +139,7 @@ class RunFolder:
         """A checkpoint of one learner: the latest, and one more of the last few."""
         layout, network, steps = self.layout, learner.policy.network, learner.steps
         config = self._behavior(behavior)
-        # Networks of MA-POCA have no value heads of their own beyond the first; the critic
-        # holds them.
+        # Where a critic of its own holds the value heads, the network has only the first.
         signals = list(config.reward_signals)[: network.num_signals]
         metadata = {
             "behavior": behavior,
@@ -151,13 +148,8 @@ class RunFolder:
             **self._about_world,
         }
         checkpoint = layout.numbered(behavior, steps)
-        # What a learner remembers, what waits for it, and what a thread of it learns just now, is
-        # for resume points: checkpoints are what it has learned.
-        state = learner.state()
-        beside = "replay.", PENDING, OWN
-        learned = {k: v for k, v in state.items() if not k.startswith(beside)}
         # First what is new, then what replaces files that another program may have open.
-        write_checkpoint(checkpoint, learned, metadata)
+        write_checkpoint(checkpoint, learner.learned(), metadata)
         if has_onnx_form(network):
             export_onnx(network, layout.numbered(behavior, steps, MODEL))
         # A copy, not a link: not every file system and no zip file keeps links.

@@ -39,7 +39,7 @@ def introduce(
         if len(rows) and not (rows.group_id > 0).any():
             log(
                 f"{name}: {config.trainer_type} shares rewards within groups, and no agent here is "
-                "in one: each learns alone, as with ppo"
+                "in one: each learns alone"
             )
 
 

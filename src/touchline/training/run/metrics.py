@@ -23,6 +23,7 @@ from touchline.operating_systems import open_to_append
 from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.files.whole import write_whole
 from touchline.statistics import EnvironmentStats, StatsAggregationMethod
+from touchline.training.config.settings import BehaviorConfig
 
 COLUMNS = (
     "step",
@@ -38,44 +39,12 @@ _TAGS = {
     "mean_return": "Environment/Cumulative Reward",
     "mean_length": "Environment/Episode Length",
     "mean_group_return": "Environment/Group Cumulative Reward",
-    "entropy": "Policy/Entropy",
-    "learning_rate": "Policy/Learning Rate",
-    "epsilon": "Policy/Epsilon",
-    "beta": "Policy/Beta",
-    "policy_loss": "Losses/Policy Loss",
-    "value_loss": "Losses/Value Loss",
-    "baseline_loss": "Losses/Baseline Loss",
-    "q1_loss": "Losses/Q1 Loss",
-    "q2_loss": "Losses/Q2 Loss",
-    "continuous_entropy_coeff": "Policy/Continuous Entropy Coeff",
-    "discrete_entropy_coeff": "Policy/Discrete Entropy Coeff",
-    "curiosity_forward_loss": "Losses/Curiosity Forward Loss",
-    "curiosity_inverse_loss": "Losses/Curiosity Inverse Loss",
-    "rnd_loss": "Losses/RND Loss",
-    "gail_policy_estimate": "Policy/GAIL Policy Estimate",
-    "gail_expert_estimate": "Policy/GAIL Expert Estimate",
-    "gail_loss": "Losses/GAIL Loss",
-    "gail_grad_mag_loss": "Policy/GAIL Grad Mag Loss",
-    "gail_kl_loss": "Losses/GAIL KL Loss",
-    "gail_beta": "Policy/GAIL Beta",
     "pretraining_loss": "Losses/Pretraining Loss",
-    "kl": "Policy/KL",
-    "clip_fraction": "Policy/Clip Fraction",
-    "advantage_std": "Policy/Advantage Spread",
-    "obs_constant": "Policy/Constant Observations",
-    "obs_clipped": "Policy/Clipped Observations",
-    "obs_max": "Policy/Largest Observation",
     "steps_per_s": "Time/Steps per Second",
     "elo": "Self-play/ELO",
     "elo_error": "Self-play/ELO Error",
 }
 _NOT_TAGGED = ("step", "time_s", "episodes", "std_return")
-_OF_SIGNALS = {
-    "_value_estimate": "Value Estimate",
-    "_baseline_estimate": "Baseline Estimate",
-    "_value": "Value",
-    "_reward": "Reward",
-}
 _WIN_RATE = "win_rate_"
 _EVALUATED = "evaluated_win_rate_"
 MOST_COLUMNS = 1 << 16
@@ -85,14 +54,21 @@ CURVE_POINTS = 1000
 Point = tuple[float, ...]
 
 
-def tag_of(metric: str) -> str:
+def tags_of(config: BehaviorConfig) -> dict[str, str]:
+    """Metric -> TensorBoard's tag, also for what a behavior's algorithm and signals measure."""
+    algorithm = config.hyperparameters.metric_tags
+    tags = dict(_TAGS)
+    for signal, settings in config.reward_signals.items():
+        names = {"signal": signal, "Signal": signal.capitalize()}
+        for metric, tag in {**algorithm, **settings.metric_tags}.items():
+            tags[metric.format(**names)] = tag.format(**names)
+    return tags
+
+
+def tag_of(metric: str, tags: Mapping[str, str]) -> str:
     """TensorBoard's tag of a metric: ML-Agents' own where it has one."""
-    if metric in _TAGS:
-        return _TAGS[metric]
-    for ending, name in _OF_SIGNALS.items():
-        if metric.endswith(ending):
-            signal = metric.removesuffix(ending)
-            return f"Policy/{signal.capitalize()} {name}"
+    if metric in tags:
+        return tags[metric]
     if metric.startswith(_WIN_RATE):
         return f"Self-play/Win Rate vs {metric.removeprefix(_WIN_RATE).capitalize()}"
     if metric.startswith(_EVALUATED):
@@ -121,8 +97,12 @@ class Summary:
 class MetricsWriter:
     """Writes the metrics of one behavior: TensorBoard events and `metrics.csv`."""
 
-    def __init__(self, layout: RunLayout, behavior: str) -> None:
+    def __init__(
+        self, layout: RunLayout, behavior: str, tags: Mapping[str, str]
+    ) -> None:
+        """`tags` are those of `tags_of`."""
         self._behavior = behavior
+        self._tags = tags
         self._folder = layout.folder(behavior)
         self._csv_path = layout.metrics(behavior)
         self._curve_path = layout.curve(behavior)
@@ -177,7 +157,7 @@ class MetricsWriter:
         step = summary.step
         for name, value in row.items():
             if name not in _NOT_TAGGED:
-                self._events.add_scalar(tag_of(name), value, step)
+                self._events.add_scalar(tag_of(name, self._tags), value, step)
         self._write_histogram("mean_return", summary.returns, step)
         self._write_histogram("mean_group_return", summary.group_returns, step)
         if summary.returns:
@@ -195,7 +175,7 @@ class MetricsWriter:
         rates = {f"{_EVALUATED}{name}": rate for name, rate in win_rates.items()}
         self._write_csv({"step": step, "time_s": time_s, **rates})
         for metric, rate in rates.items():
-            self._events.add_scalar(tag_of(metric), rate, step)
+            self._events.add_scalar(tag_of(metric, self._tags), rate, step)
 
     def _write_histogram(self, metric: str, values: Sequence[float], step: int) -> None:
         if values:

@@ -5,6 +5,7 @@ Keys, meanings and defaults are those of `mlagents-learn` 1.1.0, except where a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from touchline.training.algorithms.settings import OnPolicySettings
@@ -14,6 +15,11 @@ class POCASettings(OnPolicySettings):
     """How MA-POCA learns."""
 
     learner: ClassVar[str] = "touchline.training.algorithms.poca.learner:POCA"
+    metric_tags: ClassVar[Mapping[str, str]] = {
+        **OnPolicySettings.metric_tags,
+        "baseline_loss": "Losses/Baseline Loss",
+        "{signal}_baseline_estimate": "Policy/{Signal} Baseline Estimate",
+    }
     clones: ClassVar[bool] = True
     takes_delay: ClassVar[bool] = True
     credits_groups: ClassVar[bool] = True

@@ -16,6 +16,7 @@ class PPOSettings(OnPolicySettings):
 
     learner: ClassVar[str] = "touchline.training.algorithms.ppo.learner:PPO"
     clones: ClassVar[bool] = True
+    stays_near_clone: ClassVar[bool] = True
     takes_delay: ClassVar[bool] = True
 
     shared_critic: Switch = False

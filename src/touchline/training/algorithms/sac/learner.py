@@ -9,9 +9,9 @@ names follow ML-Agents 1.1.0 (`docs/algorithms.md`); differences are listed ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -65,6 +65,9 @@ from touchline.training.experience.replay import (
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.learned import Figures, LearnedSignal, models_of
 from touchline.training.rewards.signal import RewardSignal, make_signals
+
+if TYPE_CHECKING:
+    from touchline.policies.files.official_weights import OfficialWeights
 
 LONGEST_WAIT = 1024
 """Before the first gradient step, experience arrives in pieces of this many results."""
@@ -484,17 +487,19 @@ class SAC:
 
     def state(self) -> dict[str, Tensor]:
         """Keys that begin with `replay.` belong to `experience`, and are left out without it."""
-        state = saved(self._networks(), self._adam, self.signals, self.generator)
-        own = {"log": self.log_temperatures.clone(), **self._temperature_adam.state()}
-        state |= {f"temperature.{name}": v.cpu() for name, v in own.items()}
-        if self._cloning is not None:
-            state |= self._cloning.state()
+        state = self.learned()
         if self.experience is None:
             return state
         state |= {f"replay.{name}": v for name, v in self.experience.state().items()}
         # Beside the replay: a run that starts with this checkpoint counts from 0.
         counters = [self._updates, int(self._refills), self._signal_updates]
         return state | {"replay.counters": torch.tensor(counters)}
+
+    def learned(self) -> dict[str, Tensor]:
+        learned = saved(self._networks(), self._adam, self.signals, self.generator)
+        own = {"log": self.log_temperatures.clone(), **self._temperature_adam.state()}
+        learned |= {f"temperature.{name}": v.cpu() for name, v in own.items()}
+        return learned if self._cloning is None else learned | self._cloning.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Without a replay in it, one is filled before the next gradient step."""
@@ -513,6 +518,20 @@ class SAC:
             self._updates, self._refills = counters[0], bool(counters[1])
             self._signal_updates = counters[2]
             self.replay.load_state(kept)
+
+    def official_networks(
+        self, weights: OfficialWeights, signals: Sequence[str]
+    ) -> dict[str, Tensor]:
+        """What a file of ML-Agents holds; see `TakesOfficialNetworks`."""
+        from touchline.training.algorithms.sac.official import official_networks
+
+        return official_networks(
+            self.network,
+            self.critics,
+            weights,
+            signals,
+            target_critics=self.hyper.target_critics,
+        )
 
     def _networks(self) -> dict[str, nn.Module]:
         return {

@@ -5,7 +5,8 @@ Keys, meanings and defaults are those of `mlagents-learn` 1.1.0, except where a 
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 from pydantic import model_validator
 
@@ -17,6 +18,15 @@ class SACSettings(HyperparameterSettings):
     """How SAC learns."""
 
     learner: ClassVar[str] = "touchline.training.algorithms.sac.learner:SAC"
+    faults: ClassVar[str] = "touchline.training.algorithms.sac.faults:FAULTS"
+    metric_tags: ClassVar[Mapping[str, str]] = {
+        **HyperparameterSettings.metric_tags,
+        "q1_loss": "Losses/Q1 Loss",
+        "q2_loss": "Losses/Q2 Loss",
+        "continuous_entropy_coeff": "Policy/Continuous Entropy Coeff",
+        "discrete_entropy_coeff": "Policy/Discrete Entropy Coeff",
+        "{signal}_value": "Policy/{Signal} Value",
+    }
     clones: ClassVar[bool] = True
     collects_in_rounds: ClassVar[bool] = False
     takes_delay: ClassVar[bool] = True
@@ -50,6 +60,22 @@ class SACSettings(HyperparameterSettings):
     """Rewards that count in a target before it continues with a value, within one sequence where
     there is a memory (not in ML-Agents)."""
 
+    @classmethod
+    def modernize(cls, old: dict[str, Any]) -> list[str]:
+        """It made `num_update` updates every `train_interval` steps of the environment."""
+        lines = []
+        interval = _positive(old, "train_interval") if "train_interval" in old else 1.0
+        if "num_update" in old:
+            old["steps_per_update"] = interval / _positive(old, "num_update")
+            lines.append(
+                f"steps_per_update: {old['steps_per_update']:g} holds for one agent; multiply it "
+                "by the number of agents"
+            )
+        if "reward_signal_num_update" in old:
+            updates = _positive(old, "reward_signal_num_update")
+            old["reward_signal_steps_per_update"] = interval / updates
+        return lines
+
     @property
     def longest_sequence(self) -> int:
         return self.batch_size
@@ -74,3 +100,10 @@ class SACSettings(HyperparameterSettings):
         if self.tau > 1:
             raise ValueError(f"tau {self.tau:g} is larger than 1")
         return self
+
+
+def _positive(old: dict[str, Any], key: str) -> float:
+    value = old.pop(key)
+    if isinstance(value, int | float) and value > 0:
+        return value
+    raise ValueError(f"{key}: expected a positive number, got {str(value)[:80]!r}")

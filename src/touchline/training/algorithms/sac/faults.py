@@ -1,4 +1,4 @@
-"""What is likely wrong with a run of SAC that does not learn: checks for `learning_faults.FAULTS`.
+"""What is likely wrong with a run of SAC that does not learn.
 
 SAC has no beta and no clip range. It pays for entropy with a learned temperature α, and learns from
 a replay, so that its faults are others.
@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from touchline.studies.run_figures import RunFigures
+from touchline.training.run.figures import Fault, RunFigures
 
 ENTROPY_LEAST_DISCRETE = 0.02
 """Of the entropy of uniform choices; the target is 0.2 of it."""
@@ -30,15 +30,10 @@ REUSE = (1.0, 2_000.0)
 _COEFFICIENTS = ("continuous_entropy_coeff", "discrete_entropy_coeff")
 
 
-def is_sac(run: RunFigures) -> bool:
-    """Whether the run has critics of actions."""
-    return "q1_loss" in run.columns
-
-
 def policy_too_sure(run: RunFigures) -> str | None:
     """The temperature should keep entropy at its target."""
     entropy = run.recent("entropy")
-    if not is_sac(run) or run.actions is None or math.isnan(entropy) or run.has_gained:
+    if run.actions is None or math.isnan(entropy) or run.has_gained:
         return None
     uniform = sum(map(math.log, run.actions.discrete_branches))
     least = ENTROPY_LEAST_DISCRETE * uniform
@@ -81,7 +76,7 @@ def temperature_exploded(run: RunFigures) -> str | None:
 def values_grow(run: RunFigures) -> str | None:
     """Critics that believe in more than any episode returned."""
     mean, std = run.known("mean_return"), run.known("std_return")
-    if not is_sac(run) or not len(mean):
+    if not len(mean):
         return None
     strength = run.setting("reward_signals", "extrinsic", "strength", default=1.0)
     returns = float(np.abs(mean).max()) + 2.0 * float(std.max(initial=0.0))
@@ -99,8 +94,6 @@ def values_grow(run: RunFigures) -> str | None:
 
 
 def replay_too_small(run: RunFigures) -> str | None:
-    if not is_sac(run):
-        return None
     size = _hyper(run, "buffer_size", 50_000)
     batches = size / _hyper(run, "batch_size", 128)
     if batches < LEAST_BATCHES:
@@ -112,8 +105,6 @@ def replay_too_small(run: RunFigures) -> str | None:
 
 
 def update_ratio_off(run: RunFigures) -> str | None:
-    if not is_sac(run):
-        return None
     reuse = _hyper(run, "batch_size", 128) / _hyper(run, "steps_per_update", 1.0)
     least, most = REUSE
     if least <= reuse <= most:
@@ -138,3 +129,41 @@ def _entropy_worth(run: RunFigures) -> float:
     alpha = max((float(found.max()) for found in alphas if len(found)), default=0.0)
     gamma = run.setting("reward_signals", "extrinsic", "gamma", default=0.99)
     return alpha * uniform / max(1e-3, 1.0 - gamma)
+
+
+FAULTS = (
+    Fault(
+        "entropy below SAC's target",
+        policy_too_sure,
+        "raise init_entcoef, or steps_per_update: the temperature has not caught up",
+    ),
+    Fault(
+        "temperature collapsed",
+        temperature_collapsed,
+        "entropy counts for nothing and nothing was found: is there a reward that random play "
+        "reaches? raise init_entcoef, or add a reward signal that pays for exploring",
+    ),
+    Fault(
+        "temperature exploded",
+        temperature_exploded,
+        "agents are paid for acting at random: lower init_entcoef or learning_rate, or scale "
+        "rewards up with the signal's strength",
+    ),
+    Fault(
+        "Q values grow",
+        values_grow,
+        "set target_critics: true, lower learning_rate or tau, raise steps_per_update, or scale "
+        "rewards to about 1",
+    ),
+    Fault(
+        "replay too small",
+        replay_too_small,
+        "raise buffer_size: old experience is what SAC learns from",
+    ),
+    Fault(
+        "update ratio off",
+        update_ratio_off,
+        "change steps_per_update or batch_size: too few draws waste experience, too many fit "
+        "the critics to it",
+    ),
+)

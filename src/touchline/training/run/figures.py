@@ -1,5 +1,8 @@
 """What a run's folder says about how it learned, read back as numbers: one value per behavior.
 
+A fault is a check of these figures; `touchline doctor` looks for the general ones and for those of
+the run's algorithm.
+
 Source of every metric: `docs/training.md`, "Metrics"; of the files, `RunLayout`.
 """
 
@@ -8,7 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from touchline.bounded import MOST_TABLE, read_bounded, read_json
 from touchline.errors import UsageError
 from touchline.policies.files.run_layout import RunLayout
 from touchline.specs import ActionSpec
+from touchline.training.algorithms.settings import DEFAULT_ALGORITHM
 from touchline.training.config.yaml_tree import YamlTree
 
 SCORES = {"elo": "rating", "mean_group_return": "group return", "mean_return": "return"}
@@ -72,6 +76,11 @@ class RunFigures:
         return next((name for name in SCORES if len(self.known(name))), "")
 
     @property
+    def trainer_type(self) -> str:
+        """The algorithm."""
+        return str(self.settings.get("trainer_type") or DEFAULT_ALGORITHM)
+
+    @property
     def score(self) -> Float[np.ndarray, " K"]:
         """How good the policy was over the run: its rating, group return or return."""
         return self.known(self.score_name)
@@ -92,6 +101,16 @@ class RunFigures:
         """0 at the start, 1 when the run is over."""
         steps = self.known("step")
         return float(steps[-1]) / self.max_steps if len(steps) else 0.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that may be wrong with a run, how it is recognized, and what to try."""
+
+    name: str
+    check: Callable[[RunFigures], str | None]
+    """The figure that shows it beside its limit; None where all is well."""
+    advice: str
 
 
 def read_run_figures(run: Path) -> list[RunFigures]:
@@ -152,6 +171,7 @@ def _configured(values: Mapping[str, Any], behavior: str) -> dict[str, Any]:
     """The behavior's block and its length, as fields of `RunFigures`."""
     behaviors = values.get("behaviors")
     found = behaviors.get(behavior) if isinstance(behaviors, Mapping) else None
+    found = found or values.get("default_settings")
     block = found if isinstance(found, Mapping) else {}
     # Infinite where the file does not say it, so that no run counts as finished.
     max_steps = _number(block, ("max_steps",), math.inf)
