@@ -23,7 +23,7 @@ def test_bricks_fly_in_every_area_while_pyramids_is_timed():
 @pytest.mark.parametrize("scene", ["3DBall", "PushBlock"])
 def test_sac_is_timed_with_gradient_steps_that_learn(scene):
     ours = Ours(SIZES[scene] | {"steps_per_turn": 2, "hidden_units": 8})
-    before = [p.clone() for p in ours.learner.critics.parameters()]
+    before = [p.clone() for p in ours.learner.networks.critics.parameters()]
     assert set(ours.turn()) == {"sampling", "gradient_steps"}
-    after = ours.learner.critics.parameters()
+    after = ours.learner.networks.critics.parameters()
     assert not any(map(torch.equal, before, after))

@@ -19,7 +19,6 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from touchline.errors import UsageError
 from touchline.training.config.explain import explain
@@ -74,18 +73,20 @@ class Dimension(Part):
         if self.choices is not None:
             others = given & {"low", "high", "log", "step"}
             if others:
-                raise _at(min(others), "is of a range, and choices are given: take one")
+                raise mistake_at(
+                    min(others), "is of a range, and choices are given: take one"
+                )
             return self
         for bound in ("low", "high"):
             if getattr(self, bound) is None:
-                raise _at(bound, "missing; expected low and high, or choices")
+                raise mistake_at(bound, "missing; expected low and high, or choices")
         low, high = self.bounds
         if low >= high:
-            raise _at("high", f"expected more than low, {low}, got {high}")
+            raise mistake_at("high", f"expected more than low, {low}, got {high}")
         if self.log and low <= 0:
-            raise _at("low", f"expected more than 0 with log, got {low}")
+            raise mistake_at("low", f"expected more than 0 with log, got {low}")
         if self.log and self.step is not None:
-            raise _at("step", "does not go with log: take one")
+            raise mistake_at("step", "does not go with log: take one")
         return self
 
     @property
@@ -115,10 +116,6 @@ class Dimension(Part):
             return FloatDistribution(low, high, log=self.log, step=self.step)
         step = 1 if self.step is None else int(self.step)
         return IntDistribution(int(low), int(high), log=self.log, step=step)
-
-
-def _at(key: str, reason: str) -> PydanticCustomError:
-    return PydanticCustomError("at", "{reason}", {"at": key, "reason": reason})
 
 
 class _Space(RootModel[dict[str, Dimension]]):

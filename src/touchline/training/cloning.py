@@ -29,12 +29,12 @@ from touchline.policies.network import Distribution, Network, side_by_side
 from touchline.training.algorithms.adam import Adam, FlatParameters
 from touchline.training.algorithms.learned_state import part_of
 from touchline.training.algorithms.learner import (
-    GradientSteps,
     LearnerSetup,
     Metrics,
     SettingError,
 )
 from touchline.training.algorithms.schedules import linear_schedule, scheduled
+from touchline.training.algorithms.settings import MinibatchSettings
 from touchline.training.config.cloning_settings import CloningSettings
 from touchline.training.demonstrations import Demonstration, read_demonstration
 
@@ -85,7 +85,7 @@ def kl_from(clone: ActionDistribution, policy: ActionDistribution) -> Float[Tens
 
 def make_cloning(
     setup: LearnerSetup,
-    hyper: GradientSteps,
+    hyper: MinibatchSettings,
     network: Network,
     weights: FlatParameters,
     generator: torch.Generator,
@@ -126,7 +126,7 @@ class Cloning:
         self,
         setup: LearnerSetup,
         settings: CloningSettings,
-        hyper: GradientSteps,
+        hyper: MinibatchSettings,
         network: Network,
         weights: FlatParameters,
         generator: torch.Generator,

@@ -26,9 +26,8 @@ from touchline.training.run.dashboard import weights_and_biases
 from touchline.training.run.device import device_of
 from touchline.training.run.enrollment import Enrollment
 from touchline.training.run.folder import RunFolder
-from touchline.training.run.introduction import introduce
 from touchline.training.run.progress import Watch, progress_of, unwatched
-from touchline.training.run.report import result_of, write_report
+from touchline.training.run.report import introduce, result_of, write_report
 from touchline.training.run.result import TrainingResult
 from touchline.training.run.resume import ResumePoints
 from touchline.training.run.seats import lineup_of

@@ -127,14 +127,14 @@ def test_without_its_replay_a_restored_learner_fills_one_before_it_learns():
     _aimed(first, 8, np.random.default_rng(3))
     second = _learner(seed=1, steps_per_update=20)
     second.load_state(first.state())
-    alpha = second.log_temperatures.clone()
-    assert torch.equal(alpha, first.log_temperatures)
+    alpha = second.descent.log_temperatures.clone()
+    assert torch.equal(alpha, first.descent.log_temperatures)
     second.steps = first.steps
     _aimed(second, 39, np.random.default_rng(4))  # 624 of 10 batches of 64
-    assert torch.equal(alpha, second.log_temperatures)
+    assert torch.equal(alpha, second.descent.log_temperatures)
     _aimed(second, 60, np.random.default_rng(4))
-    assert not torch.equal(alpha, second.log_temperatures)
-    assert second._updates - 1 <= second.steps / 20
+    assert not torch.equal(alpha, second.descent.log_temperatures)
+    assert second._rate.count - 1 <= second.steps / 20
 
 
 def test_a_run_that_ends_before_its_first_gradient_step_says_so():
@@ -153,8 +153,8 @@ def test_as_many_gradient_steps_as_ml_agents():
     learner = _learner(buffer_init_steps=100, steps_per_update=7)
     _aimed(learner, 30, np.random.default_rng(0))
     since = learner.steps - 100
-    assert since > 7 * (learner._updates - 1)
-    assert since <= 7 * learner._updates
+    assert since > 7 * (learner._rate.count - 1)
+    assert since <= 7 * learner._rate.count
 
 
 def test_the_model_has_its_tanh_also_where_it_is_deterministic(tmp_path: Path):
@@ -232,7 +232,10 @@ def _recurrent(seed=0, kind="lstm", **hyper):
     settings["network_settings"] |= {"memory": RECURRENT["memory"] | {"type": kind}}
     learner = make_learner(HYBRID, BehaviorConfig.model_validate(settings), seed)
     with torch.no_grad():  # so that memories matter from the start
-        for parameter in [*learner.network.parameters(), *learner.critics.parameters()]:
+        for parameter in [
+            *learner.network.parameters(),
+            *learner.networks.critics.parameters(),
+        ]:
             parameter.mul_(1.5)
     return learner
 
@@ -278,8 +281,10 @@ def test_targets_remember_what_came_before_each_observation(form):
     learner = _recurrent(**form)
     sample = _sequences(learner)
     noise = torch.randn(len(sample), 1, generator=torch.Generator().manual_seed(1))
-    alpha = LogTemperatures(learner.log_temperatures[:1], learner.log_temperatures[1:])
-    found = learner._target(sample, noise, alpha)
+    alpha = LogTemperatures(
+        learner.descent.log_temperatures[:1], learner.descent.log_temperatures[1:]
+    )
+    found = learner.descent.target(sample, noise, alpha)
     with torch.no_grad():
         values = torch.cat([*_values_by_hand(learner, sample, noise, alpha)])
     wanted = sample.reward + sample.discount * values[sample.last]
@@ -297,19 +302,19 @@ def _values_by_hand(learner, sample, noise, alpha):
         states = [torch.zeros(1, 8)] * 2
         if is_ours:
             seen = torch.cat([sample.obs[0][at], sample.continuous[at]], dim=1)
-            pairs = zip(learner.target, states, strict=True)
+            pairs = zip(learner.networks.target, states, strict=True)
             states = [critic.body.step((seen,), own)[1] for critic, own in pairs]
         for row in range(start, start + length):
             at = slice(row, row + 1)
             obs = (sample.next_obs[0][at],)
-            actor = learner.network if is_ours else learner.target
+            actor = learner.network if is_ours else learner.networks.target
             found, value, memory = actor.step(obs, sample.next_allowed[at], memory)
             if is_ours:
                 draw = PolicyDraw.of(found, noise[at])
                 seen = torch.cat([obs[0], draw.continuous], dim=1)
-                pairs = zip(learner.target, states, strict=True)
+                pairs = zip(learner.networks.target, states, strict=True)
                 states = [critic.body.step((seen,), own)[1] for critic, own in pairs]
-                heads = zip(learner.target, states, strict=True)
+                heads = zip(learner.networks.target, states, strict=True)
                 q = [critic.head(own[:, :4]).view(1, 1, 3) for critic, own in heads]
                 value = soft_value(q, draw, alpha)
             yield value
@@ -321,13 +326,17 @@ def test_short_sequences_weigh_by_their_actions(form):
     learner = _recurrent(**form)
     sample = _sequences(learner)
     noise = torch.zeros(len(sample), 1)
-    alpha = learner.log_temperatures
-    whole = _parts(learner.losses(learner.evaluated(sample, noise, noise), alpha))
+    alpha = learner.descent.log_temperatures
+    whole = _parts(
+        learner.descent.losses(learner.descent.evaluated(sample, noise, noise), alpha)
+    )
     total = torch.zeros_like(whole)
     for number in range(len(sample.sequences)):
         own = _only(sample, number)
         none = torch.zeros(len(own), 1)
-        parts = _parts(learner.losses(learner.evaluated(own, none, none), alpha))
+        parts = _parts(
+            learner.descent.losses(learner.descent.evaluated(own, none, none), alpha)
+        )
         total += parts * len(own) / len(sample)
     torch.testing.assert_close(whole, total, atol=1e-5, rtol=1e-5)
 

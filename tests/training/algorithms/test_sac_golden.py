@@ -56,7 +56,7 @@ class Case:
             return torch.tensor(weights[module][name])
 
         networks = [(self.learner.network.trunk, "v")]
-        networks.append((self.learner.target.trunk, "v_target"))
+        networks.append((self.learner.networks.target.trunk, "v_target"))
         for trunk, name in networks:
             for which, source in enumerate(("actor", name)):
                 trunk.weights[0][which] = of(source, f"{body}weight").t()
@@ -67,14 +67,16 @@ class Case:
         heads = [f"{actions}_continuous_distribution.{n}" for n in ("mu", "log_sigma")]
         if not self.file["continuous"]:
             heads = []
-        branches = range(len(self.learner._branches))
+        branches = range(len(self.learner.descent.branches))
         heads += [f"{actions}_discrete_distribution.branches.{b}" for b in branches]
         for kind, part in (
             ("weight", trunk.policy_weight),
             ("bias", trunk.policy_bias),
         ):
             part.copy_(torch.cat([of("actor", f"{h}.{kind}") for h in heads]))
-        for critic, name in zip(self.learner.critics, ("q1", "q2"), strict=True):
+        for critic, name in zip(
+            self.learner.networks.critics, ("q1", "q2"), strict=True
+        ):
             critic.body.dense[0].weight.copy_(of(name, f"{body}weight"))
             critic.body.dense[0].bias.copy_(of(name, f"{body}bias"))
             critic.head.weight.copy_(of(name, f"{head}weight"))
@@ -98,8 +100,8 @@ class Case:
             next_allowed=None,
             discount=self.file["gamma"] * (1 - self.tensor("done"))[:, None],
         )
-        found = self.learner.evaluated(sample, self.noise, self.noise)
-        return self.learner.losses(found, self.learner.log_temperatures)
+        found = self.learner.descent.evaluated(sample, self.noise, self.noise)
+        return self.learner.descent.losses(found, self.learner.descent.log_temperatures)
 
     def draw(self):
         allowed = self.file["action_allowed"]
@@ -144,10 +146,10 @@ def test_discrete_actions_have_ml_agents_losses(shared):
 @pytest.mark.parametrize("kind", ["discrete", "hybrid"])
 def test_as_ml_agents_forbidden_choices_count_in_the_target_entropy(shared, kind):
     case = Case(shared, kind)
-    log_alpha = case.learner.log_temperatures
+    log_alpha = case.learner.descent.log_temperatures
     split = int(case.file["continuous"] > 0)
     temperatures = LogTemperatures(log_alpha[:split], log_alpha[split:])
-    branches = case.learner._branches
+    branches = case.learner.descent.branches
     targets = target_entropies(branches, None, 4)
     own = case.tensor("target_entropy_discrete").expand(4, -1)
     torch.testing.assert_close(targets, own, **CLOSE)

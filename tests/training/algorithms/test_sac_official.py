@@ -57,20 +57,20 @@ def evaluated(learner, expected):
     spec = learner.policy.network.spec
     sensors = range(len(spec.observation_specs))
     obs = [expected[f"obs_{i}"] for i in sensors]
-    inputs = learner._inputs(tuple(map(torch.from_numpy, side_by_side(obs))))
+    inputs = learner.descent.inputs(tuple(map(torch.from_numpy, side_by_side(obs))))
     size, sequences, memories = len(obs[0]), None, [None, None]
     if (shape := learner.network.memory_shape) is not None:  # of one step each
         length = torch.ones(size, dtype=torch.int64)
         sequences = Sequences(length, torch.zeros(size, *shape))
         memories = [Sequences(length, torch.zeros(size, 1, shape[1]))] * 2
-    passes, action = learner._passes, torch.from_numpy(expected["action"])
+    passes, action = learner.descent.passes, torch.from_numpy(expected["action"])
     with torch.no_grad():
-        found, value = passes.policy(inputs, None, sequences)
+        found, value, _ = passes.policy(inputs, None, sequences)
         log_probs = [branch.detach() for branch in found.log_probs]
         distribution = SquashedDistribution(
             found.mean.detach(), found.log_std.detach(), log_probs
         )
-        _, q = passes.q(inputs, action, action, memories)
+        _, q, _ = passes.q(inputs, action, action, memories)
         if learner.hyper.target_critics:
             return distribution, q, passes.target_q(inputs, action, memories)
         return distribution, q, (value, passes.target_value(inputs, sequences))

@@ -20,7 +20,7 @@ ACTIONS = {
 FORMS = pytest.mark.parametrize("ours", [False, True], ids=["as ML-Agents", "ours"])
 
 
-def double_learner(action, *, ours, layers=2):
+def double_descent(action, *, ours, layers=2):
     """Two reward signals, and weights in double precision."""
     config = BehaviorConfig.model_validate(
         {
@@ -32,17 +32,18 @@ def double_learner(action, *, ours, layers=2):
     )
     spec = BehaviorSpec((ObservationSpec.vector(3, "all"),), action)
     learner = make_learner(spec, config)
-    for network in (learner.network, learner.critics, learner.target):
+    networks, descent = learner.networks, learner.descent
+    for network in networks.named().values():
         network.double()
-    parameters = [*learner.network.parameters(), *learner.critics.parameters()]
-    learner._weights = FlatParameters(parameters)
-    learner._target_weights = FlatParameters(learner.target.parameters())
-    learner.log_temperatures = learner.log_temperatures.double()
+    parameters = [*networks.policy.parameters(), *networks.critics.parameters()]
+    networks.weights = FlatParameters(parameters)
+    networks._target_weights = FlatParameters(networks.target.parameters())
+    descent.log_temperatures = descent.log_temperatures.double()
     with torch.no_grad():  # or values are near 0, and so are mistakes in them
-        learner._weights.vector.add_(0.3 * torch.randn_like(learner._weights.vector))
-        for parameter in learner.target.parameters():
+        networks.weights.vector.add_(0.3 * torch.randn_like(networks.weights.vector))
+        for parameter in networks.target.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    return learner
+    return descent
 
 
 def minibatch(action):
@@ -68,19 +69,20 @@ def minibatch(action):
     )
 
 
-def evaluated(learner, passes, sample, noise):
+def evaluated(descent, passes, sample, noise, between=None):
     """All losses of a minibatch, and all of its gradients."""
-    learner._passes = passes(
-        learner.network, learner.critics, learner.target, learner._weights
-    )
-    log_alpha = learner.log_temperatures.clone().requires_grad_()
-    learner._weights.gradient.fill_(7.0)  # what was there is overwritten
-    with torch.set_grad_enabled(learner._passes.uses_autograd):
-        found = learner.evaluated(sample, *noise)
-        losses = learner.losses(found, log_alpha)
+    of = descent.networks
+    descent.passes = passes(of.policy, of.critics, of.target, of.weights)
+    log_alpha = descent.log_temperatures.clone().requires_grad_()
+    of.weights.gradient.fill_(7.0)  # what was there is overwritten
+    with torch.set_grad_enabled(descent.passes.uses_autograd):
+        found = descent.evaluated(sample, *noise)
+        losses = descent.losses(found, log_alpha)
+        if between is not None:
+            descent.evaluated(between, *noise)
     parts = [losses.policy, *losses.critics, losses.value, losses.temperature]
-    by_alpha = learner._passes.descend(found, losses, log_alpha)
-    gradient = learner._weights.gradient.clone()
+    by_alpha = descent.passes.descend(found, losses, log_alpha)
+    gradient = of.weights.gradient.clone()
     return torch.stack(parts).detach(), losses.expected, gradient, by_alpha
 
 
@@ -90,12 +92,13 @@ def evaluated(learner, passes, sample, noise):
 def test_losses_and_gradients_are_those_of_autograd(kind, layers, ours):
     torch.manual_seed(0)
     action = ACTIONS[kind]
-    learner = double_learner(action, ours=ours, layers=layers)
+    descent = double_descent(action, ours=ours, layers=layers)
     sample = minibatch(action)
     shape = 2, ROWS, action.continuous_size
     noise = torch.randn(shape, dtype=torch.float64)
-    expected = evaluated(learner, AutogradPasses, sample, noise)
-    found = evaluated(learner, DensePasses, sample, noise)
+    expected = evaluated(descent, AutogradPasses, sample, noise)
+    # The gradient is that of what is descended, whatever was evaluated since.
+    found = evaluated(descent, DensePasses, sample, noise, between=minibatch(action))
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-9)
     assert float(expected[2].abs().max()) > 1e-3
@@ -103,7 +106,7 @@ def test_losses_and_gradients_are_those_of_autograd(kind, layers, ours):
 
 @pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
 def test_dense_layers_over_one_vector_take_the_written_out_passes(action):
-    assert isinstance(double_learner(action, ours=True)._passes, DensePasses)
+    assert isinstance(double_descent(action, ours=True).passes, DensePasses)
 
 
 def test_memories_take_autograd():
@@ -114,4 +117,4 @@ def test_memories_take_autograd():
         }
     )
     spec = BehaviorSpec((ObservationSpec.vector(3, "all"),), ActionSpec(1))
-    assert isinstance(make_learner(spec, config)._passes, AutogradPasses)
+    assert isinstance(make_learner(spec, config).descent.passes, AutogradPasses)

@@ -220,7 +220,11 @@ def test_sac_pays_what_the_signal_thinks_when_an_action_is_sampled(return_steps)
     def drawn():
         of.generator.manual_seed(5)
         return of.replay.sample(
-            16, [0.9, 0.5], of.generator, return_steps=return_steps, rewards=of._rewards
+            16,
+            [0.9, 0.5],
+            of.generator,
+            return_steps=return_steps,
+            rewards=of.judged.rewards,
         )
 
     before = drawn()

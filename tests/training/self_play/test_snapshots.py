@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from touchline.training.self_play.snapshots import Every, surplus
+from touchline.training.self_play.pool import Every, surplus
 
 
 def test_as_ml_agents_the_timeline_of_a_run(shared):

@@ -25,6 +25,7 @@ from touchline.specs import BehaviorSpec
 from touchline.training.algorithms.settings import (
     ALGORITHM_PLUGINS,
     HyperparameterSettings,
+    MinibatchSettings,
     algorithm_settings,
 )
 from touchline.training.config.settings import BehaviorConfig
@@ -179,19 +180,8 @@ def architecture_of(
     )
 
 
-@runtime_checkable
-class GradientSteps(Protocol):
-    """The settings of a learner that takes gradient steps on minibatches."""
-
-    @property
-    def batch_size(self) -> int: ...
-
-    @property
-    def learning_rate(self) -> float: ...
-
-
 def signal_setup(
-    setup: LearnerSetup, hyper: GradientSteps, num_epoch: int = 1
+    setup: LearnerSetup, hyper: MinibatchSettings, num_epoch: int = 1
 ) -> SignalSetup:
     """What the reward signals of a learner are made from."""
     return SignalSetup(

@@ -28,6 +28,7 @@ from touchline.training.algorithms.learner import (
 )
 from touchline.training.algorithms.schedules import scheduled
 from touchline.training.algorithms.settings import OnPolicySettings
+from touchline.training.algorithms.valuation import Valuation
 from touchline.training.cloning import make_cloning
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.learned import models_of
@@ -102,8 +103,7 @@ class OnPolicyLearner:
     def __init__(self, setup: LearnerSetup) -> None:
         self.behavior = setup.behavior
         self.config = setup.config
-        hyper = setup.hyperparameters(OnPolicySettings)
-        self._buffer_size = hyper.buffer_size
+        self._hyper = hyper = setup.hyperparameters(OnPolicySettings)
         self.steps = 0
         self.generator = torch.Generator().manual_seed(setup.seed)
         # Signals that learn make as many passes over their batch as the policy does.
@@ -131,15 +131,14 @@ class OnPolicyLearner:
         parameters = [p for one in self._networks.values() for p in one.parameters()]
         self._weights = FlatParameters(parameters)
         self._adam = Adam(self._weights.vector)
-        hyper = setup.hyperparameters(OnPolicySettings)
         self._cloning = make_cloning(
-            setup, hyper, network, self._weights, self.generator
+            setup, self._hyper, network, self._weights, self.generator
         )
 
     @property
     def wanted(self) -> int:
         num_added = sum(trajectories.num_results for trajectories in self._added)
-        return self._buffer_size - num_added
+        return self._hyper.buffer_size - num_added
 
     @property
     def ready(self) -> bool:
@@ -187,6 +186,20 @@ class OnPolicyLearner:
                 obs = trajectories.obs[0][:-1][trajectories.valid]
                 observed = obs[:, : len(normalizer.mean)]  # not what critics alone see
                 normalizer.update(self._tensor(observed))
+
+    def _valuation(self, return_steps: int | None = None) -> Valuation:
+        """How what was added is valued."""
+        memory = self.config.network_settings.memory
+        return Valuation(
+            self.network,
+            self.acting_network or self.network,
+            self._device,
+            self.signals,
+            lambd=self._hyper.lambd,
+            return_steps=return_steps,
+            time_horizon=self.config.time_horizon,
+            sequence_length=None if memory is None else memory.sequence_length,
+        )
 
     @property
     def _progress(self) -> float:

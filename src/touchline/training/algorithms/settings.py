@@ -125,7 +125,33 @@ LARGEST_BUFFER = 10**9
 """Experiences; as many observations of ten numbers are 40 GB."""
 
 
-class OnPolicySettings(HyperparameterSettings):
+class MinibatchSettings(HyperparameterSettings):
+    """What algorithms have in common that take gradient steps on parts of a buffer."""
+
+    batch_size: Whole = 1024
+    """Experiences in one gradient step."""
+    buffer_size: Annotated[Whole, Field(le=LARGEST_BUFFER)] = 10240
+    """Experiences gathered before an update."""
+    learning_rate: Positive = 3e-4
+    """Adam's step size."""
+
+    @property
+    def longest_sequence(self) -> int:
+        return self.batch_size
+
+    def introduction(self) -> str:
+        return f"buffer {self.buffer_size}, batch {self.batch_size}"
+
+    @model_validator(mode="after")
+    def _batch_fits_the_buffer(self) -> Self:
+        if self.batch_size > self.buffer_size:
+            raise ValueError(
+                f"batch_size {self.batch_size} is larger than buffer_size {self.buffer_size}"
+            )
+        return self
+
+
+class OnPolicySettings(MinibatchSettings):
     """What algorithms that learn from a buffer of fresh experience have in common.
 
     Keys, meanings and defaults are those of `mlagents-learn` 1.1.0, except where a key says
@@ -143,12 +169,6 @@ class OnPolicySettings(HyperparameterSettings):
         "{signal}_value_estimate": "Policy/{Signal} Value Estimate",
     }
 
-    batch_size: Whole = 1024
-    """Experiences in one gradient step."""
-    buffer_size: Annotated[Whole, Field(le=LARGEST_BUFFER)] = 10240
-    """Experiences gathered before an update."""
-    learning_rate: Positive = 3e-4
-    """Adam's step size."""
     learning_rate_schedule: Schedule = "linear"
     """Linear: to nearly zero at max_steps."""
     beta: NotNegative = 5e-3
@@ -165,10 +185,6 @@ class OnPolicySettings(HyperparameterSettings):
     """Passes over the buffer in one update."""
     max_grad_norm: Positive = 0.5
     """Gradients are shortened to this length (not in ML-Agents)."""
-
-    @property
-    def longest_sequence(self) -> int:
-        return self.batch_size
 
     @property
     def results_per_update(self) -> int:
@@ -189,9 +205,6 @@ class OnPolicySettings(HyperparameterSettings):
         buffer_size = min(self.buffer_size, whole_batches)
         return self.model_copy(update={"buffer_size": buffer_size})
 
-    def introduction(self) -> str:
-        return f"buffer {self.buffer_size}, batch {self.batch_size}"
-
     @model_validator(mode="before")
     @classmethod
     def _other_schedules_follow_the_learning_rate(cls, values: Any) -> Any:
@@ -201,11 +214,3 @@ class OnPolicySettings(HyperparameterSettings):
         schedule = given.get("learning_rate_schedule", "linear")
         # Before the fields are read, so that what a schedule follows is decided in one place.
         return {"beta_schedule": schedule, "epsilon_schedule": schedule} | given
-
-    @model_validator(mode="after")
-    def _batch_fits_the_buffer(self) -> Self:
-        if self.batch_size > self.buffer_size:
-            raise ValueError(
-                f"batch_size {self.batch_size} is larger than buffer_size {self.buffer_size}"
-            )
-        return self

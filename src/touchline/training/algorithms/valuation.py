@@ -46,6 +46,10 @@ class Valuation:
     sequence_length: int | None
     """Actions in a sequence of a policy with memory; None without memory."""
 
+    def tensor(self, array: NDArray[Any]) -> Tensor:
+        """An array where the networks are."""
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+
 
 @dataclass(frozen=True)
 class _Outputs:
@@ -85,7 +89,7 @@ def with_values(valuation: Valuation, trajectories: Trajectories) -> Batch:
         )
 
     def chosen(array: NDArray[Any]) -> Tensor:
-        return _tensor(valuation, array[where])
+        return valuation.tensor(array[where])
 
     mask = trajectories.action_mask
     return Batch(
@@ -169,7 +173,7 @@ def _outputs_with_memory(
     assert trajectories.memory is not None
     network = valuation.network
     num_steps, num_slots = trajectories.valid.shape
-    memory = _tensor(valuation, trajectories.memory)
+    memory = valuation.tensor(trajectories.memory)
     before = tuple(part[:-1] for part in obs)
     # What was remembered at each step is stored, so all steps pass at once instead of in turn.
     remembered = memory[:-1].flatten(0, 1)
@@ -180,7 +184,7 @@ def _outputs_with_memory(
     _, last_value, _ = network.step(last_obs, None, memory[-1])
 
     after = after.view(num_steps, num_slots, *after.shape[1:])
-    final = _tensor(valuation, trajectories.final)
+    final = valuation.tensor(trajectories.final)
     num_ends = len(trajectories.final_obs[0])
     final_memory = after.new_zeros(num_ends, *after.shape[2:])
     # Ends without an action in these trajectories keep zeros; no advantage reads them.
@@ -209,7 +213,7 @@ def _log_prob_of_acting(
     if trajectories.memory is None:
         distribution = network.distribution(obs, mask)
     else:
-        remembered = _tensor(valuation, trajectories.memory[:-1]).flatten(0, 1)
+        remembered = valuation.tensor(trajectories.memory[:-1]).flatten(0, 1)
         distribution, _, _ = network.step(obs, mask, remembered)
     return _log_prob(valuation, distribution, trajectories)
 
@@ -226,16 +230,16 @@ def _in_sequences(
     # Only the memory before a sequence's first action is an input; the memory makes the others
     # again, so that gradients flow through them.
     memory = trajectories.memory[step[first], slot[first]]
-    lengths = _tensor(valuation, length)
-    sequences = Sequences(lengths, _tensor(valuation, memory))
+    lengths = valuation.tensor(length)
+    sequences = Sequences(lengths, valuation.tensor(memory))
     return (step, slot), sequences
 
 
 def _log_prob(
     valuation: Valuation, distribution: Distribution, trajectories: Trajectories
 ) -> Float32[np.ndarray, "T N"]:
-    continuous = _tensor(valuation, trajectories.continuous).flatten(0, 1)
-    discrete = _tensor(valuation, trajectories.discrete).flatten(0, 1)
+    continuous = valuation.tensor(trajectories.continuous).flatten(0, 1)
+    discrete = valuation.tensor(trajectories.discrete).flatten(0, 1)
     flat = distribution.log_prob(continuous, discrete)  # [T · N]
     log_prob = flat.view(trajectories.valid.shape)
     return np.asarray(log_prob.numpy(force=True))
@@ -249,12 +253,8 @@ def _flat_mask(valuation: Valuation, trajectories: Trajectories) -> Tensor | Non
     mask = trajectories.action_mask
     if mask is None:
         return None
-    return _tensor(valuation, mask).flatten(0, 1)
+    return valuation.tensor(mask).flatten(0, 1)
 
 
 def _tensors(valuation: Valuation, obs: tuple[NDArray[Any], ...]) -> Obs:
-    return tuple(_tensor(valuation, part) for part in obs)
-
-
-def _tensor(valuation: Valuation, array: NDArray[Any]) -> Tensor:
-    return torch.from_numpy(array).to(valuation.device)
+    return tuple(valuation.tensor(part) for part in obs)

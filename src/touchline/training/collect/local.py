@@ -21,9 +21,41 @@ from touchline.training.experience.rollout import Rollout
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.run.packing import pack, unpack
 from touchline.training.run.stopwatch import Stopwatch
-from touchline.training.run.trace import Trace
 
 AnySlots = Slots | SideBySide
+MAX_TRACED_STEPS = 10_000
+"""A replay of the steps that led to NaN goes back at most this many."""
+
+
+class Trace:
+    """What replays the steps that led to NaN: the state of the worlds after the last update, and
+    the actions of all slots since.
+    """
+
+    def __init__(self, slots: AnySlots) -> None:
+        self._slots = slots
+        self._start: Mapping[str, NDArray[Any]] = {}
+        self._actions: list[Mapping[str, ActionTuple]] | None = None
+
+    def clear(self) -> None:
+        """Start again with the next actions."""
+        self._actions = None
+
+    def add(self, actions: Mapping[str, ActionTuple]) -> None:
+        """Remember the actions that are about to be sent."""
+        if self._actions is None or len(self._actions) == MAX_TRACED_STEPS:
+            # Worlds that cannot be saved have no start, only actions.
+            self._start, self._actions = self._slots.state() or {}, []
+        self._actions.append(actions)
+
+    def save(self, path: Path, recipe: EnvRecipe, seed: int) -> None:
+        """Write state and actions [slots, ...] as an .npz file."""
+        arrays = {f"state/{name}": array for name, array in self._start.items()}
+        for step, actions in enumerate(self._actions or []):
+            for name, given in actions.items():
+                arrays[f"actions/{step}/{name}/continuous"] = given.continuous
+                arrays[f"actions/{step}/{name}/discrete"] = given.discrete
+        np.savez_compressed(path, recipe=repr(recipe), seed=seed, **arrays)  # type: ignore[arg-type]
 
 
 class LocalCollector:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Literal, Self
 
 from pydantic import model_validator
-from pydantic_core import PydanticCustomError
 
 from touchline.training.algorithms.settings import (
     HyperparameterSettings,
@@ -21,6 +20,7 @@ from touchline.training.config.values import (
     Positive,
     Text,
     Whole,
+    mistake_at,
 )
 
 
@@ -54,10 +54,9 @@ class CloningSettings(Part):
     def _the_clone_comes_first(self) -> Self:
         if self.clone_kl and not (self.first_passes and self.steps):
             missing = "steps" if self.first_passes else "first_passes"
-            raise PydanticCustomError(
-                "at",
-                "needs a clone to stay near, and for how long: give {missing}, too",
-                {"at": "clone_kl", "missing": missing},
+            raise mistake_at(
+                "clone_kl",
+                f"needs a clone to stay near, and for how long: give {missing}, too",
             )
         return self
 

@@ -6,11 +6,17 @@ import re
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, model_validator
-from pydantic_core import PydanticCustomError
 
 from touchline.errors import UsageError
 from touchline.flag import Flag
-from touchline.training.config.values import Part, Positive, Switch, Text, Whole
+from touchline.training.config.values import (
+    Part,
+    Positive,
+    Switch,
+    Text,
+    Whole,
+    mistake_at,
+)
 
 
 def _place(value: str) -> str:
@@ -57,9 +63,8 @@ class ClusterSettings(Part):
     @model_validator(mode="after")
     def _a_player_is_sent_to_a_cluster(self) -> Self:
         if self.ship and self.cluster is None:
-            raise PydanticCustomError(
-                "at",
+            raise mistake_at(
+                "ship",
                 "sends the player to the nodes of a cluster; give --cluster WHERE, or leave it out",
-                {"at": "ship"},
             )
         return self

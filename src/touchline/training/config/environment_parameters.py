@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
-from pydantic_core import PydanticCustomError
 
 from touchline.training.config.values import (
     Count,
@@ -20,6 +19,7 @@ from touchline.training.config.values import (
     Part,
     Switch,
     Text,
+    mistake_at,
 )
 
 if TYPE_CHECKING:
@@ -210,11 +210,8 @@ class CompletionCriteria(Part):
     @model_validator(mode="after")
     def _progress_is_a_share(self) -> Self:
         if self.measure == "progress" and not 0 <= self.threshold <= 1:
-            raise PydanticCustomError(
-                "at",
-                "progress goes from 0 to 1, got {given}",
-                {"at": "threshold", "given": f"{self.threshold:g}"},
-            )
+            wrong = f"progress goes from 0 to 1, got {self.threshold:g}"
+            raise mistake_at("threshold", wrong)
         return self
 
 
@@ -239,10 +236,9 @@ class Curriculum(Part):
     def _lessons_end(self) -> Self:
         for number, lesson in enumerate(self.curriculum[:-1]):
             if lesson.completion_criteria is None:
-                raise PydanticCustomError(
-                    "at",
+                raise mistake_at(
+                    f"curriculum.{number}",
                     "completion_criteria are missing; only the last lesson has none",
-                    {"at": f"curriculum.{number}"},
                 )
         return self
 

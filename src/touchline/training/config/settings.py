@@ -8,7 +8,7 @@ and the JSON Schema for editors derive from these models. `reading` makes them f
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -21,7 +21,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError, PydanticKnownError
+from pydantic_core import PydanticKnownError
 
 from touchline.flag import Flag
 from touchline.training.algorithms.settings import (
@@ -48,6 +48,7 @@ from touchline.training.config.values import (
     Switch,
     Text,
     Whole,
+    mistake_at,
 )
 from touchline.training.rewards.settings import (
     SIGNAL_PLUGINS,
@@ -133,10 +134,9 @@ class BehaviorConfig(Part):
         if not isinstance(values, Mapping):
             return values
         if values.get("hyperparameters") and not values.get("trainer_type"):
-            raise PydanticCustomError(
-                "at",
-                f"trainer_type is missing beside it; write trainer_type: {DEFAULT_ALGORITHM}",
-                {"at": "hyperparameters"},
+            missing = "trainer_type is missing beside it"
+            raise mistake_at(
+                "hyperparameters", f"{missing}; write trainer_type: {DEFAULT_ALGORITHM}"
             )
         return values
 
@@ -166,66 +166,40 @@ class BehaviorConfig(Part):
         return signals
 
     @model_validator(mode="after")
-    def _trainer_takes_the_rest(self) -> Self:
-        conflict = self.hyperparameters.conflict(self)
-        if self.threaded and not self.hyperparameters.takes_delay:
-            why = f"{self.trainer_type} learns from actions of its present policy alone"
-            conflict = "threaded", f"{why}; leave this out"
-        if conflict is None:
-            return self
-        key, reason = conflict
-        raise PydanticCustomError("at", "{reason}", {"at": key, "reason": reason})
+    def _parts_fit_each_other(self) -> Self:
+        for conflict in self._conflicts():
+            raise mistake_at(*conflict)
+        return self
 
-    @model_validator(mode="after")
-    def _imitates_or_learns(self) -> Self:
-        if not self.max_steps and self.behavioral_cloning is None:
-            raise PydanticCustomError(
-                "at",
+    def _conflicts(self) -> Iterator[tuple[str, str]]:
+        """Key and reason of each setting that does not go with the others."""
+        hyper, cloning = self.hyperparameters, self.behavioral_cloning
+        if self.threaded and not hyper.takes_delay:
+            why = f"{self.trainer_type} learns from actions of its present policy alone"
+            yield "threaded", f"{why}; leave this out"
+        elif refused := hyper.conflict(self):
+            yield refused
+        if not self.max_steps and cloning is None:
+            yield (
+                "max_steps",
                 "expected greater than 0, got 0; only a run with behavioral_cloning can do "
                 "without steps",
-                {"at": "max_steps"},
             )
-        if self.behavioral_cloning is None:
-            return self
-        conflict = self.behavioral_cloning.conflict(
-            self.trainer_type, self.hyperparameters
-        )
-        if conflict is None:
-            return self
-        key, reason = conflict
-        raise PydanticCustomError("at", "{reason}", {"at": key, "reason": reason})
-
-    @model_validator(mode="after")
-    def _sequences_fit(self) -> Self:
-        memory = self.network_settings.memory
-        longest = self.hyperparameters.longest_sequence
-        if memory is None or longest is None or memory.sequence_length <= longest:
-            return self
-        raise PydanticCustomError(
-            "at",
-            "a sequence of {length} does not fit a batch_size of {size}",
-            {
-                "at": "network_settings.memory.sequence_length",
-                "length": memory.sequence_length,
-                "size": longest,
-            },
-        )
-
-    @model_validator(mode="after")
-    def _heads_share_the_width(self) -> Self:
-        multiple = self.hyperparameters.width_multiple
-        if self.network_settings.hidden_units % multiple == 0:
-            return self
-        raise PydanticCustomError(
-            "at",
-            "expected a multiple of {multiple}, the attention heads of {trainer}, got {units}",
-            {
-                "at": "network_settings.hidden_units",
-                "multiple": multiple,
-                "trainer": self.trainer_type,
-                "units": self.network_settings.hidden_units,
-            },
-        )
+        if cloning and (refused := cloning.conflict(self.trainer_type, hyper)):
+            yield refused
+        memory, longest = self.network_settings.memory, hyper.longest_sequence
+        if memory and longest is not None and memory.sequence_length > longest:
+            yield (
+                "network_settings.memory.sequence_length",
+                f"a sequence of {memory.sequence_length} does not fit a batch_size of {longest}",
+            )
+        units, multiple = self.network_settings.hidden_units, hyper.width_multiple
+        if units % multiple:
+            yield (
+                "network_settings.hidden_units",
+                f"expected a multiple of {multiple}, the attention heads of {self.trainer_type}, "
+                f"got {units}",
+            )
 
     @model_validator(mode="after")
     def _space_checkpoints(self) -> Self:
@@ -406,14 +380,10 @@ class RunConfig(Part):
                 if criteria is None or self.behavior(criteria.behavior):
                     continue
                 place = f"environment_parameters.{name}.curriculum.{number}"
-                raise PydanticCustomError(
-                    "at",
-                    "no behavior '{behavior}' is configured; configured: {known}",
-                    {
-                        "at": f"{place}.completion_criteria.behavior",
-                        "behavior": criteria.behavior,
-                        "known": ", ".join(self.behaviors) or "none",
-                    },
+                known = ", ".join(self.behaviors) or "none"
+                raise mistake_at(
+                    f"{place}.completion_criteria.behavior",
+                    f"no behavior '{criteria.behavior}' is configured; configured: {known}",
                 )
         return self
 
@@ -421,10 +391,9 @@ class RunConfig(Part):
     def _collectors_take_the_rest(self) -> Self:
         cluster = self.cluster_settings
         if cluster.collectors is not None and self.checkpoint_settings.inference:
-            raise PydanticCustomError(
-                "at",
+            raise mistake_at(
+                "cluster_settings.collectors",
                 "they bring what is learned from, and --inference only acts; give one of them",
-                {"at": "cluster_settings.collectors"},
             )
         blocks = {f"behaviors.{name}": block for name, block in self.behaviors.items()}
         if self.default_settings is not None:
@@ -432,11 +401,10 @@ class RunConfig(Part):
         kinds = {p: b.hyperparameters.collects_in_rounds for p, b in blocks.items()}
         if cluster.collectors is not None and len(set(kinds.values())) > 1:
             place = next(place for place, in_rounds in kinds.items() if not in_rounds)
-            raise PydanticCustomError(
-                "at",
+            raise mistake_at(
+                f"{place}.trainer_type",
                 "with --collectors it learns from experience as it arrives, and other behaviors "
                 "from whole rounds; give all a trainer_type of one kind, or leave out --collectors",
-                {"at": f"{place}.trainer_type"},
             )
         return self
 

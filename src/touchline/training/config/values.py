@@ -22,6 +22,7 @@ from pydantic import (
     Strict,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 
 def _whole(value: Any) -> Any:
@@ -72,6 +73,12 @@ Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(numeric)]
 Switch = Annotated[bool, Strict()]
 Text = Annotated[str, Field(min_length=1), BeforeValidator(_text)]
 Schedule = Literal["linear", "constant"]
+
+
+def mistake_at(key: str, reason: str) -> PydanticCustomError:
+    """What a validator raises about one key of its block; dotted below."""
+    # pydantic puts the place of the block before the key; the reason may hold braces.
+    return PydanticCustomError("at", "{reason}", {"at": key, "reason": reason})
 
 
 class Part(BaseModel):

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from touchline.plugins import Plugins
 from touchline.training.config.network_settings import NetworkSettings
@@ -21,6 +20,7 @@ from touchline.training.config.values import (
     Switch,
     Text,
     Whole,
+    mistake_at,
 )
 
 REWARD_SIGNALS = {
@@ -95,10 +95,9 @@ class LearnedSettings(SignalSettings):
     def _has_an_effect(self) -> Self:
         if self.strength:
             return self
-        raise PydanticCustomError(
-            "at",
+        raise mistake_at(
+            "strength",
             "expected a number above 0; leave the block out to train without this signal",
-            {"at": "strength"},
         )
 
 
@@ -177,8 +176,7 @@ class GAILSettings(LearnedSettings):
     def _ends_are_worth_something_finite(self) -> Self:
         if not (self.absorbing_ends and self.gamma == 1.0):
             return self
-        raise PydanticCustomError(
-            "at",
+        raise mistake_at(
+            "absorbing_ends",
             "expected a gamma below 1 beside it, because what lasts forever is paid for",
-            {"at": "absorbing_ends"},
         )

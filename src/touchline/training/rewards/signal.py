@@ -18,6 +18,7 @@ from torch import Tensor
 from touchline.log import Log, silent
 from touchline.specs import BehaviorSpec
 from touchline.training.experience.trajectories import Trajectories
+from touchline.training.experience.transitions import Transitions
 from touchline.training.rewards.settings import (
     SIGNAL_PLUGINS,
     SignalSettings,
@@ -77,6 +78,22 @@ class RewardSignal(Protocol):
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from what `state` gave."""
+
+
+@runtime_checkable
+class Rejudging(RewardSignal, Protocol):
+    """A signal that learns step by step: what it thinks of old experience changes."""
+
+    def reward_of(self, transitions: Transitions) -> Tensor:
+        """[B] what it thinks now of actions of a replay, `strength` not yet applied."""
+
+    def gradient_step(
+        self, transitions: Transitions, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        """Learn from a minibatch; returns figures by name."""
+
+    def metrics(self, steps: Sequence[dict[str, Tensor]]) -> dict[str, float]:
+        """Metrics of an update from the figures of its gradient steps."""
 
 
 def signal_maker(name: str) -> Callable[[str, Any, SignalSetup], RewardSignal]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from touchline.policies.shared_slots import Guest
 from touchline.specs import BehaviorSpec
 from touchline.training.self_play.ratings import Ratings
 from touchline.training.self_play.settings import SelfPlaySettings
-from touchline.training.self_play.snapshots import Every, surplus
 
 DRAWN = 4
 """So many opponents of a pool of the whole run play at the same time: each costs a forward pass."""
@@ -31,6 +30,25 @@ _DECAY = 0.99
 LATEST = "latest"
 _KEPT = ("current", "opponent_steps", "drawn", "_steps", "_tally")
 """Attributes that a resume point holds as they are."""
+
+
+@dataclass
+class Every:
+    """Something that is due whenever a count has grown by more than `interval`.
+
+    Counts are looked at once per update or step, and the next interval begins at what was counted
+    then, not at the multiple. Source: ML-Agents 1.1.0, `ghost/trainer.py`, `advance`.
+    """
+
+    interval: int
+    last: int = 0
+
+    def is_due(self, count: int) -> bool:
+        """Whether it is time; if so, the next interval begins."""
+        if count - self.last <= self.interval:
+            return False
+        self.last = count
+        return True
 
 
 @dataclass(frozen=True)
@@ -300,3 +318,22 @@ class Pool:
         for number, state in counters["streams"]:
             if number in self.guests:
                 self.guests[number].generator.bit_generator.state = state
+
+
+def surplus(steps: Sequence[int], most: int, interval: int) -> list[int]:
+    """Positions of the snapshots to drop so that `most` remain, spread over the whole run.
+
+    `steps` are the agent steps of the snapshots, in order; `interval` is what usually lies between
+    two. The first and the newest stay. Of the others goes the one whose neighbors are closest in
+    the ratio of their ages, so that ages grow about geometrically.
+    """
+    kept = list(range(len(steps)))
+    dropped = []
+    while len(kept) > max(most, 1):
+        # Counted from one interval ago, so that the newest has an age too.
+        age = [steps[-1] - steps[at] + interval for at in kept]
+        inner = range(1, len(kept) - 1)
+        # With two left there is no inner one: the oldest goes.
+        goes = min(inner, key=lambda i: age[i - 1] / age[i + 1], default=0)
+        dropped.append(kept.pop(goes))
+    return sorted(dropped)

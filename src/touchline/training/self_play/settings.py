@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from touchline.flag import Flag
 from touchline.training.config.values import (
@@ -20,6 +19,7 @@ from touchline.training.config.values import (
     Switch,
     Text,
     Whole,
+    mistake_at,
 )
 
 
@@ -59,9 +59,8 @@ class SelfPlaySettings(Part):
     @model_validator(mode="after")
     def _pool_is_not_empty(self) -> Self:
         if self.window == 0 and not self.versus:
-            raise PydanticCustomError(
-                "at",
+            raise mistake_at(
+                "window",
                 "a pool without snapshots needs the files of versus; expected 1 or more",
-                {"at": "window"},
             )
         return self

@@ -93,17 +93,9 @@ class POCA(OnPolicyLearner):
     @torch.inference_mode()
     def _batch(self, experience: list[Trajectories]) -> GroupBatch:
         """Everything added, on the time lines of its groups; then side by side."""
-        memory = self.config.network_settings.memory
-        sequence_length = None if memory is None else memory.sequence_length
         valuation = GroupValuation(
-            self.network,
-            self.acting_network or self.network,
-            self.critic,
-            self._device,
-            self.signals,
-            lambd=self.hyper.lambd,
-            time_horizon=self.config.time_horizon,
-            sequence_length=sequence_length,
+            **vars(self._valuation()),
+            critic=self.critic,
             counterfactual=self.hyper.counterfactual,
         )
         lines = [time_lines(trajectories) for trajectories in experience]

@@ -90,9 +90,9 @@ def outputs_of(
     num_left = torch.bincount(remaining.moment, minlength=remaining.num_moments)
     value_left = critic.values(of_followers, num_left)
     next_value[followers.step, followers.line] = _array(value_left)
-    log_prob = _log_prob(valuation, valuation.policy, trajectories, tables)
+    log_prob = _log_prob(valuation, valuation.network, trajectories, tables)
     weight = torch.ones_like(log_prob)
-    if valuation.acting is not valuation.policy:
+    if valuation.acting is not valuation.network:
         acted = _log_prob(valuation, valuation.acting, trajectories, tables)
         weight = torch.exp(log_prob - acted)
     return Outputs(
@@ -130,7 +130,7 @@ def _followers(
         rows = part[-1][slot]  # a copy, so it may be written to
         rows[has_final] = last_part[final[has_final]]
         obs.append(valuation.tensor(rows))
-    actions = valuation.policy.spec.action_spec
+    actions = valuation.network.spec.action_spec
     size = actions.continuous_size + sum(actions.discrete_branches)
     # Followers have not acted yet and need no baselines, so nothing reads these zeros.
     groups = Groups(

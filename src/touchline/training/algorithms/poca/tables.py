@@ -2,48 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Int
-from numpy.typing import NDArray
-from torch import Tensor
 from torch.nn.functional import one_hot
 
 from touchline.policies.nets.group_critic import GroupCritic, Groups
 from touchline.policies.nets.memory import cut_into_sequences
-from touchline.policies.network import Network
 from touchline.training.algorithms.poca.lines import TimeLines
+from touchline.training.algorithms.valuation import Valuation
 from touchline.training.experience.trajectories import Trajectories
-from touchline.training.rewards.signal import RewardSignal
 
 
 @dataclass(frozen=True)
-class GroupValuation:
-    """How trajectories are valued."""
+class GroupValuation(Valuation):
+    """The horizon and sequences count moments of a group's episode."""
 
-    policy: Network
-    acting: Network
-    """Took the actions: the policy, or an earlier version of it."""
     critic: GroupCritic
-    device: torch.device
-    """Where all networks are."""
-    signals: Sequence[RewardSignal]
-    lambd: float
-    """λ of the returns."""
-    time_horizon: int
-    """A look-ahead stops after this many moments of a group's episode."""
-    sequence_length: int | None
-    """Moments in a sequence of networks with memory; None without memory."""
     counterfactual: bool
     """MA-POCA: advantages over baselines, own rewards shared. Otherwise MAPPO."""
-
-    def tensor(self, array: NDArray[Any]) -> Tensor:
-        """An array where the networks are."""
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
 
 @dataclass(frozen=True)
@@ -116,7 +95,7 @@ def groups_of(
     rows = tables.source, tables.slot
     actions = [valuation.tensor(trajectories.continuous[rows])]
     discrete = valuation.tensor(trajectories.discrete[rows])
-    branches = valuation.policy.spec.action_spec.discrete_branches
+    branches = valuation.network.spec.action_spec.discrete_branches
     for branch, num_choices in enumerate(branches):
         actions.append(one_hot(discrete[:, branch], num_choices).float())
     return Groups(

@@ -30,7 +30,7 @@ from touchline.training.algorithms.ppo.loss import (
     ppo_loss,
 )
 from touchline.training.algorithms.ppo.settings import PPOSettings
-from touchline.training.algorithms.valuation import Valuation, with_values
+from touchline.training.algorithms.valuation import with_values
 from touchline.training.experience.trajectories import Trajectories
 
 MEASURED_ACTIONS = 4096
@@ -116,18 +116,7 @@ class PPO(OnPolicyLearner):
     @torch.inference_mode()
     def _batch(self, experience: list[Trajectories]) -> Batch:
         """Advantages and value targets, slot by slot in order of time; then side by side."""
-        memory = self.config.network_settings.memory
-        sequence_length = None if memory is None else memory.sequence_length
-        valuation = Valuation(
-            self.network,
-            self.acting_network or self.network,
-            self._device,
-            self.signals,
-            lambd=self.hyper.lambd,
-            return_steps=self.hyper.return_steps,
-            time_horizon=self.config.time_horizon,
-            sequence_length=sequence_length,
-        )
+        valuation = self._valuation(self.hyper.return_steps)
         batches = [with_values(valuation, trajectories) for trajectories in experience]
         batch = joined(batches)
         self._advantage_std = float(batch.advantage.std(correction=0))

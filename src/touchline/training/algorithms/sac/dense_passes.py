@@ -9,6 +9,8 @@ has the measurement.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -16,7 +18,11 @@ from torch import Tensor, nn
 
 from touchline.policies.fused import dense_stack
 from touchline.policies.fused import twin_mlp as fused_mlp
-from touchline.policies.fused.dense_stack import DenseStack, side_by_side
+from touchline.policies.fused.dense_stack import (
+    DenseStack,
+    ForwardPass,
+    side_by_side,
+)
 from touchline.policies.nets.actor_critic import ActorCritic, AnyDistribution
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.twin_mlp import ACTOR, CRITIC, TwinMLP
@@ -33,17 +39,26 @@ from touchline.training.algorithms.sac.loss_gradients import (
     temperature_gradient,
     value_gradient,
 )
-from touchline.training.algorithms.sac.passes import Memories
+from touchline.training.algorithms.sac.passes import (
+    CriticPass,
+    Memories,
+    PolicyPass,
+)
 
 TensorOf = Callable[[nn.Parameter], Tensor]
 """A parameter's values, or its part of the vector of gradients."""
 
 
-class DensePasses:
-    """See `Passes`, and `fits` for the networks that it takes.
+class _CriticTrace(NamedTuple):
+    """What `descend` goes back through."""
 
-    `descend` goes back through what `policy` and `q` evaluated last.
-    """
+    drawn: ForwardPass | None
+    """None where there are no continuous actions to draw."""
+    taken: ForwardPass
+
+
+class DensePasses:
+    """In place of `AutogradPasses`, for the networks that `fits` accepts."""
 
     uses_autograd = False
 
@@ -84,14 +99,14 @@ class DensePasses:
         obs: Obs,
         allowed: Tensor | None,
         sequences: Sequences | None,  # noqa: ARG002 - there is no memory
-    ) -> tuple[AnyDistribution, Tensor | None]:
+    ) -> PolicyPass:
         if self._has_value:
-            self._of_trunk = fused_mlp.forward(self._trunk, obs[0])
-            outputs, value = self._of_trunk.outputs, self._of_trunk.value
-            return self._network.distribution_of(outputs, allowed), value
-        self._of_actor = dense_stack.forward(self._actor, obs[0])
-        outputs = self._of_actor.outputs[0]
-        return self._network.distribution_of(outputs, allowed), None
+            of_trunk = fused_mlp.forward(self._trunk, obs[0])
+            distribution = self._network.distribution_of(of_trunk.outputs, allowed)
+            return PolicyPass(distribution, of_trunk.value, of_trunk)
+        of_actor = dense_stack.forward(self._actor, obs[0])
+        distribution = self._network.distribution_of(of_actor.outputs[0], allowed)
+        return PolicyPass(distribution, None, of_actor)
 
     def q(
         self,
@@ -99,18 +114,21 @@ class DensePasses:
         drawn: Tensor,
         taken: Tensor,
         memories: Memories,  # noqa: ARG002 - there is no memory
-    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    ) -> CriticPass:
         if not drawn.shape[1]:  # critics judge all choices, whichever is drawn
-            self._of_taken = dense_stack.forward(self._critics, obs[0])
-            q = self._by_signal(self._of_taken.outputs).unbind()
-            return q, q
+            of_taken = dense_stack.forward(self._critics, obs[0])
+            q = self._by_signal(of_taken.outputs).unbind()
+            return CriticPass(q, q, _CriticTrace(None, of_taken))
         actions = torch.cat([drawn, taken])
         rows = torch.cat([obs[0].repeat(2, 1), actions], dim=1)
         both = dense_stack.forward(self._critics, rows)
-        self._of_drawn = both.part(slice(0, len(drawn)))
-        self._of_taken = both.part(slice(len(drawn), None))
-        drawn_q = self._by_signal(self._of_drawn.outputs)
-        return drawn_q.unbind(), self._by_signal(self._of_taken.outputs).unbind()
+        of_drawn = both.part(slice(0, len(drawn)))
+        of_taken = both.part(slice(len(drawn), None))
+        return CriticPass(
+            self._by_signal(of_drawn.outputs).unbind(),
+            self._by_signal(of_taken.outputs).unbind(),
+            _CriticTrace(of_drawn, of_taken),
+        )
 
     @torch.no_grad()
     def descend(
@@ -120,14 +138,16 @@ class DensePasses:
         log_alpha: Float[Tensor, " _"],
     ) -> Float[Tensor, " _"]:
         temperatures = LogTemperatures.of(log_alpha, found.noise.shape[1])
-        by_outputs = policy_gradient(found, temperatures, self._climb)
+        trace: _CriticTrace = found.critic_trace
+        climb = partial(self._climb, trace.drawn)
+        by_outputs = policy_gradient(found, temperatures, climb)
         by_q = critic_gradient(found).flatten(2)
         out = self._critics_gradient
-        dense_stack.backward(self._critics, self._of_taken, by_q, out)
+        dense_stack.backward(self._critics, trace.taken, by_q, out)
         if self._has_value:
             fused_mlp.backward(
                 self._trunk,
-                self._of_trunk,
+                found.policy_trace,
                 by_outputs,
                 value_gradient(found),
                 self._trunk_gradient,
@@ -138,13 +158,16 @@ class DensePasses:
                 gradient.zero_()
             by_actor = by_outputs[None]
             out = self._actor_gradient
-            dense_stack.backward(self._actor, self._of_actor, by_actor, out)
+            dense_stack.backward(self._actor, found.policy_trace, by_actor, out)
         return temperature_gradient(found)
 
-    def _climb(self, by_q: Float[Tensor, "N B S P"]) -> Float[Tensor, "B C"]:
-        """The gradient by the actions that were drawn last, given that by their Q."""
+    def _climb(
+        self, of_drawn: ForwardPass | None, by_q: Float[Tensor, "N B S P"]
+    ) -> Float[Tensor, "B C"]:
+        """The gradient by the drawn actions, given that by their Q."""
+        assert of_drawn is not None
         stack = self._climbed
-        of_climbed = self._of_drawn.networks(len(by_q))
+        of_climbed = of_drawn.networks(len(by_q))
         by_layer = dense_stack.backward(stack, of_climbed, by_q.flatten(2), None)
         num_actions = self._network.spec.action_spec.continuous_size
         # Actions are the last inputs of a critic.

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -94,6 +95,9 @@ class Evaluation:
     value: Float[Tensor, "B S"] | None
     """Of the value network; None where there is none."""
     target_entropies: Float[Tensor, "B D"]
+    policy_trace: Any = None
+    critic_trace: Any = None
+    """What `descend` goes back through."""
 
     @cached_property
     def expected(self) -> Float[Tensor, "B S"]:

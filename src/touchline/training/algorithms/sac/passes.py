@@ -7,7 +7,7 @@ dense layers over one vector.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -22,54 +22,32 @@ Memories = Sequence[Sequences | None]
 """For each critic: the sequences of a batch with what it remembers; None without memory."""
 
 
-class Passes(Protocol):
-    """What a gradient step needs of the networks."""
+class PolicyPass(NamedTuple):
+    """What the policy's network says of B situations."""
 
-    uses_autograd: bool
-    """Whether losses are to be computed with gradients."""
+    distribution: AnyDistribution
+    value: Float[Tensor, "B S"] | None
+    """Of the value network; None where there is none."""
+    trace: Any = None
+    """What `descend` goes back through."""
 
-    def policy(
-        self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None
-    ) -> tuple[AnyDistribution, Tensor | None]:
-        """The policy in B situations and the value network's [B, S].
 
-        No values where there is no value network.
-        """
+class CriticPass(NamedTuple):
+    """[B, S, P] of each critic."""
 
-    def q(
-        self, obs: Obs, drawn: Tensor, taken: Tensor, memories: Memories
-    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """[B, S, P] of each critic, for drawn actions and for those that were taken.
-
-        Gradients of the first reach the actions alone, those of the second the critics alone.
-        """
-
-    def following(
-        self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None
-    ) -> AnyDistribution:
-        """The policy, without gradients."""
-
-    def target_value(self, obs: Obs, sequences: Sequences | None) -> Tensor:
-        """[B, S] of the slowly moving value network."""
-
-    def target_q(
-        self, obs: Obs, continuous: Tensor, memories: Memories
-    ) -> Sequence[Tensor]:
-        """[B, S, P] of each slowly moving critic."""
-
-    def descend(
-        self, found: Evaluation, losses: Losses, log_alpha: Float[Tensor, " _"]
-    ) -> Float[Tensor, " _"]:
-        """Write the gradient of what was evaluated last into that of the weights.
-
-        Gives the gradient of ln α.
-        """
+    drawn: Sequence[Tensor]
+    """For actions that the policy draws; gradients reach the actions alone."""
+    taken: Sequence[Tensor]
+    """For actions that were taken; gradients reach the critics alone."""
+    trace: Any = None
+    """What `descend` goes back through."""
 
 
 class AutogradPasses:
     """For every network."""
 
     uses_autograd = True
+    """Whether losses are to be computed with gradients."""
 
     def __init__(
         self,
@@ -87,25 +65,27 @@ class AutogradPasses:
 
     def policy(
         self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None
-    ) -> tuple[AnyDistribution, Tensor | None]:
-        distribution: AnyDistribution
+    ) -> PolicyPass:
+        """The policy, and the value network where there is one."""
         distribution, value = self._network(obs, allowed, sequences)
-        return distribution, value if self._has_value else None
+        return PolicyPass(distribution, value if self._has_value else None)
 
     def q(
         self, obs: Obs, drawn: Tensor, taken: Tensor, memories: Memories
-    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    ) -> CriticPass:
+        """The critics, of drawn actions and of those that were taken."""
         taken_q = self._q(self._critics, obs, taken, memories)
         if not drawn.shape[1]:  # critics judge all choices, whichever is drawn
-            return [q.detach() for q in taken_q], taken_q
+            return CriticPass([q.detach() for q in taken_q], taken_q)
         self._let_critics_learn(learn=False)
         drawn_q = self._q(self._critics, obs, drawn, memories)
         self._let_critics_learn(learn=True)
-        return drawn_q, taken_q
+        return CriticPass(drawn_q, taken_q)
 
     def following(
         self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None
     ) -> AnyDistribution:
+        """The policy, without gradients."""
         if sequences is None:
             return self._network.distribution(obs, allowed)
         distribution: AnyDistribution
@@ -113,6 +93,7 @@ class AutogradPasses:
         return distribution
 
     def target_value(self, obs: Obs, sequences: Sequences | None) -> Tensor:
+        """[B, S] of the slowly moving value network."""
         assert isinstance(self._target, ActorCritic)
         if sequences is None:
             return self._target.value(obs)
@@ -123,6 +104,7 @@ class AutogradPasses:
     def target_q(
         self, obs: Obs, continuous: Tensor, memories: Memories
     ) -> Sequence[Tensor]:
+        """[B, S, P] of each slowly moving critic."""
         return self._q(self._target, obs, continuous, memories)
 
     def descend(
@@ -131,6 +113,7 @@ class AutogradPasses:
         losses: Losses,
         log_alpha: Float[Tensor, " _"],
     ) -> Float[Tensor, " _"]:
+        """Write the gradient of the losses into that of the weights; returns that of ln α."""
         # One pass for all, because they share nothing.
         (gradient,) = self._weights.gradient_of(losses.total, [log_alpha])
         return gradient

@@ -10,17 +10,17 @@ from typing import Any, ClassVar, Self
 
 from pydantic import model_validator
 
-from touchline.training.algorithms.settings import HyperparameterSettings
+from touchline.training.algorithms.settings import MinibatchSettings
 from touchline.training.config.values import Count, Positive, Schedule, Switch, Whole
 
 
-class SACSettings(HyperparameterSettings):
+class SACSettings(MinibatchSettings):
     """How SAC learns."""
 
     learner: ClassVar[str] = "touchline.training.algorithms.sac.learner:SAC"
     faults: ClassVar[str] = "touchline.training.algorithms.sac.faults:FAULTS"
     metric_tags: ClassVar[Mapping[str, str]] = {
-        **HyperparameterSettings.metric_tags,
+        **MinibatchSettings.metric_tags,
         "q1_loss": "Losses/Q1 Loss",
         "q2_loss": "Losses/Q2 Loss",
         "continuous_entropy_coeff": "Policy/Continuous Entropy Coeff",
@@ -37,8 +37,6 @@ class SACSettings(HyperparameterSettings):
     """Experiences that are kept; the oldest one makes room for a new one."""
     buffer_init_steps: Count = 0
     """Agent steps before the first gradient step."""
-    learning_rate: Positive = 3e-4
-    """Adam's step size."""
     learning_rate_schedule: Schedule = "constant"
     """Linear: to nearly zero at max_steps."""
     init_entcoef: Positive = 1.0
@@ -77,10 +75,6 @@ class SACSettings(HyperparameterSettings):
         return lines
 
     @property
-    def longest_sequence(self) -> int:
-        return self.batch_size
-
-    @property
     def results_per_update(self) -> int:
         return max(int(self.steps_per_update), 1)
 
@@ -88,15 +82,8 @@ class SACSettings(HyperparameterSettings):
         # The buffer stays: it is a ring, which an update does not read as a whole.
         return self.model_copy(update={"buffer_init_steps": 0})
 
-    def introduction(self) -> str:
-        return f"buffer {self.buffer_size}, batch {self.batch_size}"
-
     @model_validator(mode="after")
-    def _sizes_fit(self) -> Self:
-        if self.batch_size > self.buffer_size:
-            raise ValueError(
-                f"batch_size {self.batch_size} is larger than buffer_size {self.buffer_size}"
-            )
+    def _tau_is_a_share(self) -> Self:
         if self.tau > 1:
             raise ValueError(f"tau {self.tau:g} is larger than 1")
         return self

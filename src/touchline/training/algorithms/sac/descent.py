@@ -1,0 +1,202 @@
+"""SAC's gradient steps: what the networks make of a minibatch, and the descent of its losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from touchline.policies.distributions import SquashedDistribution
+from touchline.policies.nets.memory import Sequences
+from touchline.policies.network import Obs
+from touchline.specs import ActionSpec
+from touchline.training.algorithms.adam import Adam
+from touchline.training.algorithms.sac.dense_passes import DensePasses
+from touchline.training.algorithms.sac.loss import (
+    Evaluation,
+    LogTemperatures,
+    Losses,
+    PolicyDraw,
+    chosen,
+    entropy_bonus,
+    expected,
+    soft_value,
+    target_entropies,
+)
+from touchline.training.algorithms.sac.networks import Critic, SoftNetworks
+from touchline.training.algorithms.sac.passes import AutogradPasses, Memories
+from touchline.training.algorithms.sac.settings import SACSettings
+from touchline.training.experience.replay import Sample
+
+
+class Descent:
+    """Moves networks and temperatures, with an Adam of each; the target follows."""
+
+    def __init__(
+        self,
+        hyper: SACSettings,
+        actions: ActionSpec,
+        networks: SoftNetworks,
+        device: torch.device,
+    ) -> None:
+        self.networks = networks
+        self.adam = Adam(networks.weights.vector)
+        make = DensePasses if DensePasses.fits(networks.policy) else AutogradPasses
+        self.passes: AutogradPasses | DensePasses = make(
+            networks.policy, networks.critics, networks.target, networks.weights
+        )
+        self.branches = actions.discrete_branches
+        self.continuous_size = actions.continuous_size
+        count = bool(self.continuous_size) + len(self.branches)
+        first = float(np.log(hyper.init_entcoef))
+        self.log_temperatures = torch.full((count,), first, device=device)
+        """ln α: of the continuous actions together, if there are any, then of each branch."""
+        self._temperature_adam = Adam(self.log_temperatures)
+        self._hyper = hyper
+        self._device = device
+
+    def step(self, sample: Sample, generator: torch.Generator, rate: float) -> Losses:
+        """One gradient step."""
+        log_alpha = self.log_temperatures.detach().requires_grad_()
+        shape = len(sample), self.continuous_size
+        # Drawn on the CPU, so that a run has the same draws on every device.
+        noise = torch.randn(shape, generator=generator)
+        next_noise = torch.randn(shape, generator=generator)
+        with torch.set_grad_enabled(self.passes.uses_autograd):
+            found = self.evaluated(sample, noise, next_noise)
+            losses = self.losses(found, log_alpha)
+        gradient = self.passes.descend(found, losses, log_alpha)
+        # Gradients are not clipped, as in ML-Agents.
+        self.adam.step(self.networks.weights.gradient, rate, float("inf"))
+        self._temperature_adam.step(gradient, rate, float("inf"))
+        self.networks.move_target(self._hyper.tau)
+        return losses
+
+    def losses(self, found: Evaluation, log_alpha: Tensor) -> Losses:
+        """Of a minibatch."""
+        temperatures = LogTemperatures.of(log_alpha, self.continuous_size)
+        return Losses.of(found, temperatures)
+
+    def evaluated(
+        self, sample: Sample, noise: Tensor, next_noise: Tensor
+    ) -> Evaluation:
+        """What the networks make of a minibatch, with this noise [B, C] in the actions that are
+        drawn for it.
+        """
+        alpha = LogTemperatures.of(self.log_temperatures, self.continuous_size)
+        obs = self.inputs(sample.obs)
+        allowed = self._moved(sample.allowed)
+        sequences = self._sequences(sample)
+        policy = self.passes.policy(obs, allowed, sequences)
+        assert isinstance(policy.distribution, SquashedDistribution)
+        noise = noise.to(self._device)
+        draw = PolicyDraw.of(policy.distribution, noise)
+        taken = sample.continuous.to(self._device)
+        without_memory = _empty(sequences)
+        q = self.passes.q(obs, draw.continuous, taken, without_memory)
+        choices = sample.discrete.to(self._device)
+        entropies = target_entropies(self.branches, sample.allowed, len(sample))
+        return Evaluation(
+            distribution=policy.distribution,
+            noise=noise,
+            draw=draw,
+            drawn_q=q.drawn,
+            num_climbed=len(q.drawn) if self._hyper.target_critics else 1,
+            of_critics=[expected(one, draw.chances) for one in q.drawn],
+            bonus=entropy_bonus(draw, alpha),
+            taken=choices,
+            taken_q=[chosen(one, choices, self.branches) for one in q.taken],
+            target=self.target(sample, next_noise, alpha),
+            value=policy.value,
+            target_entropies=entropies.to(self._device),
+            policy_trace=policy.trace,
+            critic_trace=q.trace,
+        )
+
+    @torch.no_grad()
+    def target(
+        self, sample: Sample, noise: Tensor, temperatures: LogTemperatures
+    ) -> Tensor:
+        """[B, S] the rewards, and the discounted value of what they led to."""
+        obs = self.inputs(sample.next_obs)
+        sequences = self._following(sample)
+        if not self._hyper.target_critics:
+            value = self.passes.target_value(obs, sequences)
+        else:
+            allowed = self._moved(sample.next_allowed)
+            distribution = self.passes.following(obs, allowed, sequences)
+            assert isinstance(distribution, SquashedDistribution)
+            draw = PolicyDraw.of(distribution, noise.to(self._device))
+            remembered = self._remembered(sample)
+            q = self.passes.target_q(obs, draw.continuous, remembered)
+            value = soft_value(q, draw, temperatures)
+        if sample.last is not None:
+            value = value[sample.last.to(self._device)]
+        reward = sample.reward.to(self._device)
+        return reward + sample.discount.to(self._device) * value
+
+    # memory: the policy's is stored, that of critics begins with each sequence, as in ML-Agents
+
+    def _sequences(self, sample: Sample) -> Sequences | None:
+        """The sequences of a minibatch, with what was remembered before each."""
+        return None if sample.sequences is None else sample.sequences.to(self._device)
+
+    def _following(self, sample: Sample) -> Sequences | None:
+        """The sequences of what followed each action: memories are one step on."""
+        sequences = self._sequences(sample)
+        if sequences is None:
+            return None
+        obs = self._first_obs(sample)
+        _, _, memory = self.networks.policy.step(obs, None, sequences.memory)
+        return Sequences(sequences.length, memory)
+
+    def _remembered(self, sample: Sample) -> Memories:
+        """The same, with what the target of each critic remembers."""
+        sequences = self._sequences(sample)
+        if sequences is None:
+            return [None, None]
+        obs = self._first_obs(sample)
+        continuous = sample.continuous.to(self._device)[sequences.first]
+        found: list[Sequences | None] = []
+        for critic in self.networks.target.children():
+            assert isinstance(critic, Critic)
+            memory = critic.remembered(obs, continuous)
+            found.append(Sequences(sequences.length, memory[:, None]))
+        return found
+
+    def _first_obs(self, sample: Sample) -> Obs:
+        """What was observed at the first action of each sequence."""
+        assert sample.sequences is not None
+        first = sample.sequences.first
+        return self.inputs(tuple(part[first] for part in sample.obs))
+
+    def inputs(self, obs: Obs) -> Obs:
+        """Observations as the networks take them."""
+        moved = tuple(part.to(self._device) for part in obs)
+        return self.networks.policy.normalized(moved)
+
+    def _moved(self, tensor: Tensor | None) -> Tensor | None:
+        return None if tensor is None else tensor.to(self._device)
+
+    # state of the temperatures
+
+    def state(self) -> dict[str, Tensor]:
+        """Temperatures and their Adam's moments, on the CPU."""
+        own = {"log": self.log_temperatures.clone(), **self._temperature_adam.state()}
+        return {name: value.cpu() for name, value in own.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from what `state` returned."""
+        moments = dict(state)
+        self.log_temperatures.copy_(moments.pop("log"))
+        self._temperature_adam.load_state(moments)
+
+
+def _empty(sequences: Sequences | None) -> Memories:
+    """For each critic, the same sequences without anything remembered before them."""
+    if sequences is None:
+        return [None, None]
+    nothing = torch.zeros_like(sequences.memory[:, :1])
+    return [Sequences(sequences.length, nothing)] * 2
