@@ -27,10 +27,10 @@ from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import load_network, read_arrays
 from touchline.policies.files.onnx_in import OnnxPolicy
 from touchline.protocol.recording import Recorder, read_frames
-from touchline.training.run.figures import read_run_figures
 from touchline.training.config.old_formats import convert
 from touchline.training.config.reading import preset_file, read_config
 from touchline.training.demonstrations import read_demonstration
+from touchline.training.run.figures import read_run_figures
 
 LONGEST_S = 1.0
 MOST_GROWTH_BYTES = 256 << 20
