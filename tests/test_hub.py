@@ -125,6 +125,18 @@ def test_the_card_has_the_tags_that_leaderboards_look_for(trained):
     latest = status["Basic"]["checkpoints"][-1]
     assert f"| Basic | ppo | {latest['steps']:,} |" in card
     assert "touchline eval Basic --policy results/ppo-Basic" in card
+    assert "Watch it play" not in card
+
+
+def test_the_card_links_the_newest_replay(trained):
+    (trained / "mine.html").write_text("<html></html>")
+    try:
+        pushed = touchline.push(trained, REPO, dry_run=True)
+    finally:
+        (trained / "mine.html").unlink()
+    assert pushed.files["replay.html"] == len("<html></html>")
+    link = f"https://huggingface.co/{REPO}/resolve/main/replay.html?download=true"
+    assert f"[Watch it play]({link})" in pushed.card
 
 
 def test_a_dry_run_lists_sizes_and_the_card_without_a_request(hub, trained, capsys):

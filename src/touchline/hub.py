@@ -37,6 +37,8 @@ from touchline.training.config.yaml_tree import loaded
 CARD = "README.md"
 FILM = "replay.mp4"
 """The hub's page of a model plays the film of this name."""
+REPLAY = "replay.html"
+"""What `touchline view --save` wrote; the card links it."""
 PLAIN = (".safetensors", MODEL, ".yaml", ".json", ".md", ".csv", ".png", ".mp4")
 """Suffixes of files that hold data and no code, unlike pickles (`.pt`)."""
 MOST_FILES = 2_000
@@ -180,9 +182,10 @@ def _files_of(layout: RunLayout) -> dict[str, Path]:
         wanted += [layout.curve(name), layout.metrics(name)]
     found = [path for path in wanted if path.is_file()]
     files = {path.relative_to(layout.path).as_posix(): path for path in found}
-    films = sorted(layout.path.glob("*.mp4"), key=lambda film: film.stat().st_mtime)
-    if films:
-        files[FILM] = films[-1]
+    for name, pattern in ((FILM, "*.mp4"), (REPLAY, "*.html")):
+        shown = sorted(layout.path.glob(pattern), key=lambda path: path.stat().st_mtime)
+        if shown:
+            files[name] = shown[-1]
     return files
 
 
@@ -213,6 +216,7 @@ def _card(layout: RunLayout, repo: str) -> str:
             "| --- | --- | --- | --- |",
             *rows,
             "",
+            *_replay_lines(layout, repo),
             "In Unity, assign the `.onnx` file to the agent's Behavior Parameters as its model.",
             "In Python:",
             "",
@@ -226,6 +230,19 @@ def _card(layout: RunLayout, repo: str) -> str:
             "",
         ]
     )
+
+
+def _replay_lines(layout: RunLayout, repo: str) -> list[str]:
+    """Where to watch the policy play, if there is a replay."""
+    if REPLAY not in _files_of(layout):
+        return []
+    # The hub does not open pages of a repository in a frame.
+    where = f"https://huggingface.co/{repo}/resolve/main/{REPLAY}?download=true"
+    return [
+        f"[Watch it play]({where}): one file, to be opened in any browser, with a camera, a time "
+        "line and the score.",
+        "",
+    ]
 
 
 def _row(name: str, trainer: str, status: Any) -> str:

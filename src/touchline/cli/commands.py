@@ -40,7 +40,9 @@ COMMANDS: dict[str, Verb | str] = {
         unit="pictures",
         made=("size",),
     ),
-    "view": Verb("touchline.viewer.opening:view", "touchline.cli.results:view"),
+    "view": Verb(
+        "touchline.viewer.opening:view", "touchline.cli.results:view", unit="pictures"
+    ),
     "record": Verb(
         "touchline.training.recording:record",
         "touchline.cli.results:record",

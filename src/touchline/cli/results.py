@@ -145,13 +145,15 @@ def say_how_to_continue(folder: Path) -> None:
 
 
 def view(call: Call) -> None:
-    """Show the page of a world or of a run until Ctrl-C."""
+    """Show the page of a world or of a run until Ctrl-C, or save a replay."""
     from touchline.policies.files.run_choice import has_runs
 
-    if has_runs(call.target):
-        call(env=call.target)
+    env = {"env": call.target} if has_runs(call.target) else {}
+    if call.values.get("save") is None:
+        call(**env)
     else:
-        call()
+        with shown(f"view {call.target}", call.verb.unit) as progress:
+            call(progress=progress, **env)
 
 
 def record(call: Call) -> None:

@@ -47,6 +47,8 @@ class Scene(ABC):
     max_step: ClassVar[int] = 0
     """Academy steps after which an agent's episode is interrupted; 0: never."""
     parameters: ClassVar[Mapping[str, Parameter]] = {}
+    team_names: ClassVar[tuple[str, ...]] = ()
+    """What people call team 0, team 1 and so on."""
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         """Make the parts that all scenes share; `num_threads` 0: one per processor.

@@ -13,7 +13,7 @@ from touchline.envs.env import Env, EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import NotDrawableError, TouchlineError, UsageError
 from touchline.flag import Flag
-from touchline.log import Log
+from touchline.log import Log, Progress, no_progress
 from touchline.policies.actors import SlotActor
 from touchline.policies.files.run_choice import has_runs, run_of
 from touchline.policies.sides import PolicySource, load_sides, sources_in
@@ -59,8 +59,11 @@ def view(
     host: str = "127.0.0.1",
     versus: PolicySource | Sequence[PolicySource] | None = None,
     record: Annotated[Path | str | None, Flag(metavar="FILE.demo")] = None,
+    save: Annotated[Path | str | None, Flag(metavar="FILE.html")] = None,
+    seconds: Annotated[float, Flag(min=0.1)] = 20.0,
     deterministic: bool = False,
     log: Log = print,
+    progress: Progress = no_progress,
 ) -> None:
     """Open a page in the browser on which a scene plays: watch in 3-D, pause, step, go back.
 
@@ -80,14 +83,21 @@ def view(
         is shown can watch and control the simulation.
     record
         Record what you play in place of an agent into this file.
+    save
+        Write a replay into this file instead of opening a page: it opens in any browser, without
+        Python or a network.
+    seconds
+        Length of the replay, in simulated time.
     log
         Gets the page's address, and why there is no picture where there is none.
+    progress
+        Called often with the pictures of the replay that are done, and their total.
 
     Raises
     ------
     UsageError
         A policy cannot be loaded or does not fit, the port is in use, the world cannot be opened,
-        or the name of the recording does not end in `.demo`.
+        the name of the recording does not end in `.demo`, or that of the replay in `.html`.
 
     Notes
     -----
@@ -110,6 +120,10 @@ def view(
     recipe = as_trained(recipe.at_natural_pace(640, 480), [*sources, *others])
     path = None if record is None else Path(record)
     options = ViewOptions(host, port, others, deterministic, path, run)
+    if save is not None:
+        _save(recipe, sources, options, Path(save), seconds, progress)
+        log(f"wrote {save}")
+        return
     with opened(recipe, sources, options) as page:
         log(f"open {address_of(host, page.port)} in a browser; Ctrl-C ends")
         if page.limits:
@@ -131,16 +145,7 @@ def opened(
     """
     _check_record(recipe, options)
 
-    def load(slots: Slots, chosen: Sequence[str] = sources) -> Mapping[str, SlotActor]:
-        return load_sides(
-            chosen,
-            options.versus,
-            slots,
-            recipe.target,
-            deterministic=options.deterministic,
-            seed=recipe.seed,
-        )
-
+    load = _loader(recipe, sources, options)
     with make(recipe) as env:
         page = _page_of(env, recipe, options, load)
         page.start()
@@ -152,6 +157,50 @@ def opened(
             raise
         finally:
             page.close(farewell)
+
+
+def _loader(recipe: EnvRecipe, sources: Sequence[str], options: ViewOptions) -> Load:
+    def load(slots: Slots, chosen: Sequence[str] = sources) -> Mapping[str, SlotActor]:
+        return load_sides(
+            chosen,
+            options.versus,
+            slots,
+            recipe.target,
+            deterministic=options.deterministic,
+            seed=recipe.seed,
+        )
+
+    return load
+
+
+def _save(
+    recipe: EnvRecipe,
+    sources: Sequence[str],
+    options: ViewOptions,
+    path: Path,
+    seconds: float,
+    progress: Progress,
+) -> None:
+    """Write a replay; mistakes are found before anything plays."""
+    if path.suffix != ".html":
+        raise UsageError(f"--save {path}: expected a file name that ends in .html")
+    if options.record is not None:
+        raise UsageError(
+            "--save plays by policies alone, and --record by hand: give one"
+        )
+    if not recipe.kind.is_scene:
+        raise UsageError(f"--save: {recipe.target} is not a scene and has no picture")
+    from touchline.viewer.replay import save_replay
+
+    # The file is sent to others, whom folders of this machine do not concern.
+    sides = [
+        ", ".join(Path(*Path(source).parts[-2:]).as_posix() for source in side)
+        for side in (sources, options.versus)
+        if side
+    ]
+    caption = f"{recipe.target} · {' against '.join(sides)} · seed {recipe.seed}"
+    load = _loader(recipe, sources, options)
+    save_replay(recipe, load, path, caption, seconds, progress)
 
 
 def _check_record(recipe: EnvRecipe, options: ViewOptions) -> None:

@@ -43,8 +43,11 @@ _ROOM = 1.2
 class Stage:
     """The 3-D scene of all pages."""
 
-    def __init__(self, server: viser.ViserServer, on_click: Clicked) -> None:
+    def __init__(
+        self, server: viser.ViserServer, on_click: Clicked | None = None
+    ) -> None:
         """`on_click` is called when a viewer clicks on something that moves."""
+        self._server = server
         self._scene = server.scene
         self._on_click = on_click
         self._root = self._scene.add_frame(ROOT, show_axes=False)
@@ -57,6 +60,7 @@ class Stage:
         """How far the scene is drawn back for that, in Unity's frame."""
         self._labels: list[viser.LabelHandle] = []
         self._names: tuple[str, ...] = ()
+        self._score: viser.LabelHandle | None = None
         self._height_m = 0.0
         """Of labels above areas."""
         self.offsets: dict[int, NDArray[np.float64]] = {}
@@ -111,6 +115,23 @@ class Stage:
             )
         ]
 
+    def score(self, text: str) -> None:
+        """Write a text above the middle of what is shown."""
+        if self._score is None:
+            middle = np.mean(list(self.offsets.values()), axis=0)
+            self._score = self._scene.add_label(
+                f"{ROOT}/score",
+                text,
+                position=swap_axes(middle + (0.0, self._height_m, 0.0)),
+                anchor="bottom-center",
+                font_screen_scale=1.6,
+            )
+        self._score.text = text
+
+    def recording(self) -> Any:
+        """Viser's recording of all that is shown from now on (`insert_sleep`, `as_html`)."""
+        return self._server.get_scene_serializer()
+
     def _begin(self, tableaux: Mapping[int, Tableau]) -> None:
         """Lay out other areas than before."""
         self._areas = tuple(tableaux)
@@ -157,7 +178,7 @@ class Stage:
             lod="off",
             cast_shadow=not key.is_clear,
         )
-        if part == "moving":
+        if part == "moving" and self._on_click is not None:
             handle.on_click(self._on_click)
         return handle
 

@@ -68,6 +68,7 @@ class Soccer(Scene):
     """
 
     unity_areas: ClassVar[int] = 8
+    team_names: ClassVar[tuple[str, ...]] = ("blue", "purple")
     seconds_per_step: ClassVar[float] = DT_S
     parameters: ClassVar[Mapping[str, Parameter]] = {
         "gravity": Parameter(
