@@ -112,6 +112,21 @@ def evaluated(score, mean_return):
     return {"evaluations": [evaluation], "checkpoints": [checkpoint]}
 
 
+def all_evaluated(*scores, half=0.02):
+    """A status with evaluations at even distances, the last at the end."""
+    every = MAX_STEPS // len(scores)
+    evaluations = [
+        {
+            "steps": every * k,
+            "score": score,
+            "episodes": 50,
+            "ci95": [score - half, score + half],
+        }
+        for k, score in enumerate(scores, 1)
+    ]
+    return {"evaluations": evaluations}
+
+
 NEVER_PAID = {"mean_return": constant(-1.0), "std_return": constant(0.0)}
 FLAT = {"mean_return": constant(-0.4) + 0.05 * np.sin(np.arange(ROWS))}
 NO_END = {name: constant(np.nan) for name in ("mean_return", "std_return")} | {
@@ -136,6 +151,8 @@ PLANTED = [
     ("simulation-bound", {}, {"seconds": {"simulation": 980.0, "learning": 20.0}}),
     ("learning-bound", {}, {"seconds": {"simulation": 20.0, "learning": 980.0}}),
     ("evaluation below training", {}, {"status": evaluated(0.1, 0.9)}),
+    ("evaluation at its minimum", {}, {"status": all_evaluated(0.2, 0.9, -0.3)}),
+    ("evaluation at its minimum", {}, {"status": all_evaluated(-1.0, half=0.0)}),
 ]
 
 
@@ -229,8 +246,11 @@ def solved_columns():
         (healthy_columns(), {"status": evaluated(0.85, 0.9)}),
         (self_play_columns(), {"status": evaluated(1650.0, 0.0)}),
         (solved_columns(), {"status": evaluated(100.0, 99.0)}),
+        (healthy_columns(), {"status": all_evaluated(0.2, 0.9, 0.85)}),
+        (solved_columns(), {"status": all_evaluated(100.0, half=0.0)}),
+        (healthy_columns(), {"status": all_evaluated(0.9, 0.89, 0.88)}),
     ],
-    ids=["learns", "self-play", "solved"],
+    ids=["learns", "self-play", "solved", "wobbles", "perfect", "equal"],
 )
 def test_a_healthy_run_has_no_finding(tmp_path, columns, files):
     run = write_run(tmp_path / "run", columns, **files)
@@ -238,6 +258,22 @@ def test_a_healthy_run_has_no_finding(tmp_path, columns, files):
     assert findings(run) == []
     assert examine(run, lines.append)
     assert lines == ["nothing is conspicuous in this run's figures"]
+
+
+def test_a_short_run_that_is_over_shows_the_plain_cases(tmp_path):
+    """Too few steps and episodes for a run that goes on, but there will be no more."""
+    # Its last step is the last of max_steps, which is what counts.
+    few = {"episodes": constant(1.0)}
+    run = write_run(tmp_path / "paid", healthy_columns() | NEVER_PAID | few)
+    assert [found["name"] for found in findings(run)] == ["rewards never seen"]
+    early = {"step": np.linspace(100.0, 0.05 * MAX_STEPS, ROWS)}
+    run = write_run(tmp_path / "early", healthy_columns() | NO_END | early)
+    assert findings(run) == []
+    run = write_run(tmp_path / "ended", healthy_columns() | NO_END | early)
+    configuration = RunLayout(run).configuration
+    text = configuration.read_text().replace(str(MAX_STEPS), str(MAX_STEPS // 20))
+    configuration.write_text(text)
+    assert [found["name"] for found in findings(run)] == ["no episode ended"]
 
 
 def test_continuous_entropy_is_judged_by_the_standard_deviation(tmp_path):

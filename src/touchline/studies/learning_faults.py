@@ -21,9 +21,12 @@ from touchline.training.algorithms.settings import (
     algorithm_settings,
 )
 from touchline.training.run.figures import Fault, RunFigures, read_run_figures
+from touchline.training.run.folder import same_lessons
 
 MIN_EPISODES = 50
-"""Before which unseen rewards mean nothing."""
+"""Before which unseen rewards mean nothing, as long as the run goes on."""
+MIN_EPISODES_AT_THE_END = 10
+"""Of a run that is over, however short it was."""
 MIN_STEPS_WITHOUT_END = 100_000
 """Of all agents together: episodes of ML-Agents' scenes have up to 5,000 steps, runs dozens of
 agents."""
@@ -70,7 +73,8 @@ class Finding:
 def rewards_never_seen(run: RunFigures) -> str | None:
     episodes, mean = run.known("episodes").sum(), run.known("mean_return")
     groups = run.known("mean_group_return")
-    if episodes < MIN_EPISODES or run.progress < EARLY:
+    least = MIN_EPISODES_AT_THE_END if run.progress >= 1.0 else MIN_EPISODES
+    if episodes < least or run.progress < EARLY:
         return None
     if not len(mean):
         return None
@@ -88,7 +92,7 @@ def no_episode_ended(run: RunFigures) -> str | None:
     if not len(episodes) or episodes.sum() > 0:
         return None
     steps = run.known("step")[-1]
-    if steps < MIN_STEPS_WITHOUT_END:
+    if steps < MIN_STEPS_WITHOUT_END and run.progress < 1.0:
         return None
     return f"0 episodes in {steps:,.0f} agent steps"
 
@@ -175,6 +179,30 @@ def evaluation_below_training(run: RunFigures) -> str | None:
     return f"{score:.3g} in the evaluation, {mean:.3g} in training (± {error:.2g})"
 
 
+def evaluation_at_minimum(run: RunFigures) -> str | None:
+    """No episode was better than the worst of training, or the last evaluation is the worst."""
+    played = [e for e in run.evaluations if "ci95" in e]
+    mean = run.known("mean_return") if "mean_group_return" not in run.columns else ()
+    if not played or rewards_never_seen(run) is not None:
+        return None
+    last = played[-1]
+    score, (low, high) = float(last["score"]), last["ci95"]
+    if len(mean) and high == low and score <= mean.min():
+        return (
+            f"each of {last.get('episodes', 'its')} episodes returned {score:.6g}, and "
+            f"no summary of training is below {mean.min():.6g}"
+        )
+    best = max(same_lessons(played, last), key=lambda e: float(e["score"]))
+    (best_low, best_high), top = best["ci95"], float(best["score"])
+    error = math.hypot(high - low, best_high - best_low) / (2 * _Z95)
+    is_worst = len(played) > 2 and score == min(float(e["score"]) for e in played)
+    if not (is_worst and top - score > EVALUATION_ERRORS * error):
+        return None
+    return (
+        f"{score:.3g}, the lowest of {len(played)}; {top:.3g} at step {best['steps']:,}"
+    )
+
+
 FAULTS = (
     Fault(
         "rewards never seen",
@@ -223,6 +251,12 @@ FAULTS = (
         evaluation_below_training,
         "do the world's parameters and lessons match, and does the policy rely on what only "
         "training has?",
+    ),
+    Fault(
+        "evaluation at its minimum",
+        evaluation_at_minimum,
+        "if it was better before, best.safetensors and best.onnx are that policy: lower "
+        "learning_rate; if it never was, is any better outcome within reach of random actions?",
     ),
 )
 
