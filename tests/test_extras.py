@@ -186,14 +186,14 @@ MISSING = [
     (["train", "Basic"], "torch", "train"),
     (["inspect", "Basic"], "numba", "scenes"),
     (["inspect", "3DBall"], "mujoco", "scenes"),
-    (["eval", "Basic", "--policy", "some.onnx"], "onnxruntime", "train"),
+    (["eval", "Basic", "--policy", "some.onnx"], "onnxruntime", "onnx"),
     (
         ["play", "Basic", "--policy", "random", "--record", "x.mp4"],
         "imageio_ffmpeg",
         "video",
     ),
     (["build", "Basic", "-o", "builds"], "grpc", "scenes"),
-    (["export", "some-run", "-o", "x.onnx"], "onnx", "train"),
+    (["export", "some-run", "-o", "x.onnx"], "onnx", "onnx"),
 ]
 
 
@@ -214,3 +214,56 @@ def test_a_command_without_its_extra_is_one_line_and_exit_code_2(
     assert line.endswith(
         f"needs {module}, which is not installed: pip install 'touchline[{extra}]'"
     )
+
+
+ALL_AT_ONCE = [
+    (["view", "3DBall"], {"viser", "mujoco"}, "view,scenes"),
+    (
+        ["view", "Basic", "--policy=Basic=some.onnx"],
+        {"viser", "numba", "onnxruntime", "torch"},
+        "view,scenes,onnx",
+    ),
+    (["train", "3DBall_sac"], {"torch", "onnx", "mujoco"}, "train,scenes"),
+    (["train", "Basic", "--wandb"], {"wandb", "numba", "torch"}, "train,scenes,wandb"),
+    (
+        ["play", "Basic", "--policy", "random", "--record", "x.mp4"],
+        {"imageio_ffmpeg", "numba"},
+        "video,scenes",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "modules", "extras"), ALL_AT_ONCE, ids=lambda x: str(x)
+)
+def test_all_that_a_command_lacks_is_named_at_once(
+    arguments, modules, extras, tmp_path
+):
+    done = run_without(modules, *arguments)
+    assert done.returncode == 2, done.stderr
+    (line,) = without_progress(done.stderr)
+    named = line.rpartition("touchline[")[2].removesuffix("]'")
+    assert sorted(named.split(",")) == sorted(extras.split(","))
+
+
+def test_an_onnx_file_plays_without_torch(tmp_path):
+    """Its extra holds no torch, so a policy of Unity's can be watched for a tenth of the size."""
+    brought = PROJECT["optional-dependencies"]["onnx"]
+    assert not any("torch" in requirement for requirement in brought)
+    without = [m for m, e in EXTRA_OF_MODULE.items() if e in ("train", "ray", "tune")]
+    changes = {"behaviors.*.max_steps": 64, "evaluation.episodes": 0}
+    settings = {"results_dir": str(tmp_path)}
+    result = touchline.train(
+        "Basic", changes=changes, settings=settings, log=lambda _: None
+    )
+    model = result.behaviors["Basic"].model
+    without.remove("jaxtyping")  # `scenes` and `view` bring it, too
+    for verb in (
+        ["eval", "Basic", "--policy", model, "--episodes", "2"],
+        ["view", "Basic", "--policy", model, "--seconds", "1"]
+        + ["--save", tmp_path / "x.html"],
+        ["play", "Basic", "--policy", model, "--seconds", "1"]
+        + ["--record", tmp_path / "x.mp4"],
+    ):
+        done = run_without(without, *verb)
+        assert done.returncode == 0, done.stderr

@@ -28,8 +28,8 @@ EXTRA_OF_MODULE = {
     "mujoco": "scenes",
     # Without numba the wire is decoded by protobuf's runtime, so that only scenes ever miss it.
     "numba": "scenes",
-    "onnx": "train",
-    "onnxruntime": "train",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
     "optuna": "tune",
     "pettingzoo": "pettingzoo",
     "ray": "ray",

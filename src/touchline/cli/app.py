@@ -18,7 +18,7 @@ import typer.core
 from touchline.cli.commands import COMMANDS
 from touchline.cli.generate import command_of, summary_of
 from touchline.cli.output import log, show
-from touchline.errors import TouchlineError, UsageError
+from touchline.errors import MissingError, TouchlineError, UsageError
 from touchline.extras import missing_extra
 from touchline.interrupts import (
     INTERRUPTED,
@@ -134,13 +134,15 @@ def run(arguments: list[str]) -> int:
     try:
         # Otherwise Typer would exit by itself, with its own codes and texts.
         code = app(_with_env_args(arguments), standalone_mode=False)
+    except MissingError as error:
+        return _fail(_with_all_extras(error, arguments), 2)
     except UsageError as error:
         return _fail(error, 2)
     except ModuleNotFoundError as error:
         missing = missing_extra(error, arguments[0])
         if missing is None:
             raise
-        return _fail(missing, 2)
+        return _fail(_with_all_extras(missing, arguments), 2)
     except TouchlineError as error:
         return _fail(error, 1)
     except typer.Exit as ending:
@@ -170,6 +172,14 @@ def _with_env_args(arguments: list[str]) -> list[str]:
     return arguments[:at] + [
         f"--env-args={argument}" for argument in arguments[at + 1 :]
     ]
+
+
+def _with_all_extras(error: MissingError, arguments: list[str]) -> str:
+    from touchline.cli.missing import (
+        with_all_extras,
+    )  # it reads the names of all scenes
+
+    return with_all_extras(str(error), arguments)
 
 
 def _fail(error: BaseException | str, code: int) -> int:
