@@ -304,7 +304,7 @@ def test_many_moments_are_valued_in_pieces_with_the_same_result(
     trainer, memory, monkeypatch
 ):
     learner, trajectories, whole = _valued(_config(trainer, memory=memory))
-    monkeypatch.setattr("touchline.training.algorithms.poca.outputs.CHUNK_SIZE", 8)
+    monkeypatch.setattr("touchline.policies.nets.group_critic.CHUNK_SIZE", 8)
     pieces = learner._batch([trajectories])
     torch.testing.assert_close(pieces.value, whole.value)
     torch.testing.assert_close(pieces.credited.baseline, whole.credited.baseline)

@@ -23,7 +23,7 @@ from torch.nn.functional import pad, silu
 
 from touchline.policies.memory import MemoryCell, make_memory
 from touchline.policies.nets.attention import ABSENT, ATTENTION_HEADS
-from touchline.policies.nets.bodies import Body
+from touchline.policies.nets.bodies import CHUNK_SIZE, Body
 from touchline.policies.nets.dense import layer_norm, linear
 from touchline.policies.nets.encoders import Sensors
 from touchline.policies.nets.heads import first_value_weight, values
@@ -162,7 +162,7 @@ class GroupCritic(nn.Module):
         row = torch.arange(num_rows, device=present.device)
         present[groups.moment, position] = row
         if most == 1:  # there are no mates, whose actions would be known
-            of_moments = self.dense(self._pooled(members, present, absent))
+            of_moments = self._pooled(members, present, absent)
             return of_moments, of_moments[groups.moment[groups.credited]]
         others = present[groups.moment[groups.credited]]  # [R, G]
         # The second half of the table holds the same members with their actions.
@@ -171,7 +171,7 @@ class GroupCritic(nn.Module):
         # Of the credited member itself, the critic may not know the action.
         others.scatter_(1, own, groups.credited[:, None])
         rows = torch.cat([present, others])  # [K + R, G]
-        pooled = self.dense(self._pooled(members, rows, absent))
+        pooled = self._pooled(members, rows, absent)
         return pooled[: groups.num_moments], pooled[groups.num_moments :]
 
     def _encoded(self, groups: Groups) -> Float[Tensor, "M2 h"]:
@@ -189,6 +189,22 @@ class GroupCritic(nn.Module):
     def _pooled(
         self, members: Float[Tensor, "M2 h"], rows: Int[Tensor, "B G"], absent: int
     ) -> Float[Tensor, "B h"]:
+        """What the dense layers make of sets of members."""
+        projected = self.query_key_value(members)
+        if torch.is_grad_enabled():
+            return self.dense(self._attended(members, projected, rows, absent))  # type: ignore[no-any-return]
+        # The sets of a whole buffer would need much memory at once.
+        pieces = torch.split(rows, CHUNK_SIZE)
+        found = [self._attended(members, projected, piece, absent) for piece in pieces]
+        return torch.cat([self.dense(one) for one in found])
+
+    def _attended(
+        self,
+        members: Float[Tensor, "M2 h"],
+        projected: Float[Tensor, "M2 h3"],
+        rows: Int[Tensor, "B G"],
+        absent: int,
+    ) -> Float[Tensor, "B h"]:
         """The mean of sets of members after they attended to each other.
 
         Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2. Scores are divided by √h and not
@@ -196,9 +212,8 @@ class GroupCritic(nn.Module):
         """
         hidden = members.shape[1]
         present: Bool[Tensor, "B G"] = rows < absent
-        projected = self.query_key_value(members)[rows]  # [B, G, 3 h]
         head_size = hidden // ATTENTION_HEADS
-        parted = projected.view(*rows.shape, 3, ATTENTION_HEADS, head_size)
+        parted = projected[rows].view(*rows.shape, 3, ATTENTION_HEADS, head_size)
         query, key, value = parted.permute(2, 0, 3, 1, 4)  # [B, heads, G, D] each
         scores = query @ key.transpose(2, 3) * hidden**-0.5  # [B, heads, G, G]
         # 0, or -1 where there is no member.

@@ -17,8 +17,7 @@ from touchline.training.rewards.signal import SignalSetup
 class Extrinsic:
     """Own reward and group reward, added up: each agent is paid what its group is paid.
 
-    ML-Agents' PPO does the same (`ppo/trainer.py` 1.1.0). Learners that credit groups read the two
-    columns of the trajectories themselves.
+    ML-Agents' PPO does the same (`ppo/trainer.py` 1.1.0).
     """
 
     ignores_ends = False
@@ -36,10 +35,16 @@ class Extrinsic:
     def observe(self, team: str, trajectories: Trajectories) -> None:
         """There are no statistics."""
 
+    def parts(
+        self, trajectories: Trajectories
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """[T, N] own rewards and [T, N] those of the group; see `PaysGroups`."""
+        return trajectories.reward, trajectories.group_reward
+
     def reward(self, trajectories: Trajectories) -> Float32[np.ndarray, "T N"]:
         """[T, N] what each action was paid, 0 where it has no result."""
-        reward: NDArray[np.float32] = trajectories.reward + trajectories.group_reward
-        return reward
+        own, of_group = self.parts(trajectories)
+        return np.asarray(own + of_group)
 
     def update(
         self,

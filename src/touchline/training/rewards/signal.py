@@ -81,6 +81,16 @@ class RewardSignal(Protocol):
 
 
 @runtime_checkable
+class PaysGroups(RewardSignal, Protocol):
+    """A signal that pays agents and their groups, which learners of groups keep apart."""
+
+    def parts(
+        self, trajectories: Trajectories
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """[T, N] own rewards and [T, N] those of groups; `reward` is their sum."""
+
+
+@runtime_checkable
 class Rejudging(RewardSignal, Protocol):
     """A signal that learns step by step: what it thinks of old experience changes."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from touchline.policies.memory import MemoryCell
-from touchline.policies.nets.bodies import CHUNK_SIZE
-from touchline.policies.nets.group_critic import GroupCritic, Groups
+from touchline.policies.nets.group_critic import Groups
 from touchline.policies.network import Network
 from touchline.training.algorithms.poca.lines import TimeLines
 from touchline.training.algorithms.poca.tables import GroupValuation, Tables
@@ -60,8 +58,8 @@ def outputs_of(
     if not valuation.counterfactual:
         groups = groups.without_baselines()
     followers = _followers(valuation, trajectories, lines)
-    of_moments, of_members = _features(critic, groups)
-    of_followers, _ = _features(critic, followers.groups)
+    of_moments, of_members = critic.features(groups)
+    of_followers, _ = critic.features(followers.groups)
     moment_memory = member_memory = None
     if critic.memory is not None:
         of_moments, moment_memory, after = _walk(
@@ -141,43 +139,6 @@ def _followers(
         credited=valuation.tensor(moment[:0]),
     )
     return _Followers(groups, step, line)
-
-
-def _features(
-    critic: GroupCritic, groups: Groups
-) -> tuple[Float[Tensor, "K H"], Float[Tensor, "R H"]]:
-    """`GroupCritic.features` in pieces: sets of all members would need much memory at once."""
-    if groups.num_moments <= CHUNK_SIZE:
-        return critic.features(groups)
-    # Pieces are ranges of moments, so members and credited actions must come in the order of
-    # moments.
-    credited, order = groups.credited.sort()
-    bounds = torch.arange(0, groups.num_moments + CHUNK_SIZE, CHUNK_SIZE)
-    bounds = bounds.clamp(max=groups.num_moments).to(groups.moment.device)
-    members = torch.searchsorted(groups.moment, bounds)
-    cuts = torch.searchsorted(credited, members)
-    of_moments = []
-    of_members = []
-    for (first, last), (start, stop), (cut, next_cut) in zip(
-        pairwise(bounds.tolist()),
-        pairwise(members.tolist()),
-        pairwise(cuts.tolist()),
-        strict=True,
-    ):
-        piece = Groups(
-            obs=tuple(part[start:stop] for part in groups.obs),
-            actions=groups.actions[start:stop],
-            moment=groups.moment[start:stop] - first,
-            num_moments=last - first,
-            credited=credited[cut:next_cut] - start,
-        )
-        features, own_features = critic.features(piece)
-        of_moments.append(features)
-        of_members.append(own_features)
-    in_pieces = torch.cat(of_members)
-    # Back from the order of moments to the caller's.
-    in_order = torch.empty_like(in_pieces).index_copy_(0, order, in_pieces)
-    return torch.cat(of_moments), in_order
 
 
 def _walk(

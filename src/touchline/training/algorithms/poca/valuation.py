@@ -26,7 +26,7 @@ from touchline.training.algorithms.poca.tables import (
 )
 from touchline.training.algorithms.returns import generalized_advantage
 from touchline.training.experience.trajectories import Trajectories
-from touchline.training.rewards.signal import RewardSignal
+from touchline.training.rewards.signal import PaysGroups, RewardSignal
 
 
 def with_group_values(
@@ -122,10 +122,11 @@ def _rewards(
     MA-POCA's members share their own rewards as well as the group's; MAPPO's and those of other
     signals are their own.
     """
-    if signal.name != "extrinsic":
+    if not isinstance(signal, PaysGroups):
         return lines.placed(signal.reward(trajectories))
-    own = lines.placed(trajectories.reward)
-    group = lines.once(trajectories.group_reward)[..., None]
+    paid, paid_to_groups = signal.parts(trajectories)
+    own = lines.placed(paid)
+    group = lines.once(paid_to_groups)[..., None]
     if valuation.counterfactual:
         return np.asarray(own.sum(axis=2, keepdims=True) + group)
     return np.asarray(own + group)
