@@ -31,13 +31,13 @@ LEARNING_RATE, DISCOUNT, GAE_LAMBDA, CLIP_RANGE, VALUE_COEF = 3e-4, 0.99, 0.95, 
 
 
 class Agent(nn.Module):
-    """A Gaussian policy and a value, each of its own network."""
+    """A Gaussian policy and a value, each of its own network; the names are CleanRL's."""
 
     def __init__(self, observation_size: int, action_size: int) -> None:
         super().__init__()
-        self.mean = self._network(observation_size, action_size, last_gain=0.01)
-        self.value = self._network(observation_size, 1, last_gain=1.0)
-        self.log_std = nn.Parameter(torch.zeros(action_size))
+        self.actor_mean = self._network(observation_size, action_size, last_gain=0.01)
+        self.critic = self._network(observation_size, 1, last_gain=1.0)
+        self.actor_logstd = nn.Parameter(torch.zeros(1, action_size))
 
     @staticmethod
     def _network(inputs: int, outputs: int, last_gain: float) -> nn.Sequential:
@@ -50,12 +50,17 @@ class Agent(nn.Module):
         return nn.Sequential(*layers[:-1])
 
     def policy(self, observation: torch.Tensor) -> torch.distributions.Distribution:
-        normal = torch.distributions.Normal(self.mean(observation), self.log_std.exp())
+        mean = self.actor_mean(observation)
+        normal = torch.distributions.Normal(mean, self.actor_logstd.exp())
         return torch.distributions.Independent(normal, 1)
 
 
 def train(
-    frames: int, seed: int, rows_per_batch: int = 500, scene: str = "3DBall"
+    frames: int,
+    seed: int,
+    rows_per_batch: int = 500,
+    scene: str = "3DBall",
+    onnx: Path | None = None,
 ) -> list[tuple[int, float]]:
     """Train; (agent steps so far, mean return of the last finished episodes), one per rollout."""
     torch.manual_seed(seed)
@@ -85,7 +90,7 @@ def train(
                 action = policy.sample()
                 log_probs[t], values[t] = (
                     policy.log_prob(action),
-                    agent.value(now).squeeze(-1),
+                    agent.critic(now).squeeze(-1),
                 )
             observations[t], actions[t] = now, action
             obs, reward, terminated, truncated, info = env.step(
@@ -96,13 +101,13 @@ def train(
             now = torch.from_numpy(obs)
             rewards[t], ended[t] = torch.from_numpy(reward), torch.from_numpy(done)
             with torch.no_grad():
-                next_values[t] = agent.value(now).squeeze(-1)
+                next_values[t] = agent.critic(now).squeeze(-1)
                 # The last observation of an ended agent, before its next episode began.
                 if done.any():
                     last = torch.from_numpy(np.stack(list(info["final_obs"][done])))
                     cut_short = torch.from_numpy(~terminated[done])
                     next_values[t, torch.from_numpy(done)] = (
-                        agent.value(last).squeeze(-1) * cut_short
+                        agent.critic(last).squeeze(-1) * cut_short
                     )
             recent.extend(running[done])
             running[done] = 0.0
@@ -129,7 +134,7 @@ def train(
                     ratio * advantage, clipped * advantage
                 ).mean()
                 value_loss = (
-                    (agent.value(observation).squeeze(-1) - targets[index])
+                    (agent.critic(observation).squeeze(-1) - targets[index])
                     .square()
                     .mean()
                 )
@@ -143,6 +148,10 @@ def train(
                 f"{curve[-1][0]:7d} agent steps  return {curve[-1][1]:6.2f}", flush=True
             )
     env.close()
+    if onnx is not None:
+        with touchline.make(scene) as world:
+            (spec,) = world.behaviors.values()
+        touchline.export_policy(agent, spec, onnx)
     return curve
 
 
@@ -169,8 +178,15 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rows-per-batch", type=int, default=500)
     parser.add_argument("--plot", type=Path, default=Path("cleanrl_style_ppo.png"))
+    parser.add_argument("--onnx", type=Path, help="write the policy for Unity")
     options = parser.parse_args()
     plot(
-        train(options.frames, options.seed, options.rows_per_batch, options.scene),
+        train(
+            options.frames,
+            options.seed,
+            options.rows_per_batch,
+            options.scene,
+            options.onnx,
+        ),
         options.plot,
     )

@@ -47,7 +47,9 @@ class FinishedEpisodes(BaseCallback):
             )
 
 
-def train(frames: int, seed: int, rows_per_batch: int = 500) -> list[tuple[int, float]]:
+def train(
+    frames: int, seed: int, rows_per_batch: int = 500, onnx: Path | None = None
+) -> list[tuple[int, float]]:
     """Train; (agent steps so far, mean return of the last finished episodes), one per rollout."""
     torch.set_num_threads(1)
     env = VecMonitor(touchline.make_sb3("3DBall"))
@@ -65,6 +67,10 @@ def train(frames: int, seed: int, rows_per_batch: int = 500) -> list[tuple[int, 
     finished = FinishedEpisodes()
     model.learn(frames, callback=finished)
     env.close()
+    if onnx is not None:
+        with touchline.make("3DBall") as world:
+            spec = world.behaviors["3DBall?team=0"]
+        touchline.export_policy(model, spec, onnx)
     return finished.curve
 
 
@@ -90,8 +96,11 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rows-per-batch", type=int, default=500)
     parser.add_argument("--plot", type=Path, default=Path("sb3_3dball.png"))
+    parser.add_argument("--onnx", type=Path, help="write the policy for Unity")
     arguments = parser.parse_args()
     plot(
-        train(arguments.frames, arguments.seed, arguments.rows_per_batch),
+        train(
+            arguments.frames, arguments.seed, arguments.rows_per_batch, arguments.onnx
+        ),
         arguments.plot,
     )

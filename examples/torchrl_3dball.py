@@ -40,7 +40,10 @@ LEARNING_RATE, DISCOUNT, GAE_LAMBDA, CLIP_RANGE, ENTROPY_BONUS = (
 
 
 def train(
-    frames: int, seed: int, rows_per_batch: int = ROWS_PER_BATCH
+    frames: int,
+    seed: int,
+    rows_per_batch: int = ROWS_PER_BATCH,
+    onnx: Path | None = None,
 ) -> list[tuple[int, float]]:
     """Train; (agent steps so far, mean return of the episodes that finished since the last report),
     one per batch.
@@ -124,6 +127,10 @@ def train(
                 nn.utils.clip_grad_norm_(loss.parameters(), 0.5)
                 optimizer.step()
     collector.shutdown()
+    if onnx is not None:
+        with touchline.make("3DBall") as world:
+            spec = world.behaviors["3DBall?team=0"]
+        touchline.export_policy(actor, spec, onnx)
     return curve
 
 
@@ -150,8 +157,11 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rows-per-batch", type=int, default=ROWS_PER_BATCH)
     parser.add_argument("--plot", type=Path, default=Path("torchrl_3dball.png"))
+    parser.add_argument("--onnx", type=Path, help="write the policy for Unity")
     arguments = parser.parse_args()
     plot(
-        train(arguments.frames, arguments.seed, arguments.rows_per_batch),
+        train(
+            arguments.frames, arguments.seed, arguments.rows_per_batch, arguments.onnx
+        ),
         arguments.plot,
     )

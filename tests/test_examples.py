@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import touchline
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 STRICT = ["-W", "error"]
@@ -43,13 +45,26 @@ TORCHRL = pytest.param("torchrl_3dball.py", marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("example", [TORCHRL, "sb3_3dball.py", "cleanrl_style_ppo.py"])
-def test_a_learning_example_reports_finished_returns(run, example):
-    out = run(example, "--frames", 3600, "--rows-per-batch", 100)
+def test_a_learning_example_reports_finished_returns(run, tmp_path, example):
+    model = tmp_path / "policy.onnx"
+    out = run(example, "--frames", 3600, "--rows-per-batch", 100, "--onnx", model)
     returns = [float(r) for r in re.findall(r"return +(-?[0-9.]+)", out)]
     assert len(returns) >= 2
     assert all(-1.1 < r < 20 for r in returns), (
         "a beginner drops the ball after a second or two"
     )
+    figures = touchline.evaluate("3DBall", model, episodes=12)
+    assert -1.1 < figures["mean_return"] < 20
+
+
+def test_a_module_of_ones_own_balances_the_ball_as_a_model_for_unity(tmp_path):
+    call = [sys.executable, *STRICT, EXAMPLES / "torch_module.py", "--episodes", "12"]
+    done = subprocess.run(
+        call, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"balancer\.onnx: return (\S+)", done.stdout)
+    assert float(found[1]) > 80
 
 
 @pytest.mark.parametrize("arguments", [("3DBall",), ("3DBall", "--mode", "respawn")])

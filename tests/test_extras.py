@@ -130,6 +130,7 @@ NEEDS_AN_EXTRA = {
     "Plan",
     "exploit",
     "export",
+    "export_policy",
     "film_demonstration",
     "make_gymnasium",
     "make_pettingzoo",

@@ -29,7 +29,7 @@ LAYERS = [
     {"adapters", "policies"},
     {"training"},
     {"studies"},
-    {"player", "doctor", "film", "viewer", "testing", "hub"},
+    {"player", "doctor", "film", "viewer", "testing", "hub", "to_unity"},
     {"bench"},
     {"microrts"},
     {"cli", "__main__"},

@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from touchline.studies.tune import tune as tune
     from touchline.studies.tune_report import TrialFigures as TrialFigures
     from touchline.studies.tune_report import TuneResult as TuneResult
+    from touchline.to_unity.export import export_policy as export_policy
     from touchline.training.config.old_formats import convert as convert
     from touchline.training.demonstrations import (
         inspect_demonstration as inspect_demonstration,
@@ -173,6 +174,7 @@ _HOME = {
     "evaluate_opponents": "training.evaluation",
     "exploit": "studies.exploit",
     "export": "policies.files.onnx_out",
+    "export_policy": "to_unity.export",
     "film_demonstration": "film",
     "inspect": "envs.inspection",
     "inspect_demonstration": "training.demonstrations",

@@ -72,8 +72,8 @@ class ResidualNetwork(nn.Module):
         if allowed is not None:
             masks = allowed.split(self.branches, dim=1)
         parts = [masked_log_probs(*pair) for pair in zip(logits, masks, strict=True)]
-        none = features.new_zeros(len(features), 0)
-        return ActionDistribution(none, none.new_zeros(0), parts)
+        none = features[:, :0]
+        return ActionDistribution(none, features.new_zeros(0), parts)
 
     # The contract has these two for networks with a memory, and with a gradient of their own.
     def step(self, obs, allowed, memory):

@@ -68,7 +68,7 @@ class Layout:
         self.spec = spec
         self.continuous_size = action.continuous_size
         self.uint8_images = options.uint8_images
-        self._channels_last = channels_last
+        self.channels_last = channels_last
         self._is_flat = options.flatten_branches and action.discrete_size > 1
         if self._is_flat and action.staged:
             raise UsageError(
@@ -134,7 +134,7 @@ class Layout:
         return self._image(shown) if view.is_image else shown
 
     def _image(self, image: NDArray[Any]) -> NDArray[Any]:
-        if self._channels_last:
+        if self.channels_last:
             image = np.moveaxis(image, 1, -1)  # [N, H, W, C]
         if self.uint8_images:
             in_range = np.clip(image, 0.0, 1.0)

@@ -52,7 +52,7 @@ def load_policies(
     for number, (behavior, spec) in enumerate(behaviors.items()):
         chosen = named.get(behavior) or named.get(base_name(behavior))
         candidates = [chosen] if chosen else unnamed
-        policy = _own_policy(candidates, behavior, world) or _first_that_fits(
+        policy = _own_policy(candidates, behavior, world) or _only_that_fits(
             candidates, behavior, spec, deterministic=deterministic
         )
         # A stream of its own for each behavior, or teams that share a policy would draw the
@@ -91,6 +91,10 @@ def _split_sources(
     for source in sources:
         behavior, equals, rest = source.partition("=")
         if equals and behavior in known:
+            if behavior in named:
+                raise UsageError(
+                    f"--policy: two policies for {behavior}: {named[behavior]} and {rest}"
+                )
             named[behavior] = rest
         # A file name may hold an equals sign, too.
         elif equals and not Path(source).exists():
@@ -111,11 +115,12 @@ def _own_policy(sources: Sequence[str], behavior: str, world: object) -> Policy 
     return None if make_own is None else make_own(behavior)
 
 
-def _first_that_fits(
+def _only_that_fits(
     sources: Sequence[str], behavior: str, spec: BehaviorSpec, *, deterministic: bool
 ) -> Policy:
     refusals = []
-    for source in sources:
+    fitting: dict[str, Policy] = {}
+    for source in dict.fromkeys(sources):
         # Loaded again for every behavior: `random` and `zero` are made from its spec, and a run
         # folder holds a policy for each.
         policy = _load(source, base_name(behavior), spec, deterministic=deterministic)
@@ -125,7 +130,16 @@ def _first_that_fits(
             # Kept: where none fits, the error names the reason of each.
             refusals.append(str(refusal))
         else:
-            return policy
+            fitting[source] = policy
+    if len(fitting) > 1:
+        first, second, *_ = fitting
+        name = base_name(behavior)
+        raise UsageError(
+            f"--policy: two policies for {behavior}: {first} and {second}; say which one: "
+            f"--policy {name}={first}"
+        )
+    for policy in fitting.values():
+        return policy
     raise UsageError(
         "; ".join(refusals)
         or f"no policy given for {behavior}: use --policy {base_name(behavior)}=FILE"

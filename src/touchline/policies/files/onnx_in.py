@@ -78,6 +78,12 @@ class OnnxPolicy:
             branches = other.discrete_branches
             if sum(branches) == sum(self._actions.discrete_branches):
                 self._actions = ActionSpec(0, branches)
+        # Unity refuses such a model, too: it could choose what is masked.
+        if other.discrete_size and "action_masks" not in self._inputs:
+            raise UsageError(
+                f"{self.path}: does not fit {behavior}: it has no input action_masks, which a "
+                "behavior with discrete branches needs"
+            )
         own = self._actions
         if own != ActionSpec(other.continuous_size, other.discrete_branches):
             gives = describe_actions(own)

@@ -1,6 +1,6 @@
 """A trained policy as the ONNX file that Unity's importer reads: model API 3, opset 9.
 
-The graph is built node by node: no exporter is involved that could change under us. Names,
+The graph of the standard network is built node by node; others are traced (`onnx_policy`). Names,
 constants and operators follow `docs/protocol.md`, "ONNX models". Actions are drawn inside the
 graph, as Unity expects. The value function is not part of it.
 """
@@ -24,6 +24,12 @@ from touchline.known_files import refuse_other_kinds
 from touchline.policies.distributions import CONTINUOUS_LIMIT, LOG_STD_RANGE
 from touchline.policies.files.checkpoints import load_network
 from touchline.policies.files.onnx_graph import OnnxGraph
+from touchline.policies.files.onnx_policy import (
+    API_VERSION,
+    NetworkActor,
+    build_policy,
+    write_choices,
+)
 from touchline.policies.files.run_choice import run_of
 from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
 from touchline.policies.files.whole import write_whole
@@ -42,10 +48,6 @@ from touchline.policies.nets.normalizer import NORMALIZED_LIMIT, RunningNormaliz
 from touchline.policies.nets.twin_mlp import ACTOR, TwinMLP
 from touchline.policies.network import Network
 from touchline.specs import BehaviorSpec
-
-API_VERSION = 3
-_FORBIDDEN = 1e8
-"""Subtracted from the logits of masked choices."""
 
 
 def export(
@@ -85,8 +87,8 @@ def export(
 
 
 def has_onnx_form(network: Network) -> bool:
-    """Whether `export_onnx` can write the policy of this network."""
-    return isinstance(network, ActorCritic)
+    """Whether `export_onnx` can write the policy of this network, its operators aside."""
+    return not network.spec.action_spec.staged
 
 
 def export_onnx(network: Network, path: Path) -> None:
@@ -94,16 +96,22 @@ def export_onnx(network: Network, path: Path) -> None:
 
     Raises a UsageError for what Unity cannot load.
     """
-    if not isinstance(network, ActorCritic):
+    write_whole(path, build_onnx(network).SerializeToString())
+
+
+def build_onnx(network: Network) -> onnx.ModelProto:
+    """The policy of `network` as an ONNX model. Raises a UsageError for what Unity cannot load."""
+    if not has_onnx_form(network):
         raise UsageError(
             f"the network {network.spec.network!r} has no ONNX form that Unity could load; "
             "use the checkpoint"
         )
-    write_whole(path, build_onnx(network).SerializeToString())
+    if isinstance(network, ActorCritic):
+        return _standard(network)
+    return build_policy(NetworkActor(network))
 
 
-def build_onnx(network: ActorCritic) -> onnx.ModelProto:
-    """The policy of `network` as an ONNX model."""
+def _standard(network: ActorCritic) -> onnx.ModelProto:
     graph = OnnxGraph()
     action = network.spec.action_spec
     obs = _inputs(graph, network.spec, network.normalizer)
@@ -128,7 +136,9 @@ def build_onnx(network: ActorCritic) -> onnx.ModelProto:
     if action.continuous_size:
         _continuous(graph, network, outputs)
     if action.discrete_size:
-        _discrete(graph, network, outputs, masks)
+        # Logits come after the means, and after the spreads where those are outputs, too.
+        numbers = action.continuous_size * (2 if network.architecture.squashed else 1)
+        write_choices(graph, action.discrete_branches, outputs, numbers, masks)
     if memory_size:
         shape = ["batch", 1, memory_size]
         graph.output(
@@ -396,43 +406,6 @@ def _limited_output(graph: OnnxGraph, name: str, raw: str, size: int) -> None:
     clipped = graph.node("Clip", [raw], min=-CONTINUOUS_LIMIT, max=CONTINUOUS_LIMIT)
     limit = graph.scalar(CONTINUOUS_LIMIT)
     graph.output(name, "Div", [clipped, limit], TensorProto.FLOAT, ["batch", size])
-
-
-def _discrete(graph: OnnxGraph, network: ActorCritic, outputs: str, masks: str) -> None:
-    """The outputs of all branches: drawn, and the most likely choices."""
-    action = network.spec.action_spec
-    drawn = []
-    likeliest = []
-    # Logits come after the means, and after the spreads where those are outputs, too.
-    numbers = action.continuous_size * (2 if network.architecture.squashed else 1)
-    start = 0
-    for size in action.discrete_branches:
-        first = numbers + start
-        logits = graph.slice(outputs, 1, first, first + size)
-        mask = graph.slice(masks, 1, start, start + size)
-        forbidden = graph.subtract(mask, graph.scalar(1.0))  # 0, or -1 where masked
-        penalty = graph.multiply(forbidden, graph.scalar(_FORBIDDEN))
-        masked = graph.add(logits, penalty)
-        draw = graph.node(
-            "Multinomial", [masked], dtype=TensorProto.INT64, sample_size=1
-        )
-        drawn.append(draw)
-        best = graph.node("ArgMax", [masked], axis=1, keepdims=1)
-        likeliest.append(best)
-        start += size
-    shape = ["batch", action.discrete_size]
-    graph.output("discrete_actions", "Concat", drawn, TensorProto.INT64, shape, axis=1)
-    graph.constant_output(
-        "discrete_action_output_shape", [list(action.discrete_branches)]
-    )
-    graph.output(
-        "deterministic_discrete_actions",
-        "Concat",
-        likeliest,
-        TensorProto.INT64,
-        shape,
-        axis=1,
-    )
 
 
 def _parameter(graph: OnnxGraph, tensor: Any) -> str:

@@ -1,0 +1,745 @@
+"""What any torch module computes, as nodes that Unity's importer reads.
+
+`torch.export` lists a module's operations in ATen's core operators, each with the layer that it
+belongs to. Those in `FORMS` are written node by node at opset 9, as `onnx_out` writes the standard
+network; what does not depend on an input becomes a constant. torch's own ONNX exporters are not
+used: the one for these opset versions is deprecated, the other starts at opset 18, and Unity's
+importers read 7 to 15.
+
+Source: https://docs.pytorch.org/docs/stable/torch.compiler_ir.html, "Core Aten IR".
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from onnx import TensorProto
+from torch import Tensor, fx, nn
+
+from touchline.errors import UsageError
+from touchline.policies.files.onnx_graph import OnnxGraph
+from touchline.specs import shortened
+
+KINDS = {
+    torch.float32: TensorProto.FLOAT,
+    torch.int32: TensorProto.INT32,
+    torch.int64: TensorProto.INT64,
+    torch.bool: TensorProto.BOOL,
+}
+NUM_EXAMPLES = 3
+"""Rows of the examples to trace with: `torch.export` takes 0 and 1 for fixed sizes."""
+
+
+def write_module(
+    graph: OnnxGraph, module: nn.Module, examples: Mapping[str, Tensor]
+) -> dict[str, str]:
+    """Add what `module` computes of these inputs of the graph; output -> its name in the graph.
+
+    The module takes the examples in their order, and returns a dict of tensors. Raises a UsageError
+    that names the layer and the operator of what has no form.
+    """
+    inputs = list(examples.values())
+    flat = _Flat(module)
+    with torch.no_grad():
+        flat(*inputs)  # which sets the keys
+        program = _exported(flat, inputs)
+    writer = _Writer(graph, program)
+    outputs = writer.write(list(examples))
+    return dict(zip(flat.keys, outputs, strict=True))
+
+
+class _Flat(nn.Module):
+    """A module whose results are a tuple instead of a dict."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.keys: tuple[str, ...] = ()
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        results = self.module(*inputs)
+        self.keys = tuple(results)
+        return tuple(results.values())
+
+
+def _exported(
+    module: nn.Module, inputs: Sequence[Tensor]
+) -> torch.export.ExportedProgram:
+    batch = torch.export.Dim("batch")
+    try:
+        with warnings.catch_warnings():
+            # torch warns of its own pytrees, and of the weights that an LSTM lists twice.
+            warnings.simplefilter("ignore")
+            program = torch.export.export(
+                module,
+                tuple(inputs),
+                dynamic_shapes=(tuple({0: batch} for _ in inputs),),
+            )
+            return program.run_decompositions()
+    except Exception as error:  # torch raises a dozen types of its own
+        reason = shortened(str(error))
+        if "specialized it" in reason:
+            reason = "it fixes their number; len(x) does so, x.shape[0] does not"
+        raise UsageError(
+            f"torch.export cannot follow the policy for any number of agents: {reason}"
+        ) from error
+
+
+class _Writer:
+    """Writes the operations of one exported program."""
+
+    def __init__(self, graph: OnnxGraph, program: torch.export.ExportedProgram) -> None:
+        self.graph = graph
+        self._program = program
+        self._values: dict[fx.Node, Any] = {}
+        """Each node's tensor where it is a constant, else its name in the graph."""
+        self._constants: dict[tuple[int, torch.dtype], tuple[str, Tensor]] = {}
+        self._batch: str | None = None
+        self._input = ""
+        self.num_agents = ""
+        """The symbol that stands for the number of agents in shapes."""
+
+    def write(self, inputs: Sequence[str]) -> list[str]:
+        """The names of the outputs."""
+        signature = self._program.graph_signature
+        held = {**self._program.state_dict, **self._program.constants}
+        targets = {
+            **signature.inputs_to_parameters,
+            **signature.inputs_to_buffers,
+            **signature.inputs_to_lifted_tensor_constants,
+        }
+        given = iter(inputs)
+        self._input = inputs[0]
+        for node in self._program.graph.nodes:
+            if node.op == "placeholder":
+                if node.name in targets:
+                    self._values[node] = held[targets[node.name]].detach()
+                else:
+                    self._values[node] = next(given)
+                    self.num_agents = str(node.meta["val"].shape[0])
+            elif node.op == "call_function":
+                self._values[node] = self._result(node)
+        (results,) = self._program.graph.output_node().args
+        assert isinstance(results, tuple)
+        # What a program changes in its buffers comes before what it returns.
+        own = results[len(results) - len(signature.user_outputs) :]
+        return [self.name(self._values[result]) for result in own]
+
+    def _result(self, node: fx.Node) -> Any:
+        known = {argument: self._values[argument] for argument in node.all_input_nodes}
+        values = fx.map_arg((node.args, node.kwargs), lambda n: known[n])
+        arguments, keywords = values
+        if node.target is operator.getitem:
+            return arguments[0][arguments[1]]
+        packet = getattr(node.target, "overloadpacket", node.target)
+        operation = str(packet).removeprefix("aten.")
+        is_size = not isinstance(node.meta.get("val"), Tensor | tuple | list)
+        if is_size:
+            return None  # the number of agents, or a product with it: read from shapes below
+        leaves = _leaves(known.values())
+        is_constant = not any(isinstance(v, str) or v is None for v in leaves)
+        if is_constant and operation != "randn_like":
+            return node.target(*arguments, **keywords)  # type: ignore[operator]
+        form = FORMS.get(operation)
+        try:
+            if form is None:
+                raise NotImplementedError
+            return form(_Node(self, node), *arguments, **keywords)
+        except NotImplementedError as error:
+            raise UsageError(
+                f"{_layer_of(node)}: its operator aten.{operation} has no form that "
+                f"Unity's importer knows{error and f' ({error})' if str(error) else ''}"
+            ) from None
+
+    def name(self, value: Any, kind: torch.dtype | None = None) -> str:
+        """The name of a value in the graph; constants and plain numbers are of this type."""
+        if isinstance(value, str):
+            return value
+        if not isinstance(value, Tensor):
+            return self.graph.constant(np.full(1, value, _numpy_kind(kind)))
+        kind = value.dtype if kind is None else kind
+        key = (id(value), kind)
+        if key not in self._constants:
+            array = value.to(kind).numpy(force=True)
+            # Kept with its tensor, whose id would be free otherwise.
+            self._constants[key] = self.graph.constant(array), value
+        return self._constants[key][0]
+
+    def batch(self) -> str:
+        """The number of agents, [1]."""
+        if self._batch is None:
+            shape = self.graph.node("Shape", [self._input])
+            self._batch = self.graph.slice(shape, 0, 0, 1)
+        return self._batch
+
+
+class _Node:
+    """One operation in the making."""
+
+    def __init__(self, writer: _Writer, node: fx.Node) -> None:
+        self.writer = writer
+        self.graph = writer.graph
+        self.node = node
+        value = node.meta["val"]
+        self.value: Tensor = value if isinstance(value, Tensor) else value[0]
+        """Shape and type of the (first) result."""
+
+    def add(self, operation: str, *inputs: Any, **attributes: Any) -> str:
+        """A node of the graph; plain numbers among the inputs have the type of the result."""
+        names = [self.writer.name(x, self._kind_of(x)) for x in inputs]
+        return self.graph.node(operation, names, **attributes)
+
+    def _kind_of(self, value: Any) -> torch.dtype | None:
+        return None if isinstance(value, Tensor) else self.value.dtype
+
+    def shape_of(self, position: int = 0) -> torch.Size:
+        """Of an argument."""
+        argument = self.node.args[position]
+        assert isinstance(argument, fx.Node)
+        shape: torch.Size = argument.meta["val"].shape
+        return shape
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors among the arguments: their shapes and types."""
+        values = [n.meta["val"] for n in self.node.all_input_nodes]
+        return [value for value in values if isinstance(value, Tensor)]
+
+    def axis(self, axis: int, rank: int | None = None) -> int:
+        """Counted from the front."""
+        rank = len(self.shape_of()) if rank is None else rank
+        return axis % max(rank, 1)
+
+    def sizes(self, shape: Sequence[Any]) -> list[int]:
+        """A shape for Reshape: -1 stands for the axis of the agents."""
+        free = [n for n in shape if not isinstance(n, int)]
+        if len(free) > 1:
+            raise NotImplementedError("two axes that depend on the number of agents")
+        return [n if isinstance(n, int) else -1 for n in shape]
+
+    def reshaped(self, x: Any) -> str:
+        """With the shape of the result."""
+        return self.graph.reshape(self.writer.name(x), self.sizes(self.value.shape))
+
+    def cast(self, x: Any, kind: torch.dtype) -> str:
+        if kind not in KINDS:
+            raise NotImplementedError(f"numbers of type {kind}")
+        return self.add("Cast", x, to=KINDS[kind])
+
+    def alike(self, *positions: int) -> list[str]:
+        """These arguments with one type: ONNX mixes none."""
+        arguments = [self.node.args[p] for p in positions]
+        values = [a.meta["val"] if isinstance(a, fx.Node) else a for a in arguments]
+        kind = values[0].dtype if isinstance(values[0], Tensor) else None
+        for value in values:
+            other = value.dtype if isinstance(value, Tensor) else None
+            if kind is None or other is None:
+                kind = kind or other
+            else:
+                kind = torch.promote_types(kind, other)
+        if not any(isinstance(v, Tensor) and v.dtype.is_floating_point for v in values):
+            has_float = any(isinstance(v, float) for v in values)
+            kind = torch.float32 if has_float else kind
+        kind = torch.float32 if kind == torch.float64 else kind
+        known = self.writer._values
+        names = []
+        for argument, value in zip(arguments, values, strict=True):
+            given = known[argument] if isinstance(argument, fx.Node) else argument
+            if isinstance(given, str) and value.dtype != kind:
+                assert kind is not None
+                names.append(self.cast(given, kind))
+            else:
+                names.append(self.writer.name(given, kind))
+        return names
+
+
+Form = Callable[..., Any]
+_FAR = 1 << 31
+"""An end of a slice beyond all sizes stands for the whole axis."""
+
+
+def _leaves(values: Any) -> list[Any]:
+    """The single values in lists and tuples."""
+    found = []
+    for value in values:
+        is_nested = isinstance(value, list | tuple)
+        found += _leaves(value) if is_nested else [value]
+    return found
+
+
+def _numpy_kind(kind: torch.dtype | None) -> Any:
+    return torch.empty(0, dtype=kind or torch.float32).numpy().dtype
+
+
+def _layer_of(node: fx.Node) -> str:
+    """The layer that an operation belongs to, such as `actor.2 (Linear)`."""
+    stack = list(node.meta.get("nn_module_stack", {}).values())
+    path, kind = stack[-1] if stack else ("", "policy")
+    if isinstance(kind, type):
+        kind = kind.__name__
+    # The policy itself is the only child of `_Flat`.
+    own = path.removeprefix("module").removeprefix(".")
+    return f"layer {own or 'policy'} ({kind.rpartition('.')[2]})"
+
+
+# Forms: from the arguments of an ATen operator to the name of its result. Tensors are names, or
+# tensors where they are constants.
+
+
+def _unary(operation: str) -> Form:
+    return lambda node, x: node.add(operation, x)
+
+
+def _binary(operation: str) -> Form:
+    def form(node: _Node, a: Any, b: Any, alpha: float = 1) -> str:  # noqa: ARG001
+        first, second = node.alike(0, 1)
+        if alpha != 1:
+            second = node.graph.multiply(second, node.graph.scalar(alpha))
+        return node.graph.node(operation, [first, second])
+
+    return form
+
+
+def _division(node: _Node, a: Any, b: Any, **rounding: Any) -> str:  # noqa: ARG001
+    first, second = node.alike(0, 1)
+    # Divided integers are floats in torch, and integers in ONNX.
+    is_float = [v.dtype.is_floating_point for v in node.tensors()]
+    if rounding or not any(is_float):
+        raise NotImplementedError("division of integers")
+    return node.graph.divide(first, second)
+
+
+def _negated(form: Form) -> Form:
+    return lambda node, *arguments: node.graph.node("Not", [form(node, *arguments)])
+
+
+def _equal(node: _Node, a: Any, b: Any) -> str:  # noqa: ARG001
+    # Equal takes floats from opset 11 on.
+    first, second = node.alike(0, 1)
+    greater = node.graph.node("Greater", [first, second])
+    less = node.graph.node("Less", [first, second])
+    differs = node.graph.node("Or", [greater, less])
+    return node.graph.node("Not", [differs])
+
+
+def _where(node: _Node, condition: Any, a: Any, b: Any) -> str:  # noqa: ARG001
+    first, second = node.alike(1, 2)
+    return node.graph.node("Where", [node.writer.name(condition), first, second])
+
+
+def _clamp(
+    node: _Node, x: Any, least: float | None = None, most: float | None = None
+) -> str:
+    limits = {"min": least, "max": most}
+    given = {name: float(v) for name, v in limits.items() if v is not None}
+    kind = node.value.dtype
+    if kind.is_floating_point:
+        return node.add("Clip", x, **given)
+    clipped = node.graph.node("Clip", [node.cast(x, torch.float32)], **given)
+    return node.cast(clipped, kind)
+
+
+def _log1p(node: _Node, x: Any) -> str:
+    return node.add("Log", node.add("Add", x, 1.0))
+
+
+def _expm1(node: _Node, x: Any) -> str:
+    return node.add("Sub", node.add("Exp", x), 1.0)
+
+
+def _rsqrt(node: _Node, x: Any) -> str:
+    return node.add("Reciprocal", node.add("Sqrt", x))
+
+
+def _leaky_relu(node: _Node, x: Any, slope: float = 0.01) -> str:
+    return node.add("LeakyRelu", x, alpha=slope)
+
+
+def _elu(
+    node: _Node, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1
+) -> str:
+    if input_scale != 1:
+        raise NotImplementedError("input_scale")
+    made = node.add("Elu", x, alpha=alpha)
+    return made if scale == 1 else node.add("Mul", made, scale)
+
+
+def _gelu(node: _Node, x: Any, approximate: str = "none") -> str:
+    """The gate Φ(x) times x, or its approximation by tanh.
+
+    Source: Hendrycks et al. 2016, arXiv:1606.08415.
+    """
+    if approximate == "tanh":
+        cubed = node.add("Mul", node.add("Mul", x, x), x)
+        inner = node.add("Add", x, node.add("Mul", cubed, 0.044715))
+        gate = node.add("Tanh", node.add("Mul", inner, (2 / np.pi) ** 0.5))
+    else:
+        gate = node.add("Erf", node.add("Mul", x, 0.5**0.5))
+    half = node.add("Mul", x, 0.5)
+    return node.add("Mul", half, node.add("Add", gate, 1.0))
+
+
+def _same(node: _Node, x: Any, **_: Any) -> str:
+    return node.writer.name(x)
+
+
+def _converted(node: _Node, x: Any, dtype: Any = None, **_: Any) -> str:
+    if dtype is None:
+        return node.writer.name(x)
+    return node.cast(x, dtype)
+
+
+def _reshape(node: _Node, x: Any, *_: Any) -> str:
+    return node.reshaped(x)
+
+
+def _permute(node: _Node, x: Any, order: Sequence[int]) -> str:
+    return node.add("Transpose", x, perm=[node.axis(a) for a in order])
+
+
+def _cat(node: _Node, parts: Sequence[Any], axis: int = 0) -> str:
+    rank = len(node.value.shape)
+    if len(parts) == 1:
+        return node.writer.name(parts[0])
+    return node.add("Concat", *parts, axis=node.axis(axis, rank))
+
+
+def _slice(
+    node: _Node,
+    x: Any,
+    axis: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> str:
+    size = node.shape_of()[axis]
+    if step == 1 and not start and (end is None or end > _FAR):
+        return node.writer.name(x)
+    if step != 1 or not isinstance(size, int):
+        raise NotImplementedError("steps, or parts of the agents")
+    first, last, _ = slice(start, end).indices(size)
+    return node.graph.slice(node.writer.name(x), node.axis(axis), first, last)
+
+
+def _select(node: _Node, x: Any, axis: int, index: int) -> str:
+    size = node.shape_of()[axis]
+    if not isinstance(size, int):
+        raise NotImplementedError("one of the agents")
+    at = index % size
+    return node.reshaped(
+        node.graph.slice(node.writer.name(x), node.axis(axis), at, at + 1)
+    )
+
+
+def _split(node: _Node, x: Any, sizes: Sequence[int], axis: int = 0) -> list[str]:
+    ends = np.cumsum(sizes).tolist()
+    name = node.writer.name(x)
+    return [
+        node.graph.slice(name, node.axis(axis), end - size, end)
+        for size, end in zip(sizes, ends, strict=True)
+    ]
+
+
+def _expand(node: _Node, x: Any, *_: Any, **__: Any) -> str:
+    name = node.writer.name(x)
+    parts = []
+    for size in node.value.shape:
+        fixed = (
+            node.graph.constant(np.array([size], np.int64))
+            if isinstance(size, int)
+            else None
+        )
+        if fixed is None and str(size) != node.writer.num_agents:
+            raise NotImplementedError("a multiple of the number of agents")
+        parts.append(fixed or node.writer.batch())
+    return node.graph.node("Expand", [name, node.graph.concat(parts, axis=0)])
+
+
+def _full(node: _Node, shape: Any, value: float, **_: Any) -> str:  # noqa: ARG001
+    return _expand(node, torch.tensor(value, dtype=node.value.dtype))
+
+
+def _reduced(operation: str) -> Form:
+    def form(
+        node: _Node,
+        x: Any,
+        axes: Sequence[int] | int | None = None,
+        keep: bool = False,
+        **_: Any,
+    ) -> str:
+        if isinstance(axes, int):
+            axes = [axes]
+        if not axes:
+            raise NotImplementedError("over all agents")
+        counted = [node.axis(a) for a in axes]
+        return node.add(operation, x, axes=counted, keepdims=int(keep))
+
+    return form
+
+
+def _any(node: _Node, x: Any, *axes: Any) -> str:
+    floats = node.add("Cast", x, to=TensorProto.FLOAT)
+    most = _reduced("ReduceMax")(node, floats, *axes)
+    return node.graph.node("Cast", [most], to=TensorProto.BOOL)
+
+
+def _norm(
+    node: _Node,
+    x: Any,
+    order: float = 2,
+    axes: Sequence[int] | None = None,
+    keep: bool = False,
+    **_: Any,
+) -> str:
+    if order not in (1, 2):
+        raise NotImplementedError(f"of order {order}")
+    return _reduced(f"ReduceL{order:g}")(node, x, axes, keep)
+
+
+def _variance(
+    node: _Node,
+    x: Any,
+    axes: Sequence[int] | None = None,
+    *,
+    correction: float = 1,
+    keepdim: bool = False,
+) -> str:
+    if axes is None or len(axes) != 1:
+        raise NotImplementedError("over several axes")
+    axis = node.axis(axes[0])
+    count = node.shape_of()[axis]
+    centered = node.add("Sub", x, node.graph.mean(node.writer.name(x), axis))
+    squares = node.add("Mul", centered, centered)
+    total = node.graph.sum(squares, axis, keep=keepdim)
+    return node.add("Div", total, count - correction)
+
+
+def _extreme_index(operation: str) -> Form:
+    def form(node: _Node, x: Any, axis: int | None = None, keep: bool = False) -> str:
+        if axis is None:
+            raise NotImplementedError("over all agents")
+        return node.add(operation, x, axis=node.axis(axis), keepdims=int(keep))
+
+    return form
+
+
+def _softmax(operation: str) -> Form:
+    def form(node: _Node, x: Any, axis: int, *_: Any) -> str:
+        # Up to opset 12 all axes from this one on are flattened.
+        if node.axis(axis) != len(node.value.shape) - 1:
+            raise NotImplementedError("along another axis than the last")
+        return node.add(operation, x, axis=node.axis(axis))
+
+    return form
+
+
+def _addmm(
+    node: _Node, bias: Any, x: Any, weight: Any, beta: float = 1, alpha: float = 1
+) -> str:
+    return node.add("Gemm", x, weight, bias, alpha=float(alpha), beta=float(beta))
+
+
+def _convolution(
+    node: _Node,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    dilations: Sequence[int],
+    is_transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> str:
+    if is_transposed or any(output_padding):
+        raise NotImplementedError("transposed")
+    inputs = [x, weight] if bias is None else [x, weight, bias]
+    return node.add(
+        "Conv",
+        *inputs,
+        kernel_shape=list(node.shape_of(1)[2:]),
+        strides=list(strides),
+        pads=list(padding) * 2,  # before each axis, then after each
+        dilations=list(dilations),
+        group=groups,
+    )
+
+
+def _max_pool(
+    node: _Node,
+    x: Any,
+    kernel: Sequence[int],
+    strides: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    is_rounded_up: bool = False,
+) -> tuple[str, None]:
+    if is_rounded_up or any(d != 1 for d in dilation):
+        raise NotImplementedError("ceil_mode, dilation")
+    pads = list(padding) * (2 * len(kernel) // len(padding))
+    strides = list(strides) or list(kernel)
+    pooled = node.add(
+        "MaxPool", x, kernel_shape=list(kernel), strides=strides, pads=pads
+    )
+    return pooled, None
+
+
+def _average_pool(
+    node: _Node,
+    x: Any,
+    kernel: Sequence[int],
+    strides: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    *rest: Any,
+) -> str:
+    if any(padding) or any(rest):
+        raise NotImplementedError("padding, ceil_mode")
+    strides = list(strides) or list(kernel)
+    return node.add("AveragePool", x, kernel_shape=list(kernel), strides=strides)
+
+
+def _adaptive_pool(node: _Node, x: Any, sizes: Sequence[int]) -> str:
+    given = node.shape_of()[-len(sizes) :]
+    if any(whole % size for whole, size in zip(given, sizes, strict=True)):
+        raise NotImplementedError("to sizes that do not divide the picture's")
+    kernel = [whole // size for whole, size in zip(given, sizes, strict=True)]
+    return node.add("AveragePool", x, kernel_shape=kernel, strides=kernel)
+
+
+def _layer_norm(
+    node: _Node, x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float
+) -> tuple[str, None, None]:
+    if len(shape) != 1:
+        raise NotImplementedError("over several axes")
+    axis = len(node.value.shape) - 1
+    centered = node.add("Sub", x, node.graph.mean(node.writer.name(x), axis))
+    variance = node.graph.mean(node.add("Mul", centered, centered), axis)
+    spread = node.add("Sqrt", node.add("Add", variance, eps))
+    result = node.add("Div", centered, spread)
+    if weight is not None:
+        result = node.add("Mul", result, weight)
+    if bias is not None:
+        result = node.add("Add", result, bias)
+    return result, None, None
+
+
+def _batch_norm(
+    node: _Node,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    momentum: float,  # noqa: ARG001 - for training
+    eps: float,
+) -> tuple[str, None, None]:
+    ones, zeros = torch.ones_like(mean), torch.zeros_like(mean)
+    scale = ones if weight is None else weight
+    shift = zeros if bias is None else bias
+    made = node.add("BatchNormalization", x, scale, shift, mean, variance, epsilon=eps)
+    return made, None, None
+
+
+def _gathered(node: _Node, table: Any, index: Any, *_: Any) -> str:
+    return node.add("Gather", table, index, axis=0)
+
+
+def _index_select(node: _Node, x: Any, axis: int, index: Any) -> str:
+    return node.add("Gather", x, index, axis=node.axis(axis))
+
+
+def _noise(node: _Node, x: Any, **_: Any) -> str:
+    return node.add("RandomNormalLike", x)
+
+
+def _padded(node: _Node, x: Any, pads: Sequence[int], value: float = 0) -> str:
+    # torch lists the last axis first, ONNX all beginnings and then all ends.
+    missing = [0] * (len(node.value.shape) - len(pads) // 2)
+    before = missing + list(pads[-2::-2])
+    after = missing + list(pads[::-2])
+    return node.add("Pad", x, pads=before + after, value=float(value))
+
+
+_greater, _less = _binary("Greater"), _binary("Less")
+_SAME = """Abs Acos Asin Atan Ceil Cos Cosh Erf Exp Floor Log Neg Reciprocal Relu Sigmoid Sign Sin
+Sinh Sqrt Tan Tanh""".split()  # noqa: SIM905 - a list of names
+"""ONNX operators of one input that ATen has under the same names."""
+_BINARY = {
+    "add": "Add",
+    "bitwise_and": "And",
+    "bitwise_or": "Or",
+    "bmm": "MatMul",
+    "logical_and": "And",
+    "logical_or": "Or",
+    "maximum": "Max",
+    "minimum": "Min",
+    "mm": "MatMul",
+    "mul": "Mul",
+    "pow": "Pow",
+    "sub": "Sub",
+}
+FORMS: dict[str, Form] = {
+    **{name.lower(): _unary(name) for name in _SAME},
+    **{name: _binary(operation) for name, operation in _BINARY.items()},
+    "logical_not": _unary("Not"),
+    "bitwise_not": _unary("Not"),
+    "_adaptive_avg_pool2d": _adaptive_pool,
+    "_log_softmax": _softmax("LogSoftmax"),
+    "_native_batch_norm_legit_no_training": _batch_norm,
+    "_softmax": _softmax("Softmax"),
+    "_to_copy": _converted,
+    "_unsafe_view": _reshape,
+    "addmm": _addmm,
+    "alias": _same,
+    "amax": _reduced("ReduceMax"),
+    "any": _any,
+    "amin": _reduced("ReduceMin"),
+    "argmax": _extreme_index("ArgMax"),
+    "argmin": _extreme_index("ArgMin"),
+    "avg_pool2d": _average_pool,
+    "cat": _cat,
+    "clamp": _clamp,
+    "clone": _same,
+    "constant_pad_nd": _padded,
+    "convolution": _convolution,
+    "detach": _same,
+    "div": _division,
+    "elu": _elu,
+    "embedding": _gathered,
+    "eq": _equal,
+    "expand": _expand,
+    "expm1": _expm1,
+    "full": _full,
+    "full_like": _full,
+    "ge": _negated(_less),
+    "gelu": _gelu,
+    "gt": _greater,
+    "hardtanh": _clamp,
+    "index_select": _index_select,
+    "le": _negated(_greater),
+    "leaky_relu": _leaky_relu,
+    "linalg_vector_norm": _norm,
+    "log1p": _log1p,
+    "lt": _less,
+    "max_pool2d_with_indices": _max_pool,
+    "mean": _reduced("ReduceMean"),
+    "native_layer_norm": _layer_norm,
+    "ne": _negated(_equal),
+    "permute": _permute,
+    "randn_like": _noise,
+    "rsqrt": _rsqrt,
+    "select": _select,
+    "slice": _slice,
+    "split_with_sizes": _split,
+    "squeeze": _reshape,
+    "sum": _reduced("ReduceSum"),
+    "unsqueeze": _reshape,
+    "var": _variance,
+    "view": _reshape,
+    "where": _where,
+}
+"""ATen operator -> what writes it."""

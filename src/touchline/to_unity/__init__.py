@@ -1,0 +1,1 @@
+"""Policies of other libraries as the ONNX file that Unity loads: one file for each library."""

@@ -1,0 +1,84 @@
+"""Any policy as the ONNX file that Unity loads: the front door, which finds out whose policy it is.
+
+No library is imported for this: whoever hands over a policy has imported its library.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from touchline.errors import UsageError
+from touchline.policies.files.onnx_out import build_onnx
+from touchline.policies.files.onnx_policy import Acting, build_policy
+from touchline.policies.files.whole import write_whole
+from touchline.policies.network import Network
+from touchline.policies.spec_fit import require_fit
+from touchline.specs import BehaviorSpec
+
+
+def export_policy(
+    policy: Any, behavior_spec: BehaviorSpec, path: str | os.PathLike[str]
+) -> Path:
+    """Write any policy as the ONNX file that Unity loads.
+
+    Parameters
+    ----------
+    policy
+        A model of Stable-Baselines3 or sb3-contrib, an actor of TorchRL, an agent in the manner of
+        CleanRL, a network of Touchline, or any torch module; see `docs/any_policy.md`.
+    behavior_spec
+        What the agents observe and do, such as `touchline.make("3DBall").behaviors[...]`.
+    path
+        The ONNX file to write.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    UsageError
+        The policy does not fit the behavior, or has an operator that Unity's importer does not
+        know: the line names the operator and its layer.
+    """
+    target = Path(path)
+    if target.suffix != ".onnx":
+        raise UsageError(f"{target}: expected a file NAME.onnx")
+    action = behavior_spec.action_spec
+    if action.staged:
+        raise UsageError(
+            "Unity has no actions whose later branches depend on the first"
+        )
+    if isinstance(policy, Network):
+        require_fit("the network", policy.spec, "the behavior", behavior_spec)
+        model = build_onnx(policy)
+    else:
+        model = build_policy(_acting(policy, behavior_spec.observed))
+    write_whole(target, model.SerializeToString())
+    return target
+
+
+def _acting(policy: Any, spec: BehaviorSpec) -> Acting:
+    """The policy as a module of one form."""
+    libraries = {kind.__module__.partition(".")[0] for kind in type(policy).__mro__}
+    if "stable_baselines3" in libraries:
+        from touchline.to_unity.from_sb3 import from_sb3
+
+        return from_sb3(policy, spec)
+    # TorchRL's modules are those of tensordict.
+    if "tensordict" in libraries:
+        from touchline.to_unity.from_torchrl import FromTorchRL
+
+        return FromTorchRL(policy, spec)
+    if isinstance(policy, nn.Module):
+        from touchline.to_unity.from_module import from_module
+
+        return from_module(policy, spec)
+    raise UsageError(
+        f"expected a torch module, or a policy of SB3, TorchRL or CleanRL; got {policy!r}"
+    )

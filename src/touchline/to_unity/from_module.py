@@ -1,0 +1,130 @@
+"""Plain torch modules, and agents in the manner of CleanRL, which are torch modules, too.
+
+CleanRL has no base classes; its files agree in the names of an agent's parts. Of these:
+
+- `actor_mean` and `actor_logstd` (`ppo_continuous_action.py`): a normal distribution;
+- `actor`, after `network` where there is one (`ppo.py`, `ppo_atari.py`): logits of all branches;
+- `fc_mean` and `fc_logstd` (`sac_continuous_action.py`): a squashed normal;
+- a class `QNetwork` (`dqn.py`): values of all choices.
+
+Source: https://docs.cleanrl.dev, version 1.2.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from touchline.errors import UsageError
+from touchline.policies.files.onnx_policy import (
+    CONTINUOUS,
+    DETERMINISTIC,
+    LOGITS,
+    MEMORY,
+    Acting,
+)
+from touchline.specs import BehaviorSpec
+from touchline.to_unity.actions import certain, clipped, drawn, greedy
+
+RESULTS = (CONTINUOUS, DETERMINISTIC, LOGITS, MEMORY)
+MASKS = "action_masks"
+
+
+def from_module(module: nn.Module, spec: BehaviorSpec) -> Acting:
+    """What a module does."""
+    # An agent of CleanRL's PPO has parts, and no `forward` that uses them.
+    has_forward = type(module).forward is not nn.Module.forward
+    parts = ("fc_mean", "fc_logstd") if has_forward else ("actor_mean", "actor")
+    is_agent = any(hasattr(module, part) for part in parts)
+    if is_agent or type(module).__name__ == "QNetwork":
+        return FromCleanRL(module, spec)
+    return FromModule(module, spec)
+
+
+class FromModule(Acting):
+    """A module that takes one observation [B, *shape] for each sensor.
+
+    After these it gets `action_masks` [B, choices] (1 = allowed) and `memory` [B, M] where its
+    `forward` has parameters of these names; its attribute `memory_size` is M. It returns one
+    tensor, the continuous actions in [-1, 1] followed by the logits of all branches, or a dict with
+    the keys of `Acting.act`.
+    """
+
+    def __init__(self, module: nn.Module, spec: BehaviorSpec) -> None:
+        super().__init__(spec)
+        self.policy = module
+        self.memory_size = int(getattr(module, "memory_size", 0))
+        self._parameters_of = set(inspect.signature(module.forward).parameters)
+        if MASKS in self._parameters_of and not spec.action_spec.discrete_size:
+            raise UsageError(
+                f"the policy takes {MASKS}, but the behavior has no branches, so Unity sends none"
+            )
+        if self.memory_size and MEMORY not in self._parameters_of:
+            raise UsageError(
+                f"the policy has a memory_size of {self.memory_size}; expected that its forward "
+                "takes a parameter `memory`"
+            )
+
+    def act(
+        self, obs: Sequence[Tensor], masks: Tensor | None, memory: Tensor | None
+    ) -> Mapping[str, Tensor]:
+        given: dict[str, Any] = {MASKS: masks, MEMORY: memory}
+        more = {n: v for n, v in given.items() if n in self._parameters_of}
+        found = self.policy(*obs, **more)
+        if isinstance(found, Tensor):
+            size = self.spec.action_spec.continuous_size
+            named = {**certain(found[:, :size]), LOGITS: found[:, size:]}
+            if not size:
+                named = {LOGITS: found}
+            elif not self.spec.action_spec.discrete_size:
+                named = certain(found)
+            return named
+        if not isinstance(found, Mapping) or not found.keys() <= set(RESULTS):
+            keys = sorted(found) if isinstance(found, Mapping) else type(found).__name__
+            raise UsageError(
+                f"the policy returns {keys}; expected a tensor, or a dict of tensors with the keys "
+                f"{', '.join(RESULTS)}"
+            )
+        if CONTINUOUS in found and DETERMINISTIC not in found:
+            return {**found, DETERMINISTIC: found[CONTINUOUS]}
+        return found
+
+
+class FromCleanRL(Acting):
+    """An agent in the manner of CleanRL; vectors of several sensors are joined."""
+
+    def __init__(self, agent: nn.Module, spec: BehaviorSpec) -> None:
+        super().__init__(spec)
+        self.policy: Any = agent
+        if len(spec.observation_specs) > 1 and any(
+            len(o.shape) > 1 for o in spec.observation_specs
+        ):
+            raise UsageError(
+                "an agent of CleanRL takes one observation; wrap it in a module that takes one "
+                "for each sensor"
+            )
+
+    def act(
+        self, obs: Sequence[Tensor], masks: Tensor | None, memory: Tensor | None
+    ) -> Mapping[str, Tensor]:
+        del memory
+        policy = self.policy
+        x = obs[0] if len(obs) == 1 else torch.cat(list(obs), dim=1)
+        if hasattr(policy, "actor_mean"):
+            return drawn(policy.actor_mean(x), policy.actor_logstd.exp(), clipped)
+        if hasattr(policy, "fc_mean"):
+            mean, log_std = policy(x)
+            return drawn(mean, log_std.exp(), self._scaled)
+        if hasattr(policy, "actor"):
+            network = getattr(policy, "network", nn.Identity())
+            return {LOGITS: policy.actor(network(x))}
+        return greedy(policy(x), masks)
+
+    def _scaled(self, u: Tensor) -> Tensor:
+        squashed = torch.tanh(u)
+        scaled: Tensor = squashed * self.policy.action_scale + self.policy.action_bias
+        return scaled
