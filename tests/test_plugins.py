@@ -74,6 +74,7 @@ LEAKY = {
         "memory": {"type": "leaky", "memory_size": 8, "sequence_length": 16}
     },
 }
+RESIDUAL = {**PPO, "network_settings": {"type": "residual"}}
 VISITS = {**PPO, "reward_signals": {"extrinsic": {}, "visits": {"strength": 0.1}}}
 
 
@@ -83,9 +84,7 @@ VISITS = {**PPO, "reward_signals": {"extrinsic": {}, "visits": {"strength": 0.1}
         pytest.param(REINFORCE, "Basic", "reinforce_loss", id="algorithm"),
         pytest.param(LEAKY, "Basic", "policy_loss", id="memory"),
         pytest.param(VISITS, "Basic", "visits_different", id="reward signal"),
-        pytest.param(
-            PPO, "residual_network:ResidualBasic", "policy_loss", id="network"
-        ),
+        pytest.param(RESIDUAL, "Basic", "policy_loss", id="network"),
     ],
 )
 def test_an_installed_package_trains_saves_and_resumes(

@@ -9,9 +9,11 @@ of the dictionary's group, for example
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from touchline.errors import UsageError
@@ -21,6 +23,14 @@ def imported(path: str) -> Any:
     """What the text "module:name" names."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
+
+
+def imported_from_here(path: str) -> Any:
+    """The same; as with `python -m`, the module may be in the current folder."""
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return imported(path)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Policies act, each in its own way, and are loaded from what `--policy` takes."""
 
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -156,6 +157,18 @@ def test_sources_are_chosen_by_name_then_by_fit(run, rows_and_spec):
     fitting = load_policies([checkpoint, "random"], {NAME: spec, "Else?team=0": other})
     assert isinstance(fitting[NAME].policy, NetworkPolicy)
     assert type(fitting["Else?team=0"].policy).__name__ == "RandomPolicy"
+
+
+def test_two_policies_for_one_behavior_are_one_line(run, rows_and_spec, tmp_path):
+    _, spec = rows_and_spec
+    checkpoint = str(run / "Walker" / "checkpoint.safetensors")
+    again = shutil.copy(checkpoint, tmp_path / "again.safetensors")
+    with pytest.raises(
+        UsageError, match=r"two policies for Walker\?team=0: .*say which"
+    ):
+        load_policies([checkpoint, str(again)], {NAME: spec})
+    with pytest.raises(UsageError, match="two policies for Walker: zero and random"):
+        load_policies(["Walker=zero", "Walker=random"], {NAME: spec})
 
 
 def test_what_cannot_be_loaded_is_said(run, rows_and_spec):

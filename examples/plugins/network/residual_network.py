@@ -1,23 +1,24 @@
 """A network of another package: dense layers, each of which adds to what the one before it found.
 
-A behavior's spec names its network; `ResidualBasic` is the scene Basic with this one.
+`network_settings.type: residual` trains with it, in PPO, POCA and SAC. Without the package it is
+`type: residual_network:ResidualNetwork`, from the folder of this file.
 
 Source: He et al. 2016, "Deep Residual Learning for Image Recognition", arXiv:1512.03385.
 """
-
-from dataclasses import replace
-from typing import ClassVar
 
 import torch
 from torch import nn
 
 from touchline.errors import UsageError
-from touchline.policies.distributions import ActionDistribution, masked_log_probs
-from touchline.scenes.basic import Basic
+from touchline.policies.distributions import (
+    ActionDistribution,
+    SquashedDistribution,
+    masked_log_probs,
+)
 
 
 class ResidualNetwork(nn.Module):
-    """Policy and values on one stack of layers; for vector observations and discrete actions."""
+    """Policy and values on one stack of layers, for vector observations."""
 
     memory_shape = None
     has_gradient = False
@@ -26,19 +27,23 @@ class ResidualNetwork(nn.Module):
     def __init__(self, spec, architecture, num_signals=1):
         super().__init__()
         shapes = [sensor.shape for sensor in spec.observation_specs]
-        has_more = spec.action_spec.continuous_size or architecture.normalize
-        if has_more or any(len(shape) > 1 for shape in shapes):
+        if architecture.normalize or any(len(shape) > 1 for shape in shapes):
             raise UsageError(
-                "the residual network expects vectors, discrete actions and normalize: false"
+                "the residual network expects vectors and normalize: false"
             )
         self.spec, self.architecture = spec, architecture
         self.num_signals = num_signals
         self.branches = spec.action_spec.discrete_branches
+        self.numbers = spec.action_spec.continuous_size
         width = architecture.hidden_units
         self.first = nn.Linear(sum(size for (size,) in shapes), width)
         layers = range(architecture.num_layers)
         self.layers = nn.ModuleList(nn.Linear(width, width) for _ in layers)
-        self.choices = nn.Linear(width, sum(self.branches))
+        # SAC wants a spread for each situation.
+        spreads = self.numbers if architecture.squashed else 0
+        self.log_std = nn.Parameter(torch.zeros(self.numbers - spreads))
+        self.sections = [self.numbers, spreads, *self.branches]
+        self.outputs = nn.Linear(width, sum(self.sections))
         self.values = nn.Linear(width, num_signals)
 
     def normalized(self, obs):
@@ -67,13 +72,15 @@ class ResidualNetwork(nn.Module):
         return self.values(self.features(obs))
 
     def distribution_of(self, features, allowed):
-        logits = self.choices(features).split(self.branches, dim=1)
+        outputs = self.outputs(features).split(self.sections, dim=1)
+        mean, log_std, *logits = outputs
         masks = [None] * len(logits)
         if allowed is not None:
             masks = allowed.split(self.branches, dim=1)
         parts = [masked_log_probs(*pair) for pair in zip(logits, masks, strict=True)]
-        none = features[:, :0]
-        return ActionDistribution(none, features.new_zeros(0), parts)
+        if self.architecture.squashed:
+            return SquashedDistribution(mean, log_std.clamp(-20.0, 2.0), parts)
+        return ActionDistribution(mean, self.log_std, parts)
 
     # The contract has these two for networks with a memory, and with a gradient of their own.
     def step(self, obs, allowed, memory):
@@ -83,12 +90,3 @@ class ResidualNetwork(nn.Module):
         raise NotImplementedError(
             "only networks with has_gradient have one written out"
         )
-
-
-class ResidualBasic(Basic):
-    """Basic, whose agent is trained with this network."""
-
-    behaviors: ClassVar = {
-        name: replace(spec, network="residual")
-        for name, spec in Basic.behaviors.items()
-    }

@@ -131,8 +131,10 @@ def _only_that_fits(
             refusals.append(str(refusal))
         else:
             fitting[source] = policy
-    if len(fitting) > 1:
-        first, second, *_ = fitting
+    # `random` and the like may follow a file, for the behaviors that are left.
+    files = [source for source in fitting if source not in BUILT_IN]
+    if len(files) > 1:
+        first, second, *_ = files
         name = base_name(behavior)
         raise UsageError(
             f"--policy: two policies for {behavior}: {first} and {second}; say which one: "

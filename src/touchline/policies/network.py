@@ -1,8 +1,8 @@
 """What a network offers to learners and policies, and which networks there are.
 
-A behavior's spec names its network (`BehaviorSpec.network`), a key of `NETWORKS`. Each network
-class takes `(spec, architecture, num_signals)` and refuses, with a UsageError, an architecture that
-it does not support.
+A behavior's spec names its network (`BehaviorSpec.network`), a key of `NETWORKS`, unless
+`network_settings.type` names another. Each network class takes `(spec, architecture, num_signals)`
+and refuses, with a UsageError, an architecture that it does not support.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from touchline.errors import UsageError
-from touchline.plugins import Plugins
+from touchline.plugins import Plugins, breach_of, imported_from_here
 from touchline.policies.memory import DEFAULT_MEMORY
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.normalizer import RunningNormalizer
-from touchline.specs import BehaviorSpec
+from touchline.specs import BehaviorSpec, shortened
 
 NETWORKS = {
     "standard": "touchline.policies.nets.actor_critic:ActorCritic",
@@ -193,14 +193,37 @@ def make_network(
     Raises a UsageError for a name that is not in `NETWORKS`, or an architecture that the network
     does not support.
     """
-    if spec.network not in NETWORK_PLUGINS:
-        raise UsageError(
-            f"no network is called {spec.network!r}; there are: "
-            f"{', '.join(sorted(NETWORK_PLUGINS.names()))}"
-        )
-    network_class = NETWORK_PLUGINS.load(spec.network)
-    network: Network = network_class(spec, architecture, num_signals)
+    network: Network = network_class(spec.network)(spec, architecture, num_signals)
     return network
+
+
+def network_class(name: str) -> Any:
+    """The class of a network by its name, or by `module:Class` for one without an entry point.
+
+    Raises a UsageError for a name that is not in `NETWORKS`, and for what is no network.
+    """
+    if ":" in name:
+        return _network_of_another_module(name)
+    if name not in NETWORK_PLUGINS:
+        raise UsageError(
+            f"no network is called {name!r}; there are: "
+            f"{', '.join(sorted(NETWORK_PLUGINS.names()))}, and any MODULE:CLASS"
+        )
+    return NETWORK_PLUGINS.load(name)
+
+
+def _network_of_another_module(name: str) -> Any:
+    try:
+        found = imported_from_here(name)
+    except Exception as error:  # whatever the module raises when it is imported
+        reason = shortened(f"{type(error).__name__}: {error}")
+        raise UsageError(f"the network {name!r} cannot be loaded: {reason}") from error
+    # Nothing else is called: a checkpoint of somebody else may name anything.
+    is_module = isinstance(found, type) and issubclass(found, nn.Module)
+    breach = breach_of(Network, found) if is_module else "is no torch.nn.Module"
+    if breach:
+        raise UsageError(f"the network {name!r} {breach}")
+    return found
 
 
 def side_by_side(obs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:

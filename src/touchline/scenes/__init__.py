@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import difflib
-import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from touchline.errors import UsageError
 from touchline.known_files import refuse_other_kinds
-from touchline.plugins import imported
+from touchline.plugins import imported, imported_from_here
 
 if TYPE_CHECKING:
     from touchline.scenes.scene import Scene
@@ -71,13 +69,8 @@ def scene_class(name: str) -> type[Scene]:
 def _scene_of_another_module(name: str) -> type[Scene]:
     from touchline.scenes.scene import Scene
 
-    module, _, cls = name.partition(":")
-    # As with `python -m`, the module may lie in the folder where the command is called.
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
     try:
-        found = getattr(import_module(module), cls)
+        found = imported_from_here(name)
     except (ImportError, AttributeError) as error:
         raise UsageError(f"the scene {name!r} cannot be loaded: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Scene)):

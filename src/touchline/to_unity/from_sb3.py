@@ -105,7 +105,6 @@ class _Model(Acting):
     def __init__(self, model: Any, spec: BehaviorSpec) -> None:
         super().__init__(spec)
         self.policy: Any = getattr(model, "policy", model)
-        self.policy.set_training_mode(False)
         self.layout = _layout(self.policy.observation_space, spec)
         self.normalizers = nn.ModuleDict()
         find = getattr(model, "get_vec_normalize_env", lambda: None)

@@ -86,9 +86,15 @@ def export(
     return target
 
 
-def has_onnx_form(network: Network) -> bool:
-    """Whether `export_onnx` can write the policy of this network, its operators aside."""
-    return not network.spec.action_spec.staged
+def onnx_obstacle(network: Network) -> str:
+    """Why the policy of this network cannot be written; empty where it can."""
+    if isinstance(network, ActorCritic):
+        return ""
+    try:
+        build_onnx(network)
+    except UsageError as error:
+        return str(error)
+    return ""
 
 
 def export_onnx(network: Network, path: Path) -> None:
@@ -101,7 +107,7 @@ def export_onnx(network: Network, path: Path) -> None:
 
 def build_onnx(network: Network) -> onnx.ModelProto:
     """The policy of `network` as an ONNX model. Raises a UsageError for what Unity cannot load."""
-    if not has_onnx_form(network):
+    if network.spec.action_spec.staged:
         raise UsageError(
             f"the network {network.spec.network!r} has no ONNX form that Unity could load; "
             "use the checkpoint"

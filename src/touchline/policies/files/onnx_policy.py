@@ -119,7 +119,18 @@ def build_policy(policy: Acting) -> onnx.ModelProto:
     Raises a UsageError for what it does with shapes that do not fit, and for operators that Unity's
     importer does not know.
     """
-    policy = policy.eval()
+    modes = {module: module.training for module in policy.modules()}
+    policy.eval()
+    try:
+        # Whoever exports in the course of a training keeps the random numbers of torch.
+        with torch.random.fork_rng(devices=[]):
+            return _built(policy)
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _built(policy: Acting) -> onnx.ModelProto:
     graph = OnnxGraph()
     action = policy.spec.action_spec
     examples = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ class PolicyWeights:
     """The fields of an `Architecture`."""
     num_signals: int
     deterministic: bool
+    network: str
+    """Which network, as `BehaviorSpec.network`."""
     weights: Arrays
     """By the names of `state_dict`; views, where the network is on the CPU."""
 
@@ -88,6 +90,7 @@ def weights_of(policy: NetworkPolicy) -> PolicyWeights:
         asdict(network.architecture),
         network.num_signals,
         policy.deterministic,
+        network.spec.network,
         {name: tensor.numpy(force=True) for name, tensor in tensors},
     )
 
@@ -97,7 +100,8 @@ def policy_with(given: PolicyWeights, spec: BehaviorSpec) -> NetworkPolicy:
     # First weights, which are not used, must not move the random numbers of the whole process.
     with torch.random.fork_rng(devices=[]):
         architecture = Architecture(**given.architecture)
-        network = make_network(spec, architecture, num_signals=given.num_signals)
+        own = replace(spec, network=given.network)
+        network = make_network(own, architecture, num_signals=given.num_signals)
     return NetworkPolicy(network, deterministic=given.deterministic)
 
 

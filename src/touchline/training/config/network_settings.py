@@ -44,7 +44,7 @@ class MemorySettings(Part):
 
 
 class NetworkSettings(Part):
-    """The policy's and the value function's network, or a reward signal's."""
+    """A reward signal's network."""
 
     normalize: Switch = False
     """Shift and scale vector observations by their running mean and spread; part of the exported
@@ -65,3 +65,11 @@ class NetworkSettings(Part):
     """First weights are orthogonal, but for a group's critic (not in ML-Agents)."""
     deterministic: Annotated[Switch, Flag("--deterministic")] = False
     """Act with the most likely action instead of sampling."""
+
+
+class PolicyNetworkSettings(NetworkSettings):
+    """The policy's and the value function's network."""
+
+    type: Text | None = None
+    """Another network than the behavior's own: one that a package adds, or MODULE:CLASS (not in
+    ML-Agents)."""

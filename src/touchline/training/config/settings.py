@@ -36,7 +36,7 @@ from touchline.training.config.environment_parameters import (
     ParameterSettings,
     lessons_of,
 )
-from touchline.training.config.network_settings import NetworkSettings
+from touchline.training.config.network_settings import PolicyNetworkSettings
 from touchline.training.config.values import (
     MOST,
     Areas,
@@ -98,7 +98,9 @@ class BehaviorConfig(Part):
         default=None, validate_default=True
     )
     """The settings of the algorithm, such as `PPOSettings`."""
-    network_settings: NetworkSettings = Field(default_factory=NetworkSettings)
+    network_settings: PolicyNetworkSettings = Field(
+        default_factory=PolicyNetworkSettings
+    )
     """The networks."""
     reward_signals: Annotated[
         dict[SignalName, SerializeAsAny[SignalSettings]], Field(min_length=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,9 @@ from touchline.envs.env import EnvRecipe
 from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.errors import UsageError
 from touchline.log import Log
+from touchline.policies.files.onnx_out import onnx_obstacle
 from touchline.policies.nets.encoders import check_images
+from touchline.policies.network import network_class
 from touchline.specs import BehaviorSpec, base_name
 from touchline.training.algorithms.learner import (
     Imitating,
@@ -129,13 +132,19 @@ class Enrollment:
     def _new_learner(
         self, name: str, spec: BehaviorSpec, config: BehaviorConfig
     ) -> Learner:
-        setup = LearnerSetup(name, spec, config, self._seed, self.device, self.log)
         try:
+            spec = _with_network(spec, config)
             _check_encoders(config, spec)
+            setup = LearnerSetup(name, spec, config, self._seed, self.device, self.log)
             learner: Learner = learner_class(config.trainer_type)(setup)
         except SettingError as error:
             place = self.config.place(name, error.key)
             raise UsageError(f"{place}: {error.why}") from None
+        # Unity has no staged actions, so there nobody expects a file.
+        if not spec.action_spec.staged:
+            reason = onnx_obstacle(learner.policy.network)
+            if reason:
+                self.log(f"{name}: no ONNX file for Unity will be written: {reason}")
         if name not in self._absent:  # a resumed behavior has weights of its own
             start = first_checkpoint(self.config, name)
             if start is not None:
@@ -172,6 +181,18 @@ class Enrollment:
         """Finish every behavior's files."""
         for training in self.trainings.values():
             training.writer.close()
+
+
+def _with_network(spec: BehaviorSpec, config: BehaviorConfig) -> BehaviorSpec:
+    """A spec that names the configured network. Raises a SettingError for one that is none."""
+    name = config.network_settings.type
+    if name is None:
+        return spec
+    try:
+        network_class(name)
+    except UsageError as error:
+        raise SettingError("network_settings.type", str(error)) from None
+    return replace(spec, network=name)
 
 
 def _check_encoders(config: BehaviorConfig, spec: BehaviorSpec) -> None:

@@ -9,7 +9,7 @@ import json
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,7 +26,7 @@ from touchline.policies.files.checkpoints import (
     write_arrays,
     write_checkpoint,
 )
-from touchline.policies.files.onnx_out import export_onnx, has_onnx_form
+from touchline.policies.files.onnx_out import build_onnx
 from touchline.policies.files.run_layout import CHECKPOINT, MODEL, RunLayout
 from touchline.policies.files.whole import write_whole
 from touchline.training.algorithms.learner import Learner
@@ -150,12 +150,15 @@ class RunFolder:
         checkpoint = layout.numbered(behavior, steps)
         # First what is new, then what replaces files that another program may have open.
         write_checkpoint(checkpoint, learner.learned(), metadata)
-        if has_onnx_form(network):
-            export_onnx(network, layout.numbered(behavior, steps, MODEL))
+        model: bytes | None = None
+        # Of a network without a form for Unity, `Enrollment` has said why.
+        with suppress(UsageError):
+            model = build_onnx(network).SerializeToString()
+            write_whole(layout.numbered(behavior, steps, MODEL), model)
         # A copy, not a link: not every file system and no zip file keeps links.
         write_whole(layout.latest(behavior), checkpoint.read_bytes())
-        if has_onnx_form(network):
-            export_onnx(network, layout.model(behavior))
+        if model is not None:
+            write_whole(layout.model(behavior), model)
         status = self._status.setdefault(behavior, {})
         # A resumed run writes the checkpoints behind its resume point again.
         kept = [c for c in status.get("checkpoints", []) if c["steps"] != steps]

@@ -26,7 +26,7 @@ from touchline.policies.fused.dense_stack import (
 from touchline.policies.nets.actor_critic import ActorCritic, AnyDistribution
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.twin_mlp import ACTOR, CRITIC, TwinMLP
-from touchline.policies.network import Obs
+from touchline.policies.network import Network, Obs
 from touchline.training.algorithms.adam import FlatParameters
 from touchline.training.algorithms.sac.loss import (
     Evaluation,
@@ -64,11 +64,12 @@ class DensePasses:
 
     def __init__(
         self,
-        network: ActorCritic,
+        network: Network,
         critics: nn.ModuleList,
         target: nn.Module,
         weights: FlatParameters,
     ) -> None:
+        assert isinstance(network, ActorCritic)
         trunk = network.trunk
         assert isinstance(trunk, TwinMLP)
         self._network, self._trunk, self._weights = network, trunk, weights
@@ -90,9 +91,10 @@ class DensePasses:
             self._target = _beside(target, _values)
 
     @staticmethod
-    def fits(network: ActorCritic) -> bool:
+    def fits(network: Network) -> bool:
         """Whether the network, and so its critics, consist of dense layers over one vector."""
-        return isinstance(network.trunk, TwinMLP)
+        is_standard = isinstance(network, ActorCritic)
+        return is_standard and isinstance(network.trunk, TwinMLP)
 
     def policy(
         self,

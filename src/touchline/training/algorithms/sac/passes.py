@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from touchline.policies.nets.actor_critic import ActorCritic, AnyDistribution
+from touchline.policies.nets.actor_critic import AnyDistribution
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.network import Obs
 from touchline.training.algorithms.adam import FlatParameters
@@ -51,17 +51,18 @@ class AutogradPasses:
 
     def __init__(
         self,
-        network: ActorCritic,
+        network: Any,
         critics: nn.ModuleList,
-        target: nn.Module,
+        target: Any,
         weights: FlatParameters,
     ) -> None:
+        """`network` is a `Network`; `target` is its copy, or a copy of the critics."""
         self._network = network
         self._critics = critics
         self._target = target
         self._weights = weights
         self._critic_parameters = list(critics.parameters())
-        self._has_value = isinstance(target, ActorCritic)
+        self._has_value = not isinstance(target, nn.ModuleList)
 
     def policy(
         self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None
@@ -87,17 +88,17 @@ class AutogradPasses:
     ) -> AnyDistribution:
         """The policy, without gradients."""
         if sequences is None:
-            return self._network.distribution(obs, allowed)
-        distribution: AnyDistribution
+            distribution: AnyDistribution = self._network.distribution(obs, allowed)
+            return distribution
         distribution, _ = self._network(obs, allowed, sequences)
         return distribution
 
     def target_value(self, obs: Obs, sequences: Sequences | None) -> Tensor:
         """[B, S] of the slowly moving value network."""
-        assert isinstance(self._target, ActorCritic)
-        if sequences is None:
-            return self._target.value(obs)
         value: Tensor
+        if sequences is None:
+            value = self._target.value(obs)
+            return value
         _, value = self._target(obs, None, sequences)
         return value
 

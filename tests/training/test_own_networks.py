@@ -1,0 +1,146 @@
+"""`network_settings.type`: a network of one's own in every algorithm, resumed and exported."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import touchline
+from touchline.errors import UsageError
+from touchline.policies.files.checkpoints import read_checkpoint
+from touchline.policies.files.onnx_in import OnnxPolicy
+from touchline.policies.loading import load_policy
+from touchline.training import trainer
+from touchline.training.collect.local import LocalCollector
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "plugins" / "network"
+RESIDUAL = "residual_network:ResidualNetwork"
+HYPER = {
+    "ppo": {"batch_size": 32, "buffer_size": 256},
+    "poca": {"batch_size": 32, "buffer_size": 256},
+    "sac": {
+        "batch_size": 32,
+        "buffer_size": 500,
+        "buffer_init_steps": 100,
+        "save_replay_buffer": True,
+    },
+}
+BROKEN = """
+import torch
+from residual_network import ResidualNetwork
+class Unknown(ResidualNetwork):
+    def features(self, obs):
+        return torch.fft.fft(super().features(obs)).real
+class Unsquashed(ResidualNetwork):
+    def __init__(self, spec, architecture, num_signals=1):
+        from dataclasses import replace
+        super().__init__(spec, replace(architecture, squashed=False), num_signals)
+class Half(torch.nn.Module):
+    pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_modules(tmp_path, monkeypatch):
+    (tmp_path / "own_networks.py").write_text(BROKEN)
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    for name in ("residual_network", "own_networks"):
+        sys.modules.pop(name, None)
+
+
+def _train(folder, scene, trainer_type, network=RESIDUAL, **settings):
+    behavior = {
+        "trainer_type": trainer_type,
+        "hyperparameters": HYPER[trainer_type],
+        "network_settings": {"type": network, "hidden_units": 16},
+        "max_steps": 800,
+        "summary_freq": 400,
+    }
+    config = folder / "own.yaml"
+    folder.mkdir(exist_ok=True)
+    config.write_text(json.dumps({"behaviors": {scene: behavior}}))
+    about = {"results_dir": str(folder), "run_id": "run", "seed": 3, "env": scene}
+    more = {"num_areas": 4, "evaluation_episodes": 0} | settings
+    lines = []
+    touchline.train(config, settings=about | more, log=lines.append)
+    return folder / "run", lines
+
+
+def _weights(run, scene):
+    return read_checkpoint(run / scene / "checkpoint.safetensors")
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize(
+    "scene", ["Basic", pytest.param("3DBall", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("trainer_type", HYPER)
+def test_a_network_of_ones_own_trains_resumes_and_acts_in_its_onnx_file(
+    tmp_path, monkeypatch, trainer_type, scene
+):
+    whole, _ = _train(tmp_path / "whole", scene, trainer_type)
+    tensors, about = _weights(whole, scene)
+    assert about["spec"]["network"] == RESIDUAL
+    collect, count = LocalCollector.collect, []
+
+    def interrupted(self, wanted):
+        count.append(1)
+        if len(count) == 20:
+            raise KeyboardInterrupt
+        return collect(self, wanted)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(trainer, "RESUME_EVERY_S", 0.0)
+        patches.setattr(LocalCollector, "collect", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            _train(tmp_path / "cut", scene, trainer_type)
+    cut, _ = _train(tmp_path / "cut", scene, trainer_type, resume=True)
+    resumed, _ = _weights(cut, scene)
+    assert tensors.keys() == resumed.keys()
+    for name, tensor in tensors.items():
+        assert torch.equal(tensor, resumed[name]), name
+    _check_file(whole, scene)
+
+
+def _check_file(run, scene):
+    policy = load_policy(run, deterministic=True).policy
+    with touchline.make(touchline.EnvRecipe.parse(scene, num_areas=50)) as env:
+        slots = touchline.Slots(env)
+        rows = next(iter(slots.reset(0).values()))
+    model = OnnxPolicy(run / f"{scene}.onnx", deterministic=True)
+    one, other = (
+        p.act(rows, None, p.new_generator(0)).actions for p in (policy, model)
+    )
+    np.testing.assert_allclose(one.continuous, other.continuous, atol=1e-5)
+    np.testing.assert_array_equal(one.discrete, other.discrete)
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_a_run_whose_network_unity_cannot_load_says_so_and_goes_on(tmp_path):
+    run, lines = _train(tmp_path, "Basic", "ppo", "own_networks:Unknown")
+    (line,) = [line for line in lines if "no ONNX file" in line]
+    assert "its operator aten._fft_r2c has no form" in line
+    assert (run / "Basic" / "checkpoint.safetensors").exists()
+    assert not (run / "Basic.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("network", "trainer_type", "expected"),
+    [
+        ("nothing", "ppo", r"network_settings\.type: no network is called 'nothing'; there are: "),
+        ("own_networks:Missing", "ppo", "network_settings.type: the network 'own_networks:Missing' cannot be loaded: AttributeError"),
+        ("no_such:Network", "ppo", "cannot be loaded: ModuleNotFoundError"),
+        ("own_networks:Half", "ppo", "the network 'own_networks:Half' has no memory_shape"),
+        ("json:loads", "ppo", r"the network 'json:loads' is no torch\.nn\.Module"),
+        ("own_networks:Unsquashed", "sac", "SAC cannot train the network 'own_networks:Unsquashed', whose actions are of a ActionDistribution"),
+    ],
+)  # fmt: skip
+def test_what_is_no_network_is_one_line(tmp_path, network, trainer_type, expected):
+    with pytest.raises(UsageError, match=expected) as refusal:
+        _train(tmp_path, "Basic", trainer_type, network)
+    assert "\n" not in str(refusal.value)
