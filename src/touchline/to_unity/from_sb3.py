@@ -42,6 +42,7 @@ def from_sb3(model: Any, spec: BehaviorSpec) -> Acting:
     if getattr(policy, "use_sde", False) or getattr(model, "use_sde", False):
         raise UsageError("use_sde: noise that depends on the state has no ONNX form")
     _check_actions(policy.action_space, spec)
+    # By their parts, because sb3-contrib, which has some of these, need not be installed.
     if hasattr(policy, "lstm_actor"):
         return _Recurrent(model, spec)
     if hasattr(policy, "action_net"):
@@ -169,6 +170,7 @@ class _ActorCritic(_Model):
 
     def _actions(self, features: Tensor) -> dict[str, Tensor]:
         latent = self.policy.mlp_extractor.forward_actor(features)
+        # Not by `get_distribution`: its checks of the values cannot be traced.
         outputs = self.policy.action_net(latent)
         if self.spec.action_spec.discrete_size:
             return {LOGITS: outputs}

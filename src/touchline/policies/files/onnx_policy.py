@@ -145,6 +145,7 @@ def _built(policy: Acting) -> onnx.ModelProto:
     if size:
         before = graph.input("recurrent_in", (1, size))
         examples[graph.reshape(before, [-1, size])] = torch.zeros(NUM_EXAMPLES, size)
+    # First without tracing: then an error is the policy's own.
     _check(policy, list(examples.values()))
     found = write_module(graph, policy, examples)
     graph.constant_output("version_number", [API_VERSION])

@@ -70,6 +70,8 @@ class _Flat(nn.Module):
 def _exported(
     module: nn.Module, inputs: Sequence[Tensor]
 ) -> torch.export.ExportedProgram:
+    # A symbol in place of a number, so that what depends on the number of agents is an error here
+    # and not a wrong file.
     batch = torch.export.Dim("batch")
     try:
         with warnings.catch_warnings():
@@ -143,6 +145,8 @@ class _Writer:
             return None  # the number of agents, or a product with it: read from shapes below
         leaves = _leaves(known.values())
         is_constant = not any(isinstance(v, str) or v is None for v in leaves)
+        # Weights are transposed, joined and so on once, instead of at every decision. Noise is drawn
+        # anew each time, whatever it is shaped like.
         if is_constant and operation != "randn_like":
             return node.target(*arguments, **keywords)  # type: ignore[operator]
         form = FORMS.get(operation)
@@ -339,6 +343,7 @@ def _clamp(
     kind = node.value.dtype
     if kind.is_floating_point:
         return node.add("Clip", x, **given)
+    # Clip takes integers from opset 12 on; indices of tables are small enough to be floats.
     clipped = node.graph.node("Clip", [node.cast(x, torch.float32)], **given)
     return node.cast(clipped, kind)
 
@@ -403,6 +408,7 @@ def _permute(node: _Node, x: Any, order: Sequence[int]) -> str:
 
 def _cat(node: _Node, parts: Sequence[Any], axis: int = 0) -> str:
     rank = len(node.value.shape)
+    # Unrolled LSTMs join lists of one step.
     if len(parts) == 1:
         return node.writer.name(parts[0])
     return node.add("Concat", *parts, axis=node.axis(axis, rank))
@@ -482,6 +488,7 @@ def _reduced(operation: str) -> Form:
 
 
 def _any(node: _Node, x: Any, *axes: Any) -> str:
+    # ONNX has no operator for this; the largest of zeros and ones is the same.
     floats = node.add("Cast", x, to=TensorProto.FLOAT)
     most = _reduced("ReduceMax")(node, floats, *axes)
     return node.graph.node("Cast", [most], to=TensorProto.BOOL)
@@ -495,6 +502,7 @@ def _norm(
     keep: bool = False,
     **_: Any,
 ) -> str:
+    # Others are rare in networks, and would take a power and a root.
     if order not in (1, 2):
         raise NotImplementedError(f"of order {order}")
     return _reduced(f"ReduceL{order:g}")(node, x, axes, keep)
