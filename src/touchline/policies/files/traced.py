@@ -145,7 +145,7 @@ class _Writer:
             return None  # the number of agents, or a product with it: read from shapes below
         leaves = _leaves(known.values())
         is_constant = not any(isinstance(v, str) or v is None for v in leaves)
-        # Weights are transposed, joined and so on once, instead of at every decision. Noise is drawn
+        # Weights are transposed and joined once, instead of at every decision. Noise is drawn
         # anew each time, whatever it is shaped like.
         if is_constant and operation != "randn_like":
             return node.target(*arguments, **keywords)  # type: ignore[operator]
