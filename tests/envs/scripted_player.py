@@ -1,17 +1,18 @@
-"""A player that misbehaves on purpose: `python scripted_player.py ACT --mlagents-port N`.
+"""A player that misbehaves on purpose: `python -m tests.envs.scripted_player ACT --mlagents-port N`.
 
 It does everything right up to the point that its act names.
 """
 
 import os
-import signal
 import sys
 import time
+from pathlib import Path
 
 import grpc
 import numpy as np
 
 from touchline.envs.wire_server import METHOD, SERVICE
+from touchline.operating_systems import Launcher
 from touchline.protocol.dialect import Dialect
 from touchline.protocol.session import PlayerSession
 from touchline.protocol.side_channels import SideChannels, StatsSideChannel
@@ -20,6 +21,16 @@ from touchline.steps import DecisionSteps, TerminalSteps
 
 SPEC = BehaviorSpec((ObservationSpec((2,)),), ActionSpec(1, (3,)))
 NAME = "Puppet?team=0"
+
+
+def written(folder, act):
+    """The player that performs an act, as an executable."""
+    root = Path(__file__).parents[2]
+    path = [str(root), str(root / "src")]
+    launcher = Launcher(
+        "A player of the tests.", "tests.envs.scripted_player", [act], path
+    )
+    return launcher.write(folder, act)
 
 
 def exchange_of(values):
@@ -34,7 +45,12 @@ def exchange_of(values):
     return {NAME: (decisions, TerminalSteps.empty(SPEC))}
 
 
-def main(act, port):
+def main(arguments=None):
+    act, *given = arguments or sys.argv[1:]
+    perform(act, int(given[given.index("--mlagents-port") + 1]))
+
+
+def perform(act, port):
     print(f"puppet: my act is {act}", flush=True)
     if act == "exit-3":
         sys.exit(3)
@@ -59,7 +75,7 @@ def main(act, port):
 
 def misbehaviour(act, good, call):
     if act == "kill-itself":
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), 9)
     if act == "exit-0":
         os._exit(0)
     if act == "fall-silent":
@@ -95,4 +111,4 @@ def session_in_step():
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[sys.argv.index("--mlagents-port") + 1]))
+    main()

@@ -9,7 +9,6 @@ make every optimizer step that the experience of its updates is good for.
 
 import argparse
 import csv
-import os
 import random
 import signal
 import sys
@@ -23,7 +22,7 @@ import psutil
 import yaml
 from tests.envs import scripted_player
 
-import touchline
+from touchline.operating_systems import send_to_self
 from touchline.policies.files.checkpoints import read_arrays
 from touchline.training.config.reading import read_config
 from touchline.training.trainer import train
@@ -85,21 +84,24 @@ class Killer(threading.Thread):
                 continue
             time.sleep(self._chance.uniform(0.0, LONGEST_WAIT_S))
             victim = self._chance.choice(players)
-            victim.send_signal(signal.SIGKILL)
+            victim.kill()
             self._killed.add(victim.pid)
             self.kills += 1
         # Training goes on after the last restart: each update logs a line.
         while self.restarts < self.kills or self._lines_since_restart < LAST_UPDATES:
             if self._is_over.wait(0.05):
                 return
-        os.kill(os.getpid(), signal.SIGTERM)
+        send_to_self(signal.SIGTERM)
 
     def _players(self):
         """The processes of players that were not killed."""
         found = []
         for child in psutil.Process().children():
             try:
-                is_player = any("scripted_player" in part for part in child.cmdline())
+                is_player = any(
+                    "scripted_player" in part or part.endswith("nothing.exe")
+                    for part in child.cmdline()
+                )
                 if is_player and child.pid not in self._killed:
                     found.append(child)
             except psutil.Error:
@@ -109,14 +111,7 @@ class Killer(threading.Thread):
 
 def write_player(folder):
     """The scripted player that does nothing wrong, as an executable."""
-    path = folder / "puppet.x86_64"
-    source = Path(touchline.__file__).parents[1]
-    path.write_text(
-        f'#!/bin/sh\nexport GRPC_VERBOSITY=NONE PYTHONPATH="{source}"\n'
-        f'exec "{sys.executable}" "{scripted_player.__file__}" nothing "$@"\n'
-    )
-    path.chmod(0o755)
-    return path
+    return scripted_player.written(folder, "nothing")
 
 
 def config_of(folder, num_players):

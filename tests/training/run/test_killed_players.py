@@ -1,13 +1,7 @@
 """Players that are killed cost a training nothing but their open episodes."""
 
-import sys
-
 import pytest
 from tests.training.run.killed_players import kill_players
-
-pytestmark = pytest.mark.skipif(
-    sys.platform == "win32", reason="the scripted players are shell scripts"
-)
 
 
 def check(outcome, kills):
