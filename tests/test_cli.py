@@ -468,7 +468,9 @@ def test_train_resume_force_export_eval_play(capsys, tmp_path, monkeypatch):
     assert run([*base, "--resume", "--max-steps", "1200"]) == 0
     steps = [
         int(line.split(",")[0])
-        for line in (run_folder / "Basic" / "metrics.csv").read_text().splitlines()[1:]
+        for line in (run_folder / "Basic" / "metrics.csv")
+        .read_text(encoding="utf-8")
+        .splitlines()[1:]
     ]
     assert steps == sorted(steps)
     assert steps[-1] >= 1200

@@ -51,7 +51,7 @@ SMALL_BUFFERS = ("hyperparameters.buffer_size=128", "hyperparameters.batch_size=
 
 def _blocks(page):
     """(title, commands) of every block of shell commands."""
-    for match in BLOCK.finditer(page.read_text()):
+    for match in BLOCK.finditer(page.read_text(encoding="utf-8")):
         title = (match["title"] or "").removeprefix("title=").strip().strip('"')
         lines = match["body"].replace("\\\n", " ").splitlines()
         commands = [shlex.split(line, comments=True) for line in lines]
@@ -75,14 +75,20 @@ def _name(page):
 def test_every_command_is_fenced_and_an_untested_one_gives_a_reason(page):
     for title, _ in _blocks(page):
         assert title == "" or title.startswith(EXCUSES), title
-    outside = BLOCK.sub("", page.read_text())
+    outside = BLOCK.sub("", page.read_text(encoding="utf-8"))
     assert not re.findall(r"^ {0,4}touchline [a-z]+ .*", outside, re.M)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_packages_and_targets_that_a_page_names_exist(page):
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
+    targets = set(
+        re.findall(
+            r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M
+        )
+    )
     for command in _commands(page):
         if command[0] == "make":
             assert command[1] in targets
@@ -91,7 +97,7 @@ def test_packages_and_targets_that_a_page_names_exist(page):
 
 
 def test_the_readme_opens_with_a_small_film_of_several_seconds():
-    title, picture, *_ = (ROOT / "README.md").read_text().split("\n\n")
+    title, picture, *_ = (ROOT / "README.md").read_text(encoding="utf-8").split("\n\n")
     assert title == "# Touchline"
     path = ROOT / re.fullmatch(r"!\[[^]]+\]\((.+)\)", picture)[1]
     assert path.stat().st_size < 3_000_000
@@ -124,7 +130,7 @@ def test_the_commands_of_a_page_run(page, folder):
 
 def _prepare(page):
     """Files that a page shows, and what it has from elsewhere, such as a rival's model."""
-    for file in YAML.finditer(page.read_text()):
+    for file in YAML.finditer(page.read_text(encoding="utf-8")):
         Path(file["name"]).write_text(file["body"])
     needed = " ".join(word for command in _commands(page) for word in command)
     if "rival.onnx" in needed:
@@ -206,16 +212,16 @@ def site(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_site_names_every_public_name_setting_and_verb(site):
-    python = (site / "reference/python/index.html").read_text()
+    python = (site / "reference/python/index.html").read_text(encoding="utf-8")
     for name in touchline.__all__:
         if name != "__version__":
             assert f'.{name}"' in python, name
-    settings = (site / "reference/settings/index.html").read_text()
+    settings = (site / "reference/settings/index.html").read_text(encoding="utf-8")
     for flag in setting_flags():
         assert f"<code>{flag.name}</code>" in settings, flag.name
-    commands = (site / "reference/command-line/index.html").read_text()
+    commands = (site / "reference/command-line/index.html").read_text(encoding="utf-8")
     assert "touchline tournament" in commands
-    messages = (site / "reference/messages/index.html").read_text()
+    messages = (site / "reference/messages/index.html").read_text(encoding="utf-8")
     assert "unknown scene" in messages
 
 
@@ -223,7 +229,8 @@ def test_the_site_names_every_public_name_setting_and_verb(site):
 def test_the_site_loads_nothing_from_elsewhere(site):
     for page in site.rglob("*.html"):
         loaded = re.findall(
-            r'(?:src|href)="(https?://[^"]+\.(?:js|css|woff2?))"', page.read_text()
+            r'(?:src|href)="(https?://[^"]+\.(?:js|css|woff2?))"',
+            page.read_text(encoding="utf-8"),
         )
         assert not loaded, (page, loaded)
 
@@ -238,4 +245,6 @@ def test_every_public_name_has_a_docstring(name):
 
 @pytest.mark.slow
 def test_a_file_that_a_page_includes_is_on_the_site(site):
-    assert "RAIL_M" in (site / "tutorials/your_scene/index.html").read_text()
+    assert "RAIL_M" in (site / "tutorials/your_scene/index.html").read_text(
+        encoding="utf-8"
+    )

@@ -286,4 +286,4 @@ def test_three_interrupts_end_a_run_without_a_traceback(tmp_path, after_s):
             check=True,
         )
         status = tmp_path / "r" / "run_logs" / "training_status.json"
-        assert json.loads(status.read_text())["Basic"]
+        assert json.loads(status.read_text(encoding="utf-8"))["Basic"]

@@ -121,7 +121,9 @@ def test_the_card_has_the_tags_that_leaderboards_look_for(trained):
             "ML-Agents-Basic",
         ],
     }
-    status = json.loads((trained / "run_logs/training_status.json").read_text())
+    status = json.loads(
+        (trained / "run_logs/training_status.json").read_text(encoding="utf-8")
+    )
     latest = status["Basic"]["checkpoints"][-1]
     assert f"| Basic | ppo | {latest['steps']:,} |" in card
     assert "touchline eval Basic --policy results/ppo-Basic" in card

@@ -69,7 +69,7 @@ def test_a_file_that_is_open_for_a_moment_elsewhere_is_changed_after_it(
     with hold(path, 1.0):
         if change == "replace":
             replace_file(new, path)
-            assert path.read_text() == "new"
+            assert path.read_text(encoding="utf-8") == "new"
         elif change == "remove":
             remove_file(path)
             assert not path.exists()
@@ -79,7 +79,7 @@ def test_a_file_that_is_open_for_a_moment_elsewhere_is_changed_after_it(
         else:
             with open_to_append(path) as file:
                 file.write("er")
-            assert path.read_text() == "older"
+            assert path.read_text(encoding="utf-8") == "older"
 
 
 @windows
@@ -92,8 +92,8 @@ def test_a_file_that_stays_open_elsewhere_is_named(tmp_path):
             replace_file(new, path)
         assert "\n" not in str(held.value)
         holder.kill()
-    assert path.read_text() == "old"
-    assert new.read_text() == "new"
+    assert path.read_text(encoding="utf-8") == "old"
+    assert new.read_text(encoding="utf-8") == "new"
 
 
 CHILD = """

@@ -180,4 +180,4 @@ def test_a_player_whose_python_is_gone_leaves_quietly(builds, tmp_path):
         timeout=30,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert "connecting to port 1" in (tmp_path / "log").read_text()
+    assert "connecting to port 1" in (tmp_path / "log").read_text(encoding="utf-8")

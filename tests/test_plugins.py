@@ -104,10 +104,10 @@ def test_an_installed_package_trains_saves_and_resumes(
 @pytest.mark.parametrize("folder", sorted(EXAMPLES.iterdir()), ids=lambda f: f.name)
 def test_every_example_is_a_whole_package_of_under_100_lines(folder):
     (module,) = folder.glob("*.py")
-    assert len(module.read_text().splitlines()) < 100
+    assert len(module.read_text(encoding="utf-8").splitlines()) < 100
     group, _ = KINDS[folder.name]
-    assert (
-        f'[project.entry-points."{group}"]' in (folder / "pyproject.toml").read_text()
+    assert f'[project.entry-points."{group}"]' in (folder / "pyproject.toml").read_text(
+        encoding="utf-8"
     )
 
 

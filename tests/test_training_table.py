@@ -2,7 +2,6 @@
 
 import io
 import os
-import pty
 import re
 import select
 import signal
@@ -28,6 +27,7 @@ SHOW_CURSOR, HIDE_CURSOR = b"\x1b[?25h", b"\x1b[?25l"
 @pytest.fixture
 def train_on_terminal(tmp_path):
     """Runs the command on a pseudo-terminal of its own; gives its exit code and all output."""
+    pty = pytest.importorskip("pty", reason="a pseudo-terminal is one of POSIX")
 
     def run(*arguments, interrupt_at=None, term="xterm"):
         ours, theirs = pty.openpty()

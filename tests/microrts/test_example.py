@@ -31,7 +31,8 @@ def test_the_example_learns_evaluates_and_films_in_its_short_mode(engine, tmp_pa
     )
     assert run.returncode == 0, run.stderr
     lines = [
-        json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()
+        json.loads(line)
+        for line in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     assert [line["steps"] for line in lines] == [256, 512, 768, 1024]
     assert lines[-1]["episodes"] == 8

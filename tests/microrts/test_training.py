@@ -105,7 +105,9 @@ def test_checkpoints_are_evaluated_against_each_bot_of_another_environment(
     # Games of 40 ticks end in a draw.
     assert last["evaluated_win_rate_passive"] == last["evaluated_win_rate_random"]
     assert float(last["evaluated_win_rate_random"]) == 0.0
-    assert "| random | 4 | 0 | 4 | 0 |" in (folder / "report.md").read_text()
+    assert "| random | 4 | 0 | 4 | 0 |" in (folder / "report.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_curriculum_leads_from_shaped_rewards_to_results_alone(engine):

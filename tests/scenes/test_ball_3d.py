@@ -205,7 +205,7 @@ def test_wrong_actions_are_refused_by_name():
 def test_random_play_is_as_long_as_in_unity(shared):
     """In Unity: mean length 20.1 decisions and return 0.99 over 607 episodes."""
     in_unity = json.loads(
-        (shared / "unity-statistics" / "3DBall.random.json").read_text()
+        (shared / "unity-statistics" / "3DBall.random.json").read_text(encoding="utf-8")
     )["behaviors"][BALL]
     with _make(num_areas=100) as env:
         figures = measure(

@@ -68,7 +68,7 @@ def test_runs_without_episodes_are_compared_by_their_scores_alone(results, capsy
     for folder in ("c", "d"):
         write_run(results / folder, [1.0], scores=[1.0])
         status = results / folder / "run_logs/training_status.json"
-        content = json.loads(status.read_text())
+        content = json.loads(status.read_text(encoding="utf-8"))
         del content["Basic"]["evaluations"][0]["scores"]
         status.write_text(json.dumps(content))
     assert run(["compare", "c", "d"]) == 0
@@ -100,7 +100,9 @@ def test_a_run_keeps_the_episodes_of_its_last_evaluation(tmp_path, monkeypatch):
     }
     touchline.train("Basic", run_id="x", changes=changes, log=lambda _: None)
     status = json.loads(
-        (tmp_path / "results/x/run_logs/training_status.json").read_text()
+        (tmp_path / "results/x/run_logs/training_status.json").read_text(
+            encoding="utf-8"
+        )
     )
     *earlier, last = status["Basic"]["evaluations"]
     assert len(last["scores"]) == last["episodes"]

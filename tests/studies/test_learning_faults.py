@@ -316,7 +316,7 @@ def test_damaged_and_missing_files_are_one_line_each(tmp_path):
         findings(tmp_path)
     run = write_run(tmp_path / "run", healthy_columns())
     metrics = RunLayout(run).metrics(BEHAVIOR)
-    text = metrics.read_text()
+    text = metrics.read_text(encoding="utf-8")
     metrics.write_text(text.replace("200.0", "many", 1))
     with pytest.raises(UsageError, match=r"metrics\.csv:2: episodes: .* 'many'"):
         findings(run)

@@ -119,11 +119,13 @@ def _command(*flags, run_id="x"):
 @pytest.mark.slow
 def test_several_seeds_give_one_result(study):
     folder, printed = study
-    figures = json.loads((folder / "seeds.json").read_text())
+    figures = json.loads((folder / "seeds.json").read_text(encoding="utf-8"))
     own = figures["behaviors"]["Basic"]
     status = (folder / f"seed-{seed}/run_logs/training_status.json" for seed in (0, 3))
     scores = [
-        json.loads(path.read_text())["Basic"]["evaluations"][-1]["score"]
+        json.loads(path.read_text(encoding="utf-8"))["Basic"]["evaluations"][-1][
+            "score"
+        ]
         for path in status
     ]
     assert own["scores"] == {"0": scores[0], "3": scores[1]}
@@ -131,7 +133,9 @@ def test_several_seeds_give_one_result(study):
     # Of two values, s / √2 is half their difference.
     assert own["standard_error"] == pytest.approx(abs(scores[0] - scores[1]) / 2)
     assert figures["failed"] == {}
-    assert f"| Basic | 2 | {own['mean']:.3f} ±" in (folder / "report.md").read_text()
+    assert f"| Basic | 2 | {own['mean']:.3f} ±" in (folder / "report.md").read_text(
+        encoding="utf-8"
+    )
     assert (folder / "Basic.png").stat().st_size > 1000
     assert "seed 3: done after" in printed
 
@@ -146,8 +150,8 @@ def test_the_run_of_a_seed_is_that_of_a_single_run_bit_for_bit(study, tmp_path):
         own = (folder / "seed-3" / "Basic" / name).read_bytes()
         assert own == (tmp_path / "seed-3" / "Basic" / name).read_bytes(), name
     # Only the place of the results may differ.
-    settings = (folder / "seed-3" / "configuration.yaml").read_text()
-    expected = (tmp_path / "seed-3" / "configuration.yaml").read_text()
+    settings = (folder / "seed-3" / "configuration.yaml").read_text(encoding="utf-8")
+    expected = (tmp_path / "seed-3" / "configuration.yaml").read_text(encoding="utf-8")
     assert settings.replace("results/x", str(tmp_path)) == expected
 
 
@@ -194,7 +198,11 @@ def _started(folder, seeds, max_steps=40_000):
 
 def _children(pid):
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
+    return [
+        int(child)
+        for task in tasks
+        for child in task.read_text(encoding="utf-8").split()
+    ]
 
 
 needs_proc = pytest.mark.skipif(
@@ -225,7 +233,9 @@ def test_ctrl_c_ends_all_within_five_seconds_and_resume_finishes_them(tmp_path):
     assert not study.seeds.exists()
     resumed = _command("--seeds", "0-1", "--resume", "--max-steps=300")
     subprocess.run(resumed, cwd=tmp_path, check=True, capture_output=True, timeout=300)
-    scores = json.loads(study.seeds.read_text())["behaviors"]["Basic"]["scores"]
+    scores = json.loads(study.seeds.read_text(encoding="utf-8"))["behaviors"]["Basic"][
+        "scores"
+    ]
     assert list(scores) == ["0", "1"]
 
 
@@ -237,7 +247,7 @@ def test_a_seed_that_is_killed_is_named_and_the_others_finish(tmp_path):
     os.kill(max(_children(process.pid)), signal.SIGKILL)
     _, printed = process.communicate(timeout=300)
     assert process.returncode == 1
-    figures = json.loads(study.seeds.read_text())
+    figures = json.loads(study.seeds.read_text(encoding="utf-8"))
     (failed,) = figures["failed"]
     assert f"seed {failed}: failed: its process was killed (SIGKILL)" in printed
     assert printed.splitlines()[-1].startswith(
@@ -283,7 +293,7 @@ def test_force_replaces_the_seeds_that_are_named_and_no_others(study, monkeypatc
     assert after[0] == before[0]
     assert after[3] > before[3]
     assert not list(folder.glob("*.replaced"))
-    figures = json.loads((folder / "seeds.json").read_text())
+    figures = json.loads((folder / "seeds.json").read_text(encoding="utf-8"))
     assert list(figures["behaviors"]["Basic"]["scores"]) == ["3"]
 
 
@@ -296,7 +306,9 @@ def test_every_seed_starts_with_the_run_beside_the_study(tmp_path, monkeypatch):
     subprocess.run(from_base, check=True, capture_output=True, timeout=300)
     start = (tmp_path / "results" / "base").absolute()
     for seed in (0, 1):
-        settings = (tmp_path / f"results/x/seed-{seed}/configuration.yaml").read_text()
+        settings = (tmp_path / f"results/x/seed-{seed}/configuration.yaml").read_text(
+            encoding="utf-8"
+        )
         assert f"initialize_from: {start}" in settings
     # As a single run that starts so, bit for bit.
     alone = _command(SHORT, "--seed=1", "--initialize-from", "base", run_id="seed-1")
@@ -320,7 +332,9 @@ def test_a_seed_that_was_not_begun_starts_with_that_run_after_resume(
     touchline.train_seeds("Basic", "0-2", resume=True, **study)
     start = (tmp_path / "results" / "base").absolute()
     for seed in (0, 1, 2):
-        settings = (tmp_path / f"results/x/seed-{seed}/configuration.yaml").read_text()
+        settings = (tmp_path / f"results/x/seed-{seed}/configuration.yaml").read_text(
+            encoding="utf-8"
+        )
         assert f"initialize_from: {start}" in settings
     shutil.rmtree(start)
     touchline.train_seeds("Basic", "0-2", resume=True, **study)

@@ -80,7 +80,7 @@ def test_trials_of_a_resumed_search_start_with_the_run_that_is_named(finished, s
     changes = SHORT | {"checkpoint_settings.initialize_from": "base"}
     settings = {"changes": changes, "run_id": "x", "resume": True, **quiet}
     touchline.tune("Basic", space, 2, **settings)
-    own = (finished.path / "trial-1" / "configuration.yaml").read_text()
+    own = (finished.path / "trial-1" / "configuration.yaml").read_text(encoding="utf-8")
     assert f"initialize_from: {space.parent / 'results' / 'base'}" in own
 
 
@@ -95,7 +95,9 @@ def test_a_search_ranks_its_trials_and_goes_on_later(space):
         folder = first.folder / f"trial-{trial.number}"
         own = read_config(str(folder / "configuration.yaml")).behaviors["Basic"]
         assert own.hyperparameters.learning_rate == trial.values[RATE]
-        status = json.loads((folder / "run_logs/training_status.json").read_text())
+        status = json.loads(
+            (folder / "run_logs/training_status.json").read_text(encoding="utf-8")
+        )
         assert status["Basic"]["evaluations"][-1]["score"] == trial.score
     with pytest.raises(UsageError, match="--resume continues it, --force overwrites"):
         touchline.tune("Basic", space, 4, **settings)
@@ -108,10 +110,11 @@ def test_a_search_ranks_its_trials_and_goes_on_later(space):
     assert best.env_settings.env_path == "Basic"
     found = best.behaviors["Basic"].hyperparameters.learning_rate
     assert found == more.best.values[RATE]
-    report = (more.folder / "report.md").read_text()
+    report = (more.folder / "report.md").read_text(encoding="utf-8")
     assert f"| {more.best.number} | {more.best.score:.3f} |" in report
     assert (
-        json.loads((more.folder / "tune.json").read_text())["best"] == more.best.number
+        json.loads((more.folder / "tune.json").read_text(encoding="utf-8"))["best"]
+        == more.best.number
     )
 
 
@@ -191,6 +194,6 @@ def test_ctrl_c_saves_and_resume_goes_on_with_the_open_trials(space):
         [*command, "--max-steps=600", "--resume"], capture_output=True, timeout=300
     )
     assert resumed.returncode == 0, resumed.stderr
-    figures = json.loads(study.tune.read_text())
+    figures = json.loads(study.tune.read_text(encoding="utf-8"))
     assert [trial["state"] for trial in figures["trials"]] == ["complete"] * 2
     assert np.isfinite([trial["score"] for trial in figures["trials"]]).all()

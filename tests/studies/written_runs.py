@@ -30,7 +30,11 @@ def write_run(folder, returns, *, behavior="Basic", scores=(), rating=False, eve
         mean = sum(scores) / len(scores)
         evaluation = {"steps": steps, "score": mean, "scores": list(scores)}
         entry["evaluations"] = [evaluation | ({"error": 10.0} if rating else {})]
-    status = json.loads(layout.status.read_text()) if layout.status.exists() else {}
+    status = (
+        json.loads(layout.status.read_text(encoding="utf-8"))
+        if layout.status.exists()
+        else {}
+    )
     layout.status.write_text(json.dumps({**status, behavior: entry}))
     layout.latest(behavior).write_bytes(b"")
     return folder

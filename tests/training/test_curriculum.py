@@ -232,9 +232,9 @@ def test_a_run_teaches_lesson_after_lesson_and_reports_them(
     assert numbers == sorted(numbers)
     assert numbers[-1] == 2.0
     assert set(_lesson_numbers(folder, "scale")) == {0.0}
-    assert json.loads((folder / "run_logs" / "training_status.json").read_text())[
-        "lessons"
-    ] == {
+    assert json.loads(
+        (folder / "run_logs" / "training_status.json").read_text(encoding="utf-8")
+    )["lessons"] == {
         "mass": 2,
         "scale": 0,
     }

@@ -249,7 +249,9 @@ def test_each_team_has_returns_of_its_own(monkeypatch, tmp_path):
         ends=ends,
     )
     result = _train(monkeypatch, tmp_path, world, {"A": _behavior(1900, 1920)})
-    (_, row, *_) = (result.folder / "A" / "metrics.csv").read_text().splitlines()
+    (_, row, *_) = (
+        (result.folder / "A" / "metrics.csv").read_text(encoding="utf-8").splitlines()
+    )
     episodes, mean, _, length = row.split(",")[3:7]
     short, long = 480 // 10, 480 // 30
     assert int(episodes) == pytest.approx(2 * (short + long), abs=6)
@@ -289,7 +291,7 @@ def test_a_run_goes_on_with_its_own_seed_and_only_in_its_own_world(tmp_path):
         for line in run("3DBall", num_areas=2)[1]
         if "seed " in line
     ]
-    before = (tmp_path / "run" / "configuration.yaml").read_text()
+    before = (tmp_path / "run" / "configuration.yaml").read_text(encoding="utf-8")
     resume = {"resume": True}
     with pytest.raises(
         UsageError,
@@ -304,16 +306,17 @@ def test_a_run_goes_on_with_its_own_seed_and_only_in_its_own_world(tmp_path):
         UsageError, match="--resume: this run has num_envs 1, not 2; leave it so"
     ):
         run("3DBall", num_areas=2, num_envs=2, run=resume)
-    assert (tmp_path / "run" / "configuration.yaml").read_text() == before
+    assert (tmp_path / "run" / "configuration.yaml").read_text(
+        encoding="utf-8"
+    ) == before
     assert [
         line.rpartition("seed ")[2]
         for line in run("3DBall", num_areas=2, run=resume)[1]
         if "seed " in line
     ] == seed
-    assert (
-        f'"seed": {seed[0]}'
-        in (tmp_path / "run" / "run_logs" / "training_status.json").read_text()
-    )
+    assert f'"seed": {seed[0]}' in (
+        tmp_path / "run" / "run_logs" / "training_status.json"
+    ).read_text(encoding="utf-8")
 
 
 def _late_world():

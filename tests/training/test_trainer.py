@@ -107,7 +107,9 @@ def test_a_run_introduces_itself(brief):
         "steps/s" in line and "return" in line and "left" in line for line in lines
     )
     status = json.loads(
-        (result.folder / "run_logs" / "training_status.json").read_text()
+        (result.folder / "run_logs" / "training_status.json").read_text(
+            encoding="utf-8"
+        )
     )
     assert status["seed"] == 5
     assert status["Basic"]["checkpoints"][-1]["steps"] >= 300
@@ -117,15 +119,19 @@ def test_a_run_introduces_itself(brief):
 
 def test_a_run_ends_with_an_evaluation_and_a_report(brief):
     folder = brief[1].folder
-    status = json.loads((folder / "run_logs" / "training_status.json").read_text())
+    status = json.loads(
+        (folder / "run_logs" / "training_status.json").read_text(encoding="utf-8")
+    )
     (evaluation,) = status["Basic"]["evaluations"]
     assert evaluation["episodes"] == 50
     assert evaluation["ci95"][0] <= evaluation["mean_return"] <= evaluation["ci95"][1]
-    report = (folder / "report.md").read_text()
+    report = (folder / "report.md").read_text(encoding="utf-8")
     assert f"| {evaluation['mean_return']:.3f}, 95 % within" in report
     assert "![Basic](Basic.png)" in report
     assert "learning_rate: 0.0003" in report
-    seconds = json.loads((folder / "run_logs" / "timers.json").read_text())
+    seconds = json.loads(
+        (folder / "run_logs" / "timers.json").read_text(encoding="utf-8")
+    )
     assert {
         "simulation",
         "inference",
@@ -142,7 +148,9 @@ def test_without_episodes_nothing_is_evaluated(tmp_path, monkeypatch):
     changes = {"behaviors__Basic__max_steps": 3000, "evaluation__episodes": 0}
     config = _config(tmp_path, "Basic_official", **changes)
     folder = train(config, EnvRecipe("scene", "Basic")).folder
-    status = json.loads((folder / "run_logs/training_status.json").read_text())
+    status = json.loads(
+        (folder / "run_logs/training_status.json").read_text(encoding="utf-8")
+    )
     (evaluation,) = status["Basic"]["evaluations"]
     assert evaluation.keys() == {"steps", "lessons", "score"}
     assert (folder / "Basic" / "best.safetensors").exists()
@@ -194,7 +202,9 @@ def test_an_evaluation_that_goes_on_beside_training_is_of_its_own_checkpoint(
         }
         config = _config(tmp_path / name, "Basic_official", **changes)
         folder = train(config, EnvRecipe("scene", "Basic")).folder
-        status = json.loads((folder / "run_logs/training_status.json").read_text())
+        status = json.loads(
+            (folder / "run_logs/training_status.json").read_text(encoding="utf-8")
+        )
         best = (folder / "Basic" / "best.safetensors").read_bytes()
         found.append((status["Basic"]["evaluations"], best))
         monkeypatch.setattr(evaluator, "PlayedHere", Late)

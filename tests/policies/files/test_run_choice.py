@@ -78,7 +78,7 @@ def trained(tmp_path_factory):
             log=lambda _: None,
         )
         status = RunLayout(folder / f"s/seed-{seed}").status
-        content = json.loads(status.read_text())
+        content = json.loads(status.read_text(encoding="utf-8"))
         content["Basic"]["evaluations"][-1]["score"] = float(seed)
         status.write_text(json.dumps(content))
     return folder / "s"
@@ -107,7 +107,7 @@ def test_the_doctor_examines_every_seed(trained):
     from touchline.doctor import findings
 
     path = Path(trained, "seed-0/Basic/metrics.csv")
-    whole = path.read_text()
+    whole = path.read_text(encoding="utf-8")
     header, *rows = whole.splitlines()
     at = header.split(",").index("kl")
     spoiled = [row.split(",") for row in rows]

@@ -80,7 +80,7 @@ def _groups(golden):
 def golden(shared, request):
     """Source: ML-Agents 1.1.0's POCA optimizer, run on small tensors."""
     path = shared / "golden" / f"poca_critic_{request.param}.json"
-    return json.loads(path.read_text())
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def test_values_and_baselines_are_ml_agents(golden):

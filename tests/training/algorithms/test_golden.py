@@ -19,7 +19,7 @@ from touchline.training.algorithms.schedules import scheduled
 
 
 def _read(shared, name):
-    return json.loads((shared / "golden" / f"{name}.json").read_text())
+    return json.loads((shared / "golden" / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def test_lambda_returns_are_generalized_advantage_plus_value(shared):

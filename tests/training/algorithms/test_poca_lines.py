@@ -34,7 +34,9 @@ def row(obs, ended=(), final=(), **columns):
 
 def test_a_dying_agents_last_step_stands_beside_its_mates_same_step(shared):
     """Source: the right values of ML-Agents 1.1.0's case; its own pair with the step before."""
-    golden = json.loads((shared / "golden" / "early_death.json").read_text())
+    golden = json.loads(
+        (shared / "golden" / "early_death.json").read_text(encoding="utf-8")
+    )
     right, official = (
         golden[f"{which}_last_step_of_agent_1"] for which in ("right", "official")
     )

@@ -28,7 +28,7 @@ class Case:
 
     def __init__(self, shared, kind):
         path = shared / "golden" / f"sac_{kind}.json"
-        self.file = json.loads(path.read_text())
+        self.file = json.loads(path.read_text(encoding="utf-8"))
         file = self.file
         branches = tuple(file["branches"])
         action = ActionSpec(file["continuous"], branches)

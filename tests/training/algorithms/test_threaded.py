@@ -179,7 +179,9 @@ def test_a_run_may_go_on_with_or_without_a_thread(tmp_path):
         own = {} if steps == 3000 else resume
         own["behaviors.*.threaded"] = threaded
         folder = _train(tmp_path, steps=steps, **own)
-        status = json.loads((folder / "run_logs/training_status.json").read_text())
+        status = json.loads(
+            (folder / "run_logs/training_status.json").read_text(encoding="utf-8")
+        )
         assert status["3DBall"]["checkpoints"][-1]["steps"] >= steps
 
 
@@ -265,7 +267,9 @@ def test_3dball_learns_in_a_thread(tmp_path):
             "behaviors.*.hyperparameters.batch_size": 500,
         },
     )
-    status = json.loads((folder / "run_logs/training_status.json").read_text())
+    status = json.loads(
+        (folder / "run_logs/training_status.json").read_text(encoding="utf-8")
+    )
     # Random actions return 1.2; 100 is the most.
     assert status["3DBall"]["evaluations"][-1]["score"] > 60
 

@@ -161,7 +161,9 @@ def test_checkpoints_are_evaluated_on_the_nodes_as_in_process(cluster, tmp_path)
             behaviors__3DBall__checkpoint_interval=2 * BUFFER,
         )
         folder = train(config, RECIPE, print).folder
-        status = json.loads((folder / "run_logs/training_status.json").read_text())
+        status = json.loads(
+            (folder / "run_logs/training_status.json").read_text(encoding="utf-8")
+        )
         best = (folder / "3DBall" / "best.safetensors").read_bytes()
         found[run_id] = status["3DBall"]["evaluations"], best
     killer.join()
@@ -408,7 +410,7 @@ def test_seeds_of_a_shipped_player_run_on_the_nodes(cluster, tmp_path):
     assert set(result.behaviors["Basic"].scores) == {0, 1}
     for seed in (0, 1):
         about = tmp_path / "x" / f"seed-{seed}" / "run_logs" / "training_status.json"
-        world = json.loads(about.read_text())["target"]
+        world = json.loads(about.read_text(encoding="utf-8"))["target"]
         assert "touchline-builds-" in world
         assert (about.parent / "Player-0.log").exists()
     assert gone_within(players, 5.0)
@@ -580,7 +582,9 @@ def test_ctrl_c_ends_all_within_seconds_and_saves(what, tmp_path, monkeypatch):
     folders = [tmp_path / "results" / "x" / run for run in runs]
     begun = [folder / "3DBall" / "metrics.csv" for folder in folders]
     while not all(path.exists() for path in begun):
-        assert process.poll() is None, (tmp_path / "output.txt").read_text()
+        assert process.poll() is None, (tmp_path / "output.txt").read_text(
+            encoding="utf-8"
+        )
         time.sleep(0.1)
     children = psutil.Process(process.pid).children(recursive=True)
     assert any("raylet" in child.name() for child in children)
@@ -593,7 +597,9 @@ def test_ctrl_c_ends_all_within_seconds_and_saves(what, tmp_path, monkeypatch):
     assert took < 5.0 * busy, (took, busy)
     saved = [f for f in folders if (f / "resume.safetensors").stat().st_mtime > began]
     # Where saving takes longer than five seconds, the end does not wait for it.
-    is_late = busy > 2 and "slow to stop" in (tmp_path / "output.txt").read_text()
+    is_late = busy > 2 and "slow to stop" in (tmp_path / "output.txt").read_text(
+        encoding="utf-8"
+    )
     assert saved == folders or is_late
     _, alive = psutil.wait_procs(children, timeout=5.0 * busy)
     assert not alive

@@ -14,7 +14,7 @@ def test_each_line_arrives_once_and_a_log_begun_anew_is_added(tmp_path):
         with path.open(mode) as file:
             file.write(text)
         add_to_logs(here, logs.new())
-    assert (here / "Player-3.log").read_text() == "one\ntwo\n3\n"
+    assert (here / "Player-3.log").read_text(encoding="utf-8") == "one\ntwo\n3\n"
     assert logs.new() == {}
     logs.close()
     assert not path.exists()

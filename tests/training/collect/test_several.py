@@ -1,6 +1,5 @@
 """Several collectors in this process: what they bring together, and that runs with them resume."""
 
-import os
 import pickle
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from touchline.envs.env import WORLDS, EnvRecipe, World
 from touchline.envs.restarts import RestartLimits
 from touchline.envs.side_by_side import copies_of
 from touchline.errors import MissingError, UsageError
+from touchline.operating_systems import send_to_self
 from touchline.player import build
 from touchline.policies.files.checkpoints import read_arrays
 from touchline.specs import base_name
@@ -140,7 +140,7 @@ def test_another_number_of_collectors_is_another_run(tmp_path):
 
 
 class StopAt:
-    """A watch that sends SIGTERM at its n-th look."""
+    """A watch that sends SIGTERM to this process at its n-th look."""
 
     def __init__(self, looks):
         self.left = looks
@@ -149,7 +149,7 @@ class StopAt:
         progress()
         self.left -= 1
         if not self.left:
-            os.kill(os.getpid(), signal.SIGTERM)
+            send_to_self(signal.SIGTERM)
 
 
 @pytest.mark.parametrize("memory", [False, True])

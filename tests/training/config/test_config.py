@@ -334,7 +334,7 @@ def test_a_misspelled_key_is_named_with_the_key_meant(tmp_path, key):
 
 
 def test_the_reference_holds_no_key_that_is_not_in_the_table(shared):
-    text = (shared / "reference" / "mlagents-config.md").read_text()
+    text = (shared / "reference" / "mlagents-config.md").read_text(encoding="utf-8")
     sections = {
         "## 2.": A,
         "## 4.": NETWORK,
@@ -708,7 +708,7 @@ def test_every_flag_sets_a_key_that_there_is():
 
 def test_the_schema_for_editors_is_the_one_in_the_docs():
     kept = Path(__file__).parents[3] / "docs" / "config.schema.json"
-    written, made = json.loads(kept.read_text()), json_schema()
+    written, made = json.loads(kept.read_text(encoding="utf-8")), json_schema()
     assert set(written["$defs"]) == set(made["$defs"]), "run `make schema`"
     for name, part in made["$defs"].items():
         for key, about in part["properties"].items():

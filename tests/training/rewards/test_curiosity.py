@@ -23,7 +23,9 @@ SPEC = BehaviorSpec((ObservationSpec.vector(3, "v"),), ActionSpec(1, (3,)))
 @pytest.mark.parametrize("kind", ["continuous", "discrete", "hybrid"])
 def test_rewards_and_losses_are_ml_agents(shared, kind):
     """Source: ML-Agents 1.1.0, run on small tensors (`golden/icm_*.json`)."""
-    file = json.loads((shared / "golden" / f"icm_{kind}.json").read_text())
+    file = json.loads(
+        (shared / "golden" / f"icm_{kind}.json").read_text(encoding="utf-8")
+    )
 
     def tensor(name):
         return torch.tensor(file[name])

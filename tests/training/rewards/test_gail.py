@@ -40,7 +40,7 @@ class Case:
 
     def __init__(self, shared, kind):
         path = shared / "golden" / f"gail_{kind}.json"
-        self.file = json.loads(path.read_text())
+        self.file = json.loads(path.read_text(encoding="utf-8"))
         file = self.file
         network = {"hidden_units": file["hidden_units"], "num_layers": 1}
         self.settings = GAILSettings(

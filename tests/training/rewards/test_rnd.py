@@ -43,7 +43,7 @@ def _normal(*shape, seed=0):
 
 def test_rewards_and_loss_are_ml_agents_where_nothing_is_normalized(shared):
     """Source: ML-Agents 1.1.0, run on small tensors (`golden/rnd.json`)."""
-    file = json.loads((shared / "golden" / "rnd.json").read_text())
+    file = json.loads((shared / "golden" / "rnd.json").read_text(encoding="utf-8"))
     network = {"hidden_units": 4, "num_layers": 2}
     signal = _signal(normalized=False, network_settings=network)
     model = signal.model

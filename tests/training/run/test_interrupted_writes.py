@@ -154,9 +154,11 @@ def assert_whole(folder):
         elif path.suffix == ".onnx":
             onnx.checker.check_model(onnx.load(path))
         elif path.suffix == ".json":
-            json.loads(path.read_text())
+            json.loads(path.read_text(encoding="utf-8"))
         elif path.suffix == ".yaml":
-            assert isinstance(yaml.safe_load(path.read_text()), dict), path
+            assert isinstance(yaml.safe_load(path.read_text(encoding="utf-8")), dict), (
+                path
+            )
 
 
 def cut_off_at(folder, kind, last, way):
@@ -187,7 +189,7 @@ def alone(request, tmp_path_factory):
         counted.write_text(str(operations.count))
 
     assert in_child(work) == 0
-    return kind, state_of(folder), int(counted.read_text())
+    return kind, state_of(folder), int(counted.read_text(encoding="utf-8"))
 
 
 def goes_on(folder, kind):

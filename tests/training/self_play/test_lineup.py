@@ -235,7 +235,7 @@ def test_a_run_reports_its_rating_and_its_opponents(tmp_path):
     )
     result = train(config, EnvRecipe("scene", "SoccerTwos", num_areas=4), lines.append)
     assert any("ELO" in line and "±" in line for line in lines)
-    report = (result.folder / "report.md").read_text()
+    report = (result.folder / "report.md").read_text(encoding="utf-8")
     assert "SoccerTwos by self-play: ELO" in report
     assert "| SoccerTwos 0 | 1200 ± 0 |" in report
     assert "| random |" in report

@@ -15,7 +15,7 @@ from touchline.training.self_play.ratings import (
 
 def test_as_ml_agents_the_change_of_a_rating(shared):
     """Recorded from ML-Agents 1.1.0: K = 1, change = result - expected score."""
-    golden = json.loads((shared / "golden" / "elo.json").read_text())
+    golden = json.loads((shared / "golden" / "elo.json").read_text(encoding="utf-8"))
     for row in golden["rows"]:
         change = row["result"] - expected_score(
             float(row["rating"]), float(row["opponent"])
@@ -25,7 +25,7 @@ def test_as_ml_agents_the_change_of_a_rating(shared):
 
 def test_a_policy_that_meets_itself_keeps_its_rating(shared):
     """As in ML-Agents, where the change is added and subtracted."""
-    golden = json.loads((shared / "golden" / "elo.json").read_text())
+    golden = json.loads((shared / "golden" / "elo.json").read_text(encoding="utf-8"))
     ratings = _table((1, 0, 1.0, 3), players=2)
     before = ratings.fit()[0].copy()
     ratings.record(1, 1, 0.5)

@@ -11,7 +11,7 @@ from touchline.training.self_play.pool import Every, surplus
 def test_as_ml_agents_the_timeline_of_a_run(shared):
     """Recorded from the ghost trainer of ML-Agents 1.1.0: what happened at which counts."""
     path = shared / "golden" / "self_play_timeline.json"
-    golden = json.loads(path.read_text())
+    golden = json.loads(path.read_text(encoding="utf-8"))
     settings, events = golden["settings"], golden["events"]
     save = Every(settings["save_steps"])
     change = Every(settings["team_change"])

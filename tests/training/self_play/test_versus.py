@@ -48,7 +48,9 @@ ONLY_FILES = {
 def test_unitys_own_policy_is_an_opponent(tmp_path, shared):
     unity = shared / "unity-policies" / "SoccerTwos.onnx"
     result = _train(tmp_path, [unity], **ONLY_FILES)
-    assert "| SoccerTwos.onnx |" in (result.folder / "report.md").read_text()
+    assert "| SoccerTwos.onnx |" in (result.folder / "report.md").read_text(
+        encoding="utf-8"
+    )
     _, about = read_arrays(result.folder / "resume.safetensors")
     pool = about["self_play"]["pools"]["SoccerTwos"]
     assert pool["opponent_steps"] > 1000
@@ -99,7 +101,7 @@ def test_a_resumed_run_goes_on_without_a_file_that_it_no_longer_names(tmp_path):
     result = _train(tmp_path, **go_on)
     arrays, about = read_arrays(result.folder / "resume.safetensors")
     assert about["self_play"]["pools"]["SoccerTwos"]["files"] == []
-    assert "| random |" not in (result.folder / "report.md").read_text()
+    assert "| random |" not in (result.folder / "report.md").read_text(encoding="utf-8")
     random = about["self_play"]["ratings"]["names"].index("random")
     for team in (0, 1):
         players = arrays[f"self_play/player/SoccerTwos?team={team}"]
