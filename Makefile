@@ -14,7 +14,7 @@ endif
 TORCH_FROM := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX) --retries 1 --timeout 15)
 DONE := $(VENV)/.done
 
-.PHONY: setup train test test-all browser mutations kills interrupts cluster-faults slopes interop check format bench results docs pictures schema lock clean
+.PHONY: setup train test test-all browser mutations kills interrupts cluster-faults slopes interop windows check format bench results docs pictures schema lock clean
 
 setup: $(DONE)
 
@@ -65,6 +65,10 @@ interop: setup  ## official ML-Agents 1.1.0 against our players; needs Python 3.
 	sh tests/interop/make_official.sh client
 	sh tests/interop/make_official.sh learn
 	$(BIN)/python -m pytest tests/interop -m slow
+
+windows:  ## the fast tests on a real Windows Python under Wine; needs Linux and root, 20 minutes once
+	sh tests/windows/set_up.sh
+	sh tests/windows/inside.sh python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 check: setup  ## format, lint, types
 	$(BIN)/ruff format --check src tests examples bench

@@ -2,8 +2,8 @@
 # Sets up a real Windows Python under Wine, in a folder of its own, for `make windows`:
 #     sh tests/windows/set_up.sh        into build/windows, or into the folder in TOUCHLINE_WINDOWS
 # It takes twenty minutes and 5 GB once. What is there already is kept; delete the folder to begin
-# again. It needs Linux on x86-64, root (for chroot), debootstrap, and x86_64-w64-mingw32-gcc for the
-# player; Debian and PyPI must be reachable. Why each step is as it is: docs/windows.md.
+# again. It needs Linux on x86-64, root (for chroot), debootstrap and unzip; Debian and PyPI must be
+# reachable. What was tried with it: docs/windows.md.
 set -eu
 cd "$(dirname "$0")/../.."
 project="$PWD"
@@ -13,9 +13,9 @@ inside="$project/tests/windows/inside.sh"
 
 [ "$(uname -sm)" = "Linux x86_64" ] || { echo "the Windows tests run under Wine on Linux on x86-64" >&2; exit 3; }
 [ "$(id -u)" = 0 ] || { echo "setting up Wine needs root, for debootstrap and chroot" >&2; exit 3; }
-for needed in debootstrap unzip x86_64-w64-mingw32-gcc; do
+for needed in debootstrap unzip; do
     command -v "$needed" >/dev/null || {
-        echo "$needed is missing: apt-get install debootstrap unzip gcc-mingw-w64-x86-64" >&2
+        echo "$needed is missing: apt-get install debootstrap unzip" >&2
         exit 3
     }
 done

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import runpy
-import sys
 import time
 from pathlib import Path
 
@@ -249,7 +248,6 @@ def _acted(learner, seed):
         return rollout.trajectories()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL there")
 def test_a_killed_run_resumes_bit_for_bit():
     threaded = "--set=behaviors.*.threaded=true"
     outcome = try_run(Run(["train", "Basic", "--max-steps=6000", threaded], kills=2))

@@ -4,8 +4,9 @@
     python -m tests.training.run.kills ppo memory           # some of them
     python -m tests.training.run.kills --kills 20 -- train Basic --max-steps 20000
 
-A run is a `touchline train` command without --run-id and --seed. It is killed with SIGKILL at random
-moments, each some time after it wrote a resume point, and started again with --resume.
+A run is a `touchline train` command without --run-id and --seed. It is killed at random moments
+(SIGKILL, on Windows TerminateProcess), each some time after it wrote a resume point, and started
+again with --resume.
 """
 
 import argparse
@@ -13,7 +14,6 @@ import csv
 import hashlib
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +29,8 @@ from touchline.policies.files.run_layout import RunLayout
 ID, SEED = "r", "3"
 LONGEST_S = 3600
 OUTPUT = "output.txt"
+KILLED = 1 if sys.platform == "win32" else -9
+"""Exit code of a killed process."""
 OF_THE_CLOCK = ("time_s", "steps_per_s")
 PROGRAM = """
 from touchline.training import evaluator, trainer
@@ -170,13 +172,13 @@ def kill_and_resume(folder, arguments, kills, seed):
         while process.poll() is None and len(moments) < kills:
             if modified(point) != before:  # it has got somewhere
                 time.sleep(chance.random())
-                process.send_signal(signal.SIGKILL)
+                process.kill()
                 break
             time.sleep(0.01)
         code = process.wait(timeout=LONGEST_S)
         if code == 0:
             return moments
-        if code != -signal.SIGKILL:
+        if code != KILLED:
             raise RuntimeError(f"exit code {code} with {flags}: {last_line(folder)}")
         moments.append(time.monotonic() - began)
 

@@ -1,7 +1,6 @@
 """Kill a run at any instant: the resumed run is bitwise the uninterrupted one."""
 
 import shutil
-import sys
 
 import pytest
 from tests.training.run.kills import RUNS, Run, try_run
@@ -17,7 +16,6 @@ from touchline.training.trainer import train
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL there")
 def test_a_killed_and_resumed_run_ends_bit_for_bit_like_a_whole_one():
     outcome = try_run(Run(["train", "Basic", "--max-steps", "6000"], kills=2))
     assert outcome.kills > 0
@@ -25,7 +23,6 @@ def test_a_killed_and_resumed_run_ends_bit_for_bit_like_a_whole_one():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL there")
 @pytest.mark.parametrize("name", RUNS)
 def test_two_hundred_and_fifty_kills_lose_nothing(name):
     outcome = try_run(RUNS[name])
