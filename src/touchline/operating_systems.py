@@ -238,16 +238,15 @@ def after_fork_in_child(function: Callable[[], None]) -> None:
 
 def num_cores() -> int:
     """Processor cores that this process may use, which a container may limit."""
-    if sys.platform == "linux":
+    if SYSTEM == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def glibc_mallopt() -> Callable[[int, int], Any] | None:
     """How glibc's allocator is set; None with another C library."""
-    if sys.platform != "linux":
-        return None
-    return getattr(ctypes.CDLL(None), "mallopt", None)
+    library = ctypes.CDLL(None) if SYSTEM == "linux" else None
+    return getattr(library, "mallopt", None)
 
 
 def draws_without_display() -> bool:
