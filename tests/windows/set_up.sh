@@ -26,7 +26,7 @@ box="$(cd "$box" && pwd)"
 if [ ! -e "$box/.wine" ]; then
     [ -e "$box/root/etc/debian_version" ] ||
         debootstrap --variant=minbase sid "$box/root" "${DEBIAN:-http://deb.debian.org/debian}"
-    cp /etc/resolv.conf "$box/root/etc/resolv.conf"
+    cp /etc/resolv.conf /etc/hosts "$box/root/etc/"
     mkdir -p "$box/root/etc/ssl/certs"
     DEBIAN_FRONTEND=noninteractive chroot "$box/root" apt-get install -y --no-install-recommends \
         wine wine64 xvfb libgl1 libgl1-mesa-dri libegl1 ca-certificates util-linux
