@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from touchline.extras import EXTRA_OF_MODULE
+from touchline.operating_systems import SYSTEM
 from touchline.policies.files.run_choice import has_runs
 from touchline.policies.files.run_layout import CHECKPOINT, MODEL
 from touchline.scenes import SCENES
@@ -64,6 +64,6 @@ def _extras_of(arguments: Sequence[str]) -> Iterator[str]:
 
 def _is_installed(extra: str) -> bool:
     modules = [module for module, own in EXTRA_OF_MODULE.items() if own == extra]
-    if sys.platform != "win32" and "distlib" in modules:
+    if SYSTEM != "win32" and "distlib" in modules:
         modules.remove("distlib")  # for Windows alone
     return all(find_spec(module) is not None for module in modules)
