@@ -218,7 +218,7 @@ def two_numbers(tmp_path):
 
 
 def counted_steps(learner):
-    return int(learner._cloning.state()["cloning.adam.step"])
+    return int(learner._cloning.state()["adam.step"])
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from touchline.policies.distributions import (
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.network import Distribution, Network, side_by_side
 from touchline.training.algorithms.adam import Adam, FlatParameters
-from touchline.training.algorithms.learned_state import part_of
+from touchline.training.algorithms.learned_state import part_of, saved
 from touchline.training.algorithms.learner import (
     LearnerSetup,
     Metrics,
@@ -248,19 +248,16 @@ class Cloning:
     # state
 
     def state(self) -> dict[str, Tensor]:
-        """Adam's moments and the clone, on the CPU, in keys that begin with `cloning.`."""
-        state = {f"adam.{name}": value for name, value in self._adam.state().items()}
-        if self._clone is not None:
-            clone = self._clone.state_dict()
-            state |= {f"clone.{name}": value.clone() for name, value in clone.items()}
-        return {f"cloning.{name}": value.cpu() for name, value in state.items()}
+        """Adam's moments and the clone, on the CPU."""
+        clone = {} if self._clone is None else {"clone": self._clone}
+        return saved({"adam": self._adam, **clone})
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from what `state` gave; from a run that did not clone, with a fresh Adam."""
-        adam = part_of("cloning.adam.", state)
+        adam = part_of("adam.", state)
         if adam:
             self._adam.load_state(adam)
-        clone = part_of("cloning.clone.", state)
+        clone = part_of("clone.", state)
         # Settings without a `clone_kl` have let it go.
         if clone and self.settings.clone_kl:
             self._clone = deepcopy(self._network)

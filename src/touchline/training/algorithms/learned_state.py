@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import count, takewhile
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -32,41 +32,40 @@ def refuse_non_finite(behavior: str, steps: int, *networks: Any) -> None:
                 )
 
 
-def saved(
-    networks: Mapping[str, Any],
-    adam: Adam,
-    signals: Sequence[RewardSignal],
-    generator: torch.Generator,
-) -> dict[str, Tensor]:
-    """Everything needed to go on learning bit for bit, on the CPU; `restore` takes it."""
+@runtime_checkable
+class _Module(Protocol):
+    """What torch calls the same by other names."""
+
+    def state_dict(self) -> dict[str, Tensor]: ...
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> Any: ...
+
+
+def saved(parts: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The states of modules and of parts with `state`, each below its name and a dot.
+
+    On the CPU: a run that was trained on a GPU resumes on a machine without one.
+    """
     tensors: dict[str, Tensor] = {}
-    for prefix, network in networks.items():
-        weights = network.state_dict()
-        tensors |= {f"{prefix}.{name}": value for name, value in weights.items()}
-    moments = adam.state()
-    tensors |= {f"optimizer.{name}": value for name, value in moments.items()}
-    for signal in signals:
-        learned = signal.state()
-        tensors |= {f"signal.{signal.name}.{name}": v for name, v in learned.items()}
-    # A run that was trained on a GPU resumes on a machine without one.
-    on_cpu = {name: value.cpu() for name, value in tensors.items()}
-    return on_cpu | {"generator": generator.get_state()}
+    for prefix, part in parts.items():
+        own = part.state_dict() if isinstance(part, _Module) else part.state()
+        tensors |= {f"{prefix}.{name}": value.cpu() for name, value in own.items()}
+    return tensors
 
 
-def restore(
-    state: Mapping[str, Tensor],
-    networks: Mapping[str, Any],
-    adam: Adam,
-    signals: Sequence[RewardSignal],
-    generator: torch.Generator,
-) -> None:
-    """Go on from what `saved` gave."""
-    for prefix, network in networks.items():
-        network.load_state_dict(part_of(f"{prefix}.", state))
-    adam.load_state(part_of("optimizer.", state))
-    for signal in signals:
-        signal.load_state(part_of(f"signal.{signal.name}.", state))
-    generator.set_state(state["generator"])
+def restore(state: Mapping[str, Tensor], parts: Mapping[str, Any]) -> None:
+    """Continue from what `saved` returned for parts of these names."""
+    for prefix, part in parts.items():
+        load = part.load_state_dict if isinstance(part, _Module) else part.load_state
+        load(part_of(f"{prefix}.", state))
+
+
+def state_parts(
+    networks: Mapping[str, Any], adam: Adam, signals: Sequence[RewardSignal]
+) -> dict[str, Any]:
+    """What every learner consists of, by its name in a state."""
+    of_signals = {f"signal.{signal.name}": signal for signal in signals}
+    return {**networks, "optimizer": adam, **of_signals}
 
 
 def part_of(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

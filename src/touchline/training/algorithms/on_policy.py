@@ -20,6 +20,7 @@ from touchline.training.algorithms.learned_state import (
     refuse_non_finite,
     restore,
     saved,
+    state_parts,
 )
 from touchline.training.algorithms.learner import (
     LearnerSetup,
@@ -213,13 +214,15 @@ class OnPolicyLearner:
         return self.learned() | pending(self._added)
 
     def learned(self) -> dict[str, Tensor]:
-        learned = saved(self._networks, self._adam, self.signals, self.generator)
-        return learned if self._cloning is None else learned | self._cloning.state()
+        return saved(self._parts()) | {"generator": self.generator.get_state()}
+
+    def _parts(self) -> dict[str, Any]:
+        parts = state_parts(self._networks, self._adam, self.signals)
+        return parts if self._cloning is None else {**parts, "cloning": self._cloning}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        restore(state, self._networks, self._adam, self.signals, self.generator)
+        restore(state, self._parts())
+        self.generator.set_state(state["generator"])
         # Signals have seen it: what they keep of it is in their own state.
         self._added = pending_again(state)
-        if self._cloning is not None:
-            self._cloning.load_state(state)
         self.policy.forget_actor()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from touchline.policies.network import Architecture
 from touchline.training.algorithms.adam import Adam, FlatParameters
-from touchline.training.algorithms.learned_state import part_of
+from touchline.training.algorithms.learned_state import restore, saved
 from touchline.training.algorithms.learner import SettingError
 from touchline.training.config.network_settings import NetworkSettings
 from touchline.training.experience.trajectories import Trajectories
@@ -169,27 +169,20 @@ class LearnedSignal:
     # state
 
     def state(self) -> dict[str, Tensor]:
-        """Weights, statistics, optimizer and open sums."""
-        parts: dict[str, Mapping[str, Tensor]] = {
-            "model": self.model.state_dict(),
-            "optimizer": self._adam.state(),
-            "episodes": self._episodes.state(),
-        }
-        if self._scale is not None:
-            parts["scale"] = self._scale.state()
-        return {
-            f"{part}.{name}": value.cpu()
-            for part, values in parts.items()
-            for name, value in values.items()
-        }
+        """Weights, statistics, optimizer and open sums, on the CPU."""
+        return saved(self._parts())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave."""
-        self.model.load_state_dict(part_of("model.", state))
-        self._adam.load_state(part_of("optimizer.", state))
-        self._episodes.load_state(part_of("episodes.", state))
-        if self._scale is not None:
-            self._scale.load_state(part_of("scale.", state))
+        """Continue from what `state` returned."""
+        restore(state, self._parts())
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {
+            "model": self.model,
+            "optimizer": self._adam,
+            "episodes": self._episodes,
+        }
+        return parts if self._scale is None else {**parts, "scale": self._scale}
 
 
 def models_of(signals: Sequence[RewardSignal]) -> list[SignalModel]:

@@ -183,9 +183,8 @@ class Descent:
     # state of the temperatures
 
     def state(self) -> dict[str, Tensor]:
-        """Temperatures and their Adam's moments, on the CPU."""
-        own = {"log": self.log_temperatures.clone(), **self._temperature_adam.state()}
-        return {name: value.cpu() for name, value in own.items()}
+        """Temperatures and their Adam's moments."""
+        return {"log": self.log_temperatures.clone(), **self._temperature_adam.state()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continue from what `state` returned."""

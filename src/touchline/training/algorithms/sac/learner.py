@@ -9,7 +9,7 @@ names follow ML-Agents 1.1.0 (`docs/algorithms.md`); differences are listed ther
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from touchline.training.algorithms.learned_state import (
     refuse_non_finite,
     restore,
     saved,
+    state_parts,
 )
 from touchline.training.algorithms.learner import (
     LearnerSetup,
@@ -253,19 +254,18 @@ class SAC:
         return state | {"replay.counters": torch.tensor(counters)}
 
     def learned(self) -> dict[str, Tensor]:
-        networks = self.networks.named()
-        learned = saved(networks, self.descent.adam, self.signals, self.generator)
-        own = self.descent.state().items()
-        learned |= {f"temperature.{name}": value for name, value in own}
-        return learned if self._cloning is None else learned | self._cloning.state()
+        return saved(self._parts()) | {"generator": self.generator.get_state()}
+
+    def _parts(self) -> dict[str, Any]:
+        adam = self.descent.adam
+        parts = state_parts(self.networks.named(), adam, self.signals)
+        parts["temperature"] = self.descent
+        return parts if self._cloning is None else {**parts, "cloning": self._cloning}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Without a replay in it, one is filled before the next gradient step."""
-        networks = self.networks.named()
-        restore(state, networks, self.descent.adam, self.signals, self.generator)
-        self.descent.load_state(part_of("temperature.", state))
-        if self._cloning is not None:
-            self._cloning.load_state(state)
+        restore(state, self._parts())
+        self.generator.set_state(state["generator"])
         self.policy.forget_actor()
         kept = part_of("replay.", state) if self.hyper.save_replay_buffer else {}
         self._refills = not kept
