@@ -18,7 +18,9 @@ from touchline.cli import main, run
 from touchline.cli.app import COMMANDS
 from touchline.cli.generate import command_of
 from touchline.cli.train import _suggest, _summarize
+from touchline.errors import UsageError
 from touchline.policies.files.run_layout import RunLayout
+from touchline.policies.sides import sources_in
 from touchline.training.config.flags import setting_flags
 from touchline.training.config.reading import preset_names
 from touchline.training.config.request import read_run
@@ -354,7 +356,7 @@ def test_scenes_and_inspect_show_what_there_is(capsys):
     ]
     assert run(["scenes"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "3DBall: 12 areas; docs/images/3DBall.png" in lines
+    assert any(line.startswith("3DBall: 12 areas in Unity. ") for line in lines)
     assert (
         "  SoccerTwos?team=1: 2 agents per area, observes 264 + 72; actions: branches [3, 3, 3]"
     ) in lines
@@ -374,6 +376,39 @@ def test_a_curve_is_named_only_where_one_was_drawn(capsys, tmp_path):
         shown = capsys.readouterr().err
         assert str(model) in shown
         assert ("curve: " in shown) == (curve is not None)
+
+
+def test_train_takes_environment_parameters_as_other_commands_do(capsys):
+    assert run(["train", "3DBall", "--parameter", "gravity=-5", "--print-config"]) == 0
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert shown["environment_parameters"] == {"gravity": -5.0}
+
+
+def test_policies_of_several_behaviors_may_have_commas_between(capsys, tmp_path):
+    both = "SmallWallJump=random,BigWallJump=zero"
+    assert run(["eval", "WallJump", "--policy", both, "--episodes", "2", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["policy"] == "SmallWallJump=random, BigWallJump=zero"
+    odd = tmp_path / "a,b.onnx"
+    odd.write_bytes(b"")
+    assert sources_in(odd) == [str(odd)]
+
+
+def test_a_model_for_unity_has_its_ending(capsys, tmp_path):
+    assert run(["export", "results/x", "-o", str(tmp_path / "x.pt")]) == 2
+    assert "x.pt: expected a file name that ends in .onnx" in capsys.readouterr().err
+
+
+def test_a_measurement_of_no_episode_and_a_step_after_the_end_are_refused():
+    with pytest.raises(UsageError, match="episodes: expected at least 1, got 0"):
+        touchline.evaluate("Basic", "random", episodes=0)
+    env = touchline.make("Basic")
+    env.reset()
+    env.close()
+    env.close()
+    for call in (env.step, env.reset):
+        with pytest.raises(UsageError, match="Basic: this environment is closed"):
+            call()
 
 
 def test_a_training_ends_with_a_table_of_what_was_reached(capsys, tmp_path):

@@ -216,7 +216,11 @@ def test_weights_and_biases_gets_what_tensorboard_gets(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     config = _config(tmp_path, "Basic_official", behaviors__Basic__max_steps=300)
-    folder = train(config, EnvRecipe("scene", "Basic"), to_wandb=True).folder
+    lines = []
+    result = train(config, EnvRecipe("scene", "Basic"), lines.append, to_wandb=True)
+    folder = result.folder
+    (where,) = folder.glob("wandb/offline-run-*")
+    assert lines[-1] == f"W&B: offline; to upload the run: wandb sync {where.resolve()}"
     (log,) = folder.glob("wandb/offline-run-*/*.wandb")
     tag = b"Environment/Cumulative Reward"
     # A process of wandb's own writes the file, and has not always done so by now.

@@ -299,7 +299,7 @@ def scenes(call: Call, as_json: bool = False) -> None:
 
 
 def _scene_lines(scene: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{scene['scene']}: {_count(scene['areas'], 'area')}; {scene['picture']}"
+    yield f"{scene['scene']}: {_count(scene['areas'], 'area')} in Unity. {scene['about']}"
     for name, size in scene["behaviors"].items():
         agents = _count(size["agents"], "agent")
         sensors = ["x".join(map(str, shape)) for shape in size["observations"]]

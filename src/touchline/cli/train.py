@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 def train(
     call: Call,
     seeds: Annotated[str | None, Flag(metavar="0-4")] = None,
+    parameters: Annotated[Sequence[str], Flag("--parameter", "NAME=VALUE")] = (),
     print_config: bool = False,
 ) -> None:
     """Train with one seed or with several.
@@ -35,18 +36,21 @@ def train(
     ----------
     seeds
         Train once with each of these seeds (0-4 or 0,3,7).
+    parameters
+        Set an environment parameter, as --set environment_parameters.NAME=VALUE does.
     print_config
         Print all settings, defaults included, and stop.
     """
     from touchline.training.config.request import read_run
 
     given = call.values
+    set_by_name = [f"environment_parameters.{one}" for one in parameters or ()]
     settings, record_wire = given["settings"], given.get("record_wire")
     to_wandb = given.get("to_wandb", False)
     several = None if seeds is None else _several_seeds(seeds, settings, record_wire)
     request = read_run(
         given.get("config"),
-        given.get("changes", ()),
+        [*given.get("changes", ()), *set_by_name],
         settings,
         of_several=several is not None,
     )

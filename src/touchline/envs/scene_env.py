@@ -73,6 +73,7 @@ class SceneEnv(ClosesOnExit, MLAgentsNames):
         self.scene = scene
         self._seed: int | None = seed
         self._exchange: Exchange | None = None
+        self._is_closed = False
         self._exchanges = 0
         self._pending: set[str] = set()
         self._sent: dict[str, ActionTuple] = {}
@@ -128,6 +129,7 @@ class SceneEnv(ClosesOnExit, MLAgentsNames):
         After a RESET every agent begins a new episode and does nothing (zeros) for one physics step
         before it decides, as recorded sessions show.
         """
+        self._check_open()
         scene = self.scene
         academy = self.scene.academy
         scene.game_scores = {}
@@ -161,7 +163,14 @@ class SceneEnv(ClosesOnExit, MLAgentsNames):
             raise UsageError(f"{self.scene.name}: call reset() before steps()")
         return self._exchange
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError(
+                f"{self.scene.name}: this environment is closed; make a new one"
+            )
+
     def step(self) -> None:
+        self._check_open()
         if self._exchange is None:
             self.reset()  # as a Unity world does
             return
@@ -271,6 +280,7 @@ class SceneEnv(ClosesOnExit, MLAgentsNames):
             academy.after_round = None
 
     def close(self) -> None:
+        self._is_closed = True
         self.scene.close()
         if self._painter is not None:
             self._painter.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
@@ -20,9 +21,14 @@ _OTHER_SEED = 1000
 
 
 def sources_in(policy: PolicySource | Sequence[PolicySource]) -> list[str]:
-    """Policies as texts; a single one as a list of one, and of several seeds the best."""
+    """Policies as texts, of several seeds the best; those of a text may have commas between."""
     given = [policy] if isinstance(policy, str | os.PathLike) else policy
-    return [with_run(os.fspath(source)) for source in given]
+    return [
+        with_run(source)
+        for sources in map(os.fspath, given)
+        # A file name may hold a comma, too.
+        for source in ([sources] if Path(sources).exists() else sources.split(","))
+    ]
 
 
 def two_sides(names: Iterable[str], world: str) -> tuple[list[str], list[str]]:

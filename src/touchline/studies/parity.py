@@ -20,6 +20,7 @@ from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.flag import Flag
 from touchline.log import Progress, no_progress
+from touchline.policies.loading import BUILT_IN
 from touchline.policies.sides import PolicySource, load_sides, sources_in
 from touchline.policies.trained_world import as_trained
 from touchline.specs import BehaviorSpec
@@ -270,6 +271,11 @@ def parity_lines(figures: Mapping[str, Any]) -> Iterator[str]:
     """The figures as a table."""
     kind, name = figures["reference"]["kind"], figures["reference"]["name"]
     yield f"{figures['scene']} beside {name} ({kind}), policy {figures['policy']}"
+    if kind == "statistics" and figures["policy"] in BUILT_IN:
+        yield (
+            f"These figures may be of another policy than {figures['policy']}: then a difference "
+            "says nothing about the scene."
+        )
     for behavior, own in figures["behaviors"].items():
         theirs = own["units"][1]
         count = "" if theirs is None else f"; reference: {theirs}"

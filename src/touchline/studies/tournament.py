@@ -131,7 +131,7 @@ def tournament(
     `if __name__ == "__main__":`.
     """
     check_picture(picture)
-    entrants = sources_in(policies)
+    entrants = [",".join(sources_in(entrant)) for entrant in policies]
     recipe = EnvRecipe.parse(env)
     recipe = recipe if seed is None else replace(recipe, seed=seed)
     recipe = as_trained(

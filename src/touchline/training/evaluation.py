@@ -87,6 +87,7 @@ def evaluate(
     -----
     With `versus`, the figures are those of the first team.
     """
+    check_episodes(episodes)
     recipe, sources = replace(EnvRecipe.parse(env), seed=seed), sources_in(policy)
     others = sources_in(versus or ())
     recipe = as_trained(recipe, [*sources, *others])
@@ -109,6 +110,12 @@ def evaluate(
     return cast("Evaluation", {"scene": scene, "policy": ", ".join(sources), **figures})
 
 
+def check_episodes(episodes: int) -> None:
+    """Refuse a measurement of nothing, whose mean would be 0."""
+    if episodes < 1:
+        raise UsageError(f"episodes: expected at least 1, got {episodes}")
+
+
 def evaluate_opponents(
     env: str | EnvRecipe,
     policy: PolicySource | Sequence[PolicySource],
@@ -124,6 +131,7 @@ def evaluate_opponents(
     Returns `seed`, `episodes`, `opponents` (name -> figures) and `total`. Raises a UsageError for a
     world without named opponents.
     """
+    check_episodes(episodes)
     recipe = replace(EnvRecipe.parse(env), seed=seed)
     module, _, function = recipe.kind.opponents.partition(":")
     if not module:

@@ -63,7 +63,7 @@ def train(
     recipe = replace(recipe, seed=seed)
     for note in notes:
         log(note)
-    dashboard = weights_and_biases(config, folder.path, enabled=to_wandb)
+    dashboard = weights_and_biases(config, folder.path, log, enabled=to_wandb)
     world = open_collector(recipe, config, log)
     with process.tuned_process(config), folder, dashboard, world as collector:
         enrollment = Enrollment(config, folder, seed, device, log)

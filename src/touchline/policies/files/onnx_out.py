@@ -31,7 +31,7 @@ from touchline.policies.files.onnx_policy import (
     write_choices,
 )
 from touchline.policies.files.run_choice import run_of
-from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
+from touchline.policies.files.run_layout import CHECKPOINT, MODEL, RunLayout
 from touchline.policies.files.whole import write_whole
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.nets.attention import (
@@ -78,6 +78,8 @@ def export(
         There is no such checkpoint, or Unity cannot load its kind of network.
     """
     source, target = Path(run), Path(output)
+    if target.suffix != MODEL:
+        raise UsageError(f"{target}: expected a file name that ends in {MODEL}")
     checkpoint = source
     if source.is_dir():
         checkpoint = RunLayout(run_of(source)).checkpoint(behavior)

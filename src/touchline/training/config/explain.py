@@ -62,7 +62,10 @@ def _unknown_key(keys: Keys, known: list[str]) -> str:
     others = _trainers_with(key) if keys[-2:-1] == ("hyperparameters",) else []
     if near and others:  # then the two only look alike
         known_keys = ", ".join(known)
-        return f"unknown key; it belongs to {' and '.join(others)}; known keys: {known_keys}"
+        return (
+            f"unknown key; it belongs to {' and '.join(others)}; known keys: {known_keys}; for "
+            "another trainer than a preset's, take another preset, such as NAME_sac"
+        )
     if near:
         return f"unknown key; did you mean {near[0]!r}?"
     return f"unknown key; known keys: {', '.join(known)}"

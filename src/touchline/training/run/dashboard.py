@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from touchline.errors import MissingError
+from touchline.log import Log
 from touchline.training.config.settings import RunConfig
 
 
 @contextmanager
 def weights_and_biases(
-    config: RunConfig, folder: Path, *, enabled: bool
+    config: RunConfig, folder: Path, log: Log, *, enabled: bool
 ) -> Iterator[None]:
     """Log what the block writes for TensorBoard; offline, below `folder`, unless WANDB_MODE
     differs.
@@ -42,3 +43,5 @@ def weights_and_biases(
     )
     with run:
         yield
+    if run.settings.mode == "offline":
+        log(f"W&B: offline; to upload the run: wandb sync {run.settings.sync_dir}")
