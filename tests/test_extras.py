@@ -128,6 +128,7 @@ def test_an_adapter_names_the_extra_that_installs_all_of_its_libraries(
 
 NEEDS_AN_EXTRA = {
     "Plan",
+    "distill",
     "exploit",
     "export",
     "export_policy",

@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from touchline.steps import TerminalSteps as TerminalSteps
     from touchline.studies.compare import RunComparison as RunComparison
     from touchline.studies.compare import compare as compare
+    from touchline.studies.distill import distill as distill
     from touchline.studies.exploit import exploit as exploit
     from touchline.studies.parity import parity as parity
     from touchline.studies.plan import Plan as Plan
@@ -170,6 +171,7 @@ _HOME = {
     "compare": "studies.compare",
     "convert": "training.config.old_formats",
     "describe": "envs.inspection",
+    "distill": "studies.distill",
     "evaluate": "training.evaluation",
     "evaluate_opponents": "training.evaluation",
     "exploit": "studies.exploit",

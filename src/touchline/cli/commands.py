@@ -59,6 +59,11 @@ COMMANDS: dict[str, Verb | str] = {
     "export": Verb(
         "touchline.policies.files.onnx_out:export", "touchline.cli.results:export"
     ),
+    "distill": Verb(
+        "touchline.studies.distill:distill",
+        lines="touchline.studies.distill:distill_lines",
+        unit="decisions",
+    ),
     "push": Verb("touchline.hub:push", "touchline.cli.results:push"),
     "pull": Verb("touchline.hub:pull", "touchline.cli.results:pull"),
     "scenes": Verb("touchline.scenes:list_scenes", "touchline.cli.results:scenes"),
