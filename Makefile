@@ -66,7 +66,7 @@ interop: setup  ## official ML-Agents 1.1.0 against our players; needs Python 3.
 	sh tests/interop/make_official.sh learn
 	$(BIN)/python -m pytest tests/interop -m slow
 
-windows:  ## the fast tests on a real Windows Python under Wine; needs Linux and root, 20 minutes once
+windows:  ## the fast tests on a real Windows Python under Wine; needs Linux and root, 5 GB
 	sh tests/windows/set_up.sh
 	sh tests/windows/inside.sh python -m pytest -n auto --maxprocesses 4 --dist loadfile
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Sets up a real Windows Python under Wine, in a folder of its own, for `make windows`:
 #     sh tests/windows/set_up.sh        into build/windows, or into the folder in TOUCHLINE_WINDOWS
-# It takes twenty minutes and 5 GB once. What is there already is kept; delete the folder to begin
+# It takes ten minutes and 5 GB once. What is there already is kept; delete the folder to begin
 # again. It needs Linux on x86-64, root (for chroot), debootstrap and unzip; Debian and PyPI must be
 # reachable. What was tried with it: docs/windows.md.
 set -eu
@@ -51,7 +51,8 @@ if [ ! -e "$box/prefix/system.reg" ]; then
     sh "$inside" set_up_prefix
 fi
 
-if [ ! -e "$box/.packages" ]; then
+# Again when the project needs other libraries.
+if [ ! -e "$box/.packages" ] || [ pyproject.toml -nt "$box/.packages" ]; then
     rm -rf "$box/wheel"
     "$python" -m pip wheel --quiet --no-deps --wheel-dir "$box/wheel" "$project"
     wheel="$(ls "$box"/wheel/touchline-*.whl)"
