@@ -205,14 +205,6 @@ class Cloning:
         self._refuse_non_finite()
         return {"pretraining_loss": float(torch.stack(losses).mean())}
 
-    def gradient_step(self, steps: int) -> Metrics:
-        """A fresh minibatch."""
-        if self.has_faded(steps):
-            return {}
-        rows, sequences = next(self._examples.minibatches(self._generator))
-        loss = self._gradient_step(rows, sequences, self._rate(steps))
-        return {"pretraining_loss": float(loss)}
-
     def has_faded(self, steps: int) -> bool:
         """Whether nothing is imitated any more; also where a `clone_kl` has taken its place."""
         settings = self.settings

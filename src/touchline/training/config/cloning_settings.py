@@ -37,10 +37,11 @@ class CloningSettings(Part):
     batch_size: Whole | None = None
     """Demonstrated actions in one gradient step. None: the algorithm's batch_size."""
     num_epoch: Whole | None = None
-    """Passes over the demonstrations after every update. None: 3. No effect with sac, which makes
-    one gradient step beside each of its own."""
+    """Passes over the demonstrations after every update, with sac after each of its gradient steps.
+    None: 3."""
     samples_per_update: Count = 0
-    """Demonstrated actions in one pass at most; 0: all."""
+    """Demonstrated actions in one pass at most; 0: all. With sac and long demonstrations, a small
+    number saves most of the time."""
     demo_actions: Literal["same", "next"] | None = None
     """Which record of a demonstration holds the action of an observation. None: what the file's
     traits say (not in ML-Agents)."""

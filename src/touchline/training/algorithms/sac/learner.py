@@ -172,7 +172,9 @@ class SAC:
             sample = self.drawn()
             found.append(self.descend(sample))
             if self._cloning is not None:
-                cloned = self._cloning.gradient_step(self.steps)
+                # Whole passes beside each gradient step, as in ML-Agents; with one minibatch, the
+                # critics undo what was imitated (`docs/lab_log.md`).
+                cloned = self._cloning.update(self.steps)
             self._rate.count += 1
         if not found:
             return {}
