@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import touchline
 from touchline.envs.env import WORLDS, EnvRecipe, World, make
 from touchline.envs.slots import Slots
 from touchline.errors import RunError
@@ -218,3 +219,10 @@ def test_progress_counts_up_to_the_quota():
         )
     assert seen == sorted(seen)
     assert {total for _, total in seen} == {5}
+
+
+def test_an_agent_that_only_takes_another_behavior_has_ended_no_episode():
+    """WallJump's agents change their behavior right after the reset; idle ones last to the limit."""
+    figures = touchline.evaluate("WallJump", "zero", episodes=24)
+    for behavior in figures["behaviors"].values():
+        assert behavior["mean_length"] == 400

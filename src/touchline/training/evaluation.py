@@ -268,12 +268,15 @@ def _fill_quotas(
     tallies = _new_tallies(rows, episodes, evaluated)
     agent_steps = 0
     check_end = EndCheck()
+    is_first = True
     while left := _left(tallies, episodes):
         shown = _shown(rows)
         actions = {name: actors[name].act(row) for name, row in rows.items()}
         rows = slots.step(actions)
+        moved = _moved(rows) if is_first else {}
+        is_first = False
         for name, tally in tallies.items():
-            tally.add(rows[name])
+            tally.add(rows[name], moved.get(name))
         if _shown(rows) != shown:  # a world may show another at any time
             tallies = _new_tallies(rows, episodes, evaluated) | tallies
         check_end(left, rows)
@@ -431,8 +434,8 @@ class _Tally:
         self._members = {group: [] for group in self.quotas.groups}
         """Per group: (return, length) of the episodes that ended in its current game."""
 
-    def add(self, rows: SlotRows) -> None:
-        """Count one step's rows."""
+    def add(self, rows: SlotRows, moved: NDArray[np.bool_] | None = None) -> None:
+        """Count one step's rows; `moved` are slots whose agent only changed its behavior."""
         self._widen(len(rows))
         self._return += rows.reward
         self._group_return += rows.group_reward
@@ -440,7 +443,7 @@ class _Tally:
         ended = np.flatnonzero(rows.terminated | rows.truncated)
         # Ends before begins: one row may show both, and the new episode stays open.
         if len(ended):
-            self._finish_lone(ended)
+            self._finish_lone(ended if moved is None else ended[~moved[ended]])
             for found in self.quotas.end_members(ended):
                 self._finish_members(found, rows)
             for array in (self._return, self._group_return, self._length):
@@ -477,6 +480,35 @@ class _Tally:
         self._return = np.append(self._return, np.zeros(extra))
         self._group_return = np.append(self._group_return, np.zeros(extra))
         self._length = np.append(self._length, np.zeros(extra, np.int64))
+
+
+def _moved(rows: Mapping[str, SlotRows]) -> dict[str, NDArray[np.bool_]]:
+    """Slots of each behavior whose agent begins an episode under another one in the same step.
+
+    Right after a reset this is no end of an episode: WallJump's agents take the behavior of their
+    first wall then, and Unity closes what they had begun under another.
+    """
+    moved = {}
+    for name, own in rows.items():
+        elsewhere = {
+            agent
+            for other, row in rows.items()
+            if other != name
+            for agent in _agents(row, row.begins)
+        }
+        moved[name] = np.zeros(len(own), np.bool_)
+        if elsewhere:
+            ended = own.terminated | own.truncated
+            agents = list(_agents(own, np.ones(len(own), np.bool_)))
+            moved[name] = ended & np.array([agent in elsewhere for agent in agents])
+    return moved
+
+
+def _agents(rows: SlotRows, which: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """(World, agent id) of these slots."""
+    return zip(
+        rows.env_index[which].tolist(), rows.agent_id[which].tolist(), strict=True
+    )
 
 
 def _joined(parts: Iterable[Outcomes]) -> Outcomes:
