@@ -67,6 +67,7 @@ TRIALS = [
     Trial(
         "WallJump",
         {"SmallWallJump": Bar(0.964, 0.96), "BigWallJump": Bar(0.866, 0.87)},
+        episodes=1000,
     ),
     Trial("Pyramids", {"Pyramids": Bar(1.79, 1.78)}),
     Trial("GridFoodCollector", {"GridFoodCollector": Bar(67.7, 68.0)}),
