@@ -76,6 +76,16 @@ def test_yaml_that_is_deep_or_large_is_one_line(tmp_path, text):
         read_config("Basic", [f"behaviors.Basic={'[' * 900}"])
 
 
+@pytest.mark.parametrize(
+    "value", ["!!timestamp z", '!!int ""', "!!bool q", "!!int x", "!!float y"]
+)
+def test_a_yaml_value_that_does_not_fit_its_tag_is_one_line(tmp_path, value):
+    path = tmp_path / "x.yaml"
+    path.write_text(f"a: {value}", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"x\.yaml: not YAML: "):
+        read_config(str(path))
+
+
 def checkpoint(path, change):
     network = make_network(SPEC, Architecture(hidden_units=8))
     metadata = json.loads(json.dumps(network_metadata(network)))

@@ -41,6 +41,9 @@ def loaded(text: str) -> Any:
         return yaml.load(text, _Loader)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    # What the library's constructors raise: `!!timestamp x`, `!!int ""`, `!!bool x`.
+    except (AttributeError, IndexError, KeyError):
+        raise ValueError("a value does not fit the tag before it") from None
 
 
 class YamlTree:
