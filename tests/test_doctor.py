@@ -1,5 +1,9 @@
 """The doctor: its report on worlds that work, and on each way in which they do not."""
 
+import sys
+
+import pytest
+
 from touchline.doctor import examine
 from touchline.envs.env import EnvRecipe
 from touchline.player import build
@@ -18,6 +22,7 @@ def test_a_player_that_works(tmp_path):
     assert "3DBall?team=0: 2 agents observe 8" in lines[4]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="the player is a shell script")
 def test_a_player_that_dies_shows_its_log_and_no_further_step(tmp_path):
     path = tmp_path / "game.x86_64"
     path.write_text("#!/bin/sh\necho cannot open display\nexit 3\n")
