@@ -369,6 +369,7 @@ def test_a_seed_that_a_running_player_cannot_take_leaves_it_running(basic):
         env.step()
 
 
+@shell_scripts
 def test_a_restart_that_fails_closes_the_environment(puppet):
     path = puppet("nothing")
     with UnityEnvironment(path, seed=1) as env:

@@ -2,7 +2,6 @@
 different sizes.
 """
 
-import os
 import signal
 from contextlib import contextmanager, nullcontext
 
@@ -13,6 +12,7 @@ import touchline
 from touchline.envs.env import WORLDS, EnvRecipe, World
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
+from touchline.operating_systems import send_to_self
 from touchline.policies.files.checkpoints import read_checkpoint
 from touchline.policies.sides import load_sides
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -69,7 +69,7 @@ class Plan:
     def step(self):
         self._time += 1
         if self._time == self._interrupt_at:
-            os.kill(os.getpid(), signal.SIGINT)
+            send_to_self(signal.SIGINT)
 
     def steps(self, behavior):
         ids = np.array(self._plan(behavior, self._time), np.int32)

@@ -1,10 +1,9 @@
 """Worlds without shapes: Unity players, recordings, scenes without tableau."""
 
-import os
-import signal
 import time
 
 import numpy as np
+import psutil
 import pytest
 from tests.viewer.browser import (
     choose,
@@ -310,7 +309,7 @@ def _watch_until_killed(browser, recipe):
     """Open a player's page, kill the player, and wait for the end of the view."""
     with opened(recipe, ["random"], ViewOptions(port=0)) as page:
         _open(browser, page)
-        os.kill(page.simulation.slots.env.pid, signal.SIGKILL)
+        psutil.Process(page.simulation.slots.env.pid).kill()
         page.simulation.join()
 
 
