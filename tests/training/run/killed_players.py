@@ -84,8 +84,12 @@ class Killer(threading.Thread):
                 continue
             time.sleep(self._chance.uniform(0.0, LONGEST_WAIT_S))
             victim = self._chance.choice(players)
-            victim.kill()
             self._killed.add(victim.pid)
+            # Where it is ending anyway, Windows refuses.
+            try:
+                victim.kill()
+            except psutil.Error:
+                continue
             self.kills += 1
         # Training goes on after the last restart: each update logs a line.
         while self.restarts < self.kills or self._lines_since_restart < LAST_UPDATES:
