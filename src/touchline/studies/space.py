@@ -23,7 +23,13 @@ from pydantic import (
 from touchline.errors import UsageError
 from touchline.training.config.explain import explain
 from touchline.training.config.flags import setting_flags
-from touchline.training.config.values import Part, Positive, Switch, numeric
+from touchline.training.config.values import (
+    Part,
+    Positive,
+    Switch,
+    mistake_at,
+    numeric,
+)
 from touchline.training.config.yaml_tree import YamlTree
 
 if TYPE_CHECKING:

@@ -93,8 +93,7 @@ class DensePasses:
     @staticmethod
     def fits(network: Network) -> bool:
         """Whether the network, and so its critics, consist of dense layers over one vector."""
-        is_standard = isinstance(network, ActorCritic)
-        return is_standard and isinstance(network.trunk, TwinMLP)
+        return isinstance(network, ActorCritic) and isinstance(network.trunk, TwinMLP)
 
     def policy(
         self,

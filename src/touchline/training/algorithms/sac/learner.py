@@ -232,11 +232,12 @@ class SAC:
         # One sum over all weights, because a walk through the modules takes a tenth of a small
         # step; the walk follows where there is something to find, and names it.
         is_finite = bool(torch.isfinite(self.networks.weights.vector.sum()))
-        own = [self.network.normalizer] if is_finite else [self.network]
+        parts: list[Any] = [*models_of(self.signals)]
         if not is_finite:
-            own.append(self.networks.critics)
-        parts = [part for part in own if part is not None]
-        refuse_non_finite(self.behavior, self.steps, *parts, *models_of(self.signals))
+            parts += [self.network, self.networks.critics]
+        elif self.network.normalizer is not None:
+            parts.append(self.network.normalizer)
+        refuse_non_finite(self.behavior, self.steps, *parts)
 
     # state
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -99,7 +99,8 @@ class SoftNetworks:
         # The target follows a part of that vector: the critics' or the policy's, which the value
         # network belongs to.
         num_own = sum(p.numel() for p in own)
-        self.target: nn.Module
+        self.target: Any
+        """A copy of the critics, or of the policy with its value network."""
         if target_critics:
             critics_copy = deepcopy(self.critics)
             self.target = critics_copy
@@ -114,7 +115,7 @@ class SoftNetworks:
         """θ' ← (1 − τ) θ' + τ θ"""
         self._target_weights.vector.lerp_(self._followed, tau)
 
-    def named(self) -> dict[str, nn.Module]:
+    def named(self) -> dict[str, Any]:
         """By the prefixes of a learner's state."""
         return {
             "network": self.policy,
