@@ -182,8 +182,7 @@ def evaluation_below_training(run: RunFigures) -> str | None:
 def evaluation_at_minimum(run: RunFigures) -> str | None:
     """No episode was better than the worst of training, or the last evaluation is the worst."""
     played = [e for e in run.evaluations if "ci95" in e]
-    has_groups = "mean_group_return" in run.columns
-    mean = np.empty(0) if has_groups else run.known("mean_return")
+    mean = run.known("" if "mean_group_return" in run.columns else "mean_return")
     if not played or rewards_never_seen(run) is not None:
         return None
     last = played[-1]

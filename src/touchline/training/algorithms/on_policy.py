@@ -33,7 +33,7 @@ from touchline.training.algorithms.valuation import Valuation
 from touchline.training.cloning import make_cloning
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.learned import models_of
-from touchline.training.rewards.signal import RewardSignal, make_signals
+from touchline.training.rewards.signal import make_signals
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,7 @@ class OnPolicyLearner:
         self.generator = torch.Generator().manual_seed(setup.seed)
         # Signals that learn make as many passes over their batch as the policy does.
         for_signals = signal_setup(setup, hyper, hyper.num_epoch)
-        signals = make_signals(setup.config.reward_signals, for_signals)
-        self.signals: list[RewardSignal] = signals
+        self.signals = make_signals(setup.config.reward_signals, for_signals)
         self.acting_network: Network | None = None
         self._device = setup.device
         self._added: list[Trajectories] = []

@@ -38,7 +38,7 @@ from touchline.training.cloning import make_cloning
 from touchline.training.experience.replay import Replay, Sample, row_bytes
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.learned import models_of
-from touchline.training.rewards.signal import RewardSignal, make_signals
+from touchline.training.rewards.signal import make_signals
 
 if TYPE_CHECKING:
     from touchline.policies.files.official_weights import OfficialWeights
@@ -63,8 +63,7 @@ class SAC:
         self.steps = 0
         self.generator = torch.Generator().manual_seed(setup.seed)
         for_signals = signal_setup(setup, self.hyper)
-        signals = make_signals(setup.config.reward_signals, for_signals)
-        self.signals: list[RewardSignal] = signals
+        self.signals = make_signals(setup.config.reward_signals, for_signals)
         self._device = setup.device
         # A single step is how a file says that a behavior is not to learn.
         if 1 < setup.config.max_steps <= self.hyper.buffer_init_steps:
@@ -74,7 +73,7 @@ class SAC:
                 f"{setup.config.max_steps:,}"
             )
         self.networks = SoftNetworks(
-            setup, len(signals), target_critics=self.hyper.target_critics
+            setup, len(self.signals), target_critics=self.hyper.target_critics
         )
         self.network = self.networks.policy
         self.policy = NetworkPolicy(
@@ -91,9 +90,9 @@ class SAC:
         memory = setup.config.network_settings.memory
         self.judged = JudgedReplay(
             self.hyper,
-            signals,
+            self.signals,
             None if memory is None else memory.sequence_length,
-            row_bytes(setup.spec, len(signals), self.network.memory_shape),
+            row_bytes(setup.spec, len(self.signals), self.network.memory_shape),
         )
         self.replay = self.judged.replay
         self._added: list[tuple[str, Trajectories]] = []
