@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from touchline.physics.entries import entry_of
-from touchline.physics.kernels import compiled
+from touchline.physics.kernels import compiled, entry_of
 
 
 class Pair(NamedTuple):

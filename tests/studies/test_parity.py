@@ -13,7 +13,6 @@ from touchline.envs.env import WORLDS, EnvRecipe, World
 from touchline.envs.scene_env import open_scene
 from touchline.errors import UsageError
 from touchline.player import build
-from touchline.policies.files.normalizers import Normalizer, normalizers_of
 from touchline.policies.files.onnx_in import OnnxPolicy
 from touchline.policies.files.onnx_out import export_onnx
 from touchline.policies.network import Architecture, make_network
@@ -27,6 +26,7 @@ from touchline.steps import DecisionSteps, TerminalSteps
 from touchline.studies import references
 from touchline.studies.comparison import Figures, compare, figures_of
 from touchline.studies.parity import parity_lines
+from touchline.studies.references import Normalizer, normalizers_of
 from touchline.studies.units import FIRST_OBS, Units
 
 BALL = "3DBall?team=0"

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from touchline.drawing.tableau import Tableau
 from touchline.parameters import Parameter
-from touchline.physics.entries import entry_of
-from touchline.physics.kernels import compiled
+from touchline.physics.kernels import compiled, entry_of
 from touchline.physics.ragdoll.lanes import LANES, euler
 from touchline.physics.ragdoll.world import DT_S, GRAVITY, RagdollWorld, State
 from touchline.physics.shapes import Floats

@@ -21,13 +21,13 @@ from torch import Tensor
 from touchline.policies.distributions import CONTINUOUS_LIMIT
 from touchline.policies.nets.memory import Sequences
 from touchline.specs import BehaviorSpec
-from touchline.training.experience.pictures import is_picture, packed, unpacked
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.experience.transitions import Transitions
 
 Columns = dict[str, NDArray[Any]]
 Rewards = Callable[[NDArray[Any]], NDArray[np.float32]]
 """From places of actions to their rewards [B, S]."""
+_LARGEST = np.float32(255)
 NONE = -1
 """Number of an action that does not exist, or is not known yet."""
 
@@ -473,3 +473,36 @@ def _columns(
     if trajectories.memory is not None:
         columns["memory"] = trajectories.memory[t, slot]
     return columns
+
+
+# pictures in a byte per number instead of four
+
+
+def is_picture(values: NDArray[Any]) -> bool:
+    """Whether these are observations [B, C, H, W]."""
+    return values.ndim == 4
+
+
+def packed(values: NDArray[Any]) -> NDArray[np.uint8] | None:
+    """Each 255th as a byte; None where a number is none.
+
+    Unity sends pictures as PNG files, whose numbers are whole 255ths.
+    """
+    if values.dtype == np.uint8:
+        return values
+    with np.errstate(invalid="ignore"):  # NaN becomes some byte, and differs below
+        found = np.rint(values * _LARGEST).astype(np.uint8)
+    # Negative and larger numbers wrap around, and differ as well.
+    return found if np.array_equal(unpacked(found), values) else None
+
+
+def unpacked(values: NDArray[Any]) -> NDArray[Any]:
+    """The numbers again, with the bits that `touchline.protocol.images` gives them.
+
+    Values of any other type are given back as they are.
+    """
+    if values.dtype != np.uint8:
+        return values
+    # Dividing in place: a minibatch of pictures has millions of numbers.
+    found = values.astype(np.float32)
+    return np.divide(found, _LARGEST, out=found)

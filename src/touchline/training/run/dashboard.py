@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from touchline.errors import MissingError
+from touchline.extras import explain_missing
 from touchline.log import Log
 from touchline.training.config.settings import RunConfig
 
@@ -22,12 +22,8 @@ def weights_and_biases(
     if not enabled:
         yield
         return
-    try:
+    with explain_missing("--wandb"):
         import wandb
-    except ModuleNotFoundError as error:
-        raise MissingError(
-            "--wandb needs Weights & Biases: pip install 'touchline[wandb]'"
-        ) from error
     settings = wandb.Settings(
         # Nothing leaves the machine unless the user says so.
         mode=os.environ.get("WANDB_MODE", "offline"),
