@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from touchline.operating_systems import KEYBOARD_SIGNALS, end_all_trees
@@ -17,8 +18,10 @@ from touchline.operating_systems import KEYBOARD_SIGNALS, end_all_trees
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
 
+Handler = Callable[[int, FrameType | None], object]
 
-def handle_keyboard(handler: Callable[[int, FrameType | None], None]) -> None:
+
+def handle_keyboard(handler: Handler) -> None:
     """From now on Ctrl-C, and Ctrl-Break where there is one, call this."""
     for number in KEYBOARD_SIGNALS:
         signal.signal(number, handler)
@@ -28,6 +31,27 @@ def raise_once(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - 
     """Handler of Ctrl-C: KeyboardInterrupt, and with the next one the end."""
     handle_keyboard(end_at_once)
     raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def handled(handler: Handler, *signals: signal.Signals) -> Iterator[None]:
+    """These signals have this handler meanwhile, in the main thread, which alone may handle any."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.signal(number, handler) for number in signals}
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
+
+
+@contextlib.contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """SIGTERM raises KeyboardInterrupt, so that a world being opened leaves no player behind."""
+    with handled(signal.default_int_handler, signal.SIGTERM):
+        yield
 
 
 def end_at_once(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as above

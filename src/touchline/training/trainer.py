@@ -12,6 +12,7 @@ from threading import Event
 
 from touchline.envs.env import EnvRecipe
 from touchline.errors import FileHeldError, NonFiniteError, RunError
+from touchline.interrupts import sigterm_as_ctrl_c
 from touchline.log import Log, silent
 from touchline.specs import base_name
 from touchline.training.behavior_training import BehaviorTraining
@@ -36,7 +37,7 @@ from touchline.training.run.stopwatch import Stopwatch
 RESUME_EVERY_S = 20.0  # between resume points: what a kill may cost
 
 
-@process.sigterm_as_ctrl_c()
+@sigterm_as_ctrl_c()
 def train(
     config: RunConfig,
     recipe: EnvRecipe,

@@ -5,7 +5,6 @@ Each is a context that puts back what it found, so that a program may train seve
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from types import FrameType
 
 import torch
 
-from touchline.interrupts import end_at_once, raise_once
+from touchline.interrupts import end_at_once, handled, raise_once, sigterm_as_ctrl_c
 from touchline.operating_systems import KEYBOARD_SIGNALS, STOP_SIGNALS, glibc_mallopt
 from touchline.training.config.settings import RunConfig
 from touchline.training.run.matrices import matrices_for
@@ -26,56 +25,24 @@ _GLIBC_DEFAULT = 128 * 1024
 
 
 @contextmanager
-def sigterm_as_ctrl_c() -> Iterator[None]:
-    """SIGTERM raises KeyboardInterrupt, so that a world being opened leaves no player behind."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may handle signals
-        return
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
-@contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
     """Ctrl-C and SIGTERM set an event, so no step is cut in two; a second one ends at once."""
     stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
 
     def request_stop(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
             end_at_once(number, frame)
         stop.set()
 
-    previous = {s: signal.signal(s, request_stop) for s in STOP_SIGNALS}
-    try:
+    with handled(request_stop, *STOP_SIGNALS):
         yield stop
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Within `stop_on_signals`: the first signal already raises, where there is nothing to save."""
-    if threading.current_thread() is not threading.main_thread():
+    with handled(raise_once, *KEYBOARD_SIGNALS), sigterm_as_ctrl_c():
         yield
-        return
-    previous = {s: signal.signal(s, raise_once) for s in KEYBOARD_SIGNALS}
-    try:
-        with sigterm_as_ctrl_c():
-            yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
