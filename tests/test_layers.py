@@ -11,7 +11,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "touchline"
 LAYERS = [
-    {"errors", "flag", "interrupts", "log", "operating_systems", "version"},
+    {"errors", "flag", "interrupts", "log", "whole", "operating_systems", "version"},
     {
         "bounded",
         "known_files",
@@ -22,6 +22,7 @@ LAYERS = [
         "extras",
         "plugins",
     },
+    {"jobs"},
     {"physics"},
     {"sensors", "drawing"},
     {"protocol", "scenes"},

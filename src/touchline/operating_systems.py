@@ -217,6 +217,16 @@ STOP_SIGNALS = (*KEYBOARD_SIGNALS, signal.SIGTERM)
 """Requests to end; on Windows, SIGTERM comes only from the process itself."""
 
 
+def receive_interrupts() -> None:
+    """Ctrl-C interrupts this process, whoever started it.
+
+    A shell ignores it for what it starts in the background, and threads of Ray block it.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
+
 def send_to_self(number: signal.Signals) -> None:
     """Let the main thread handle a signal."""
     if sys.platform == "win32":

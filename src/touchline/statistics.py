@@ -6,7 +6,7 @@ Source: ML-Agents 3.0.0, `StatsSideChannel.cs`, `StatsRecorder.cs`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 
 class StatsAggregationMethod(enum.IntEnum):
@@ -20,5 +20,17 @@ class StatsAggregationMethod(enum.IntEnum):
     """Since package 1.8."""
 
 
-EnvironmentStats = Mapping[str, list[tuple[float, StatsAggregationMethod]]]
+EnvironmentStats = dict[str, list[tuple[float, StatsAggregationMethod]]]
 """Name -> values in order of arrival, each with its aggregation."""
+
+
+def merged_statistics(reports: Iterable[EnvironmentStats]) -> EnvironmentStats:
+    """The reports of several worlds as one; where only the latest value counts, the first's."""
+    merged: EnvironmentStats = {}
+    for index, report in enumerate(reports):
+        for name, values in report.items():
+            for value, method in values:
+                is_latest = method is StatsAggregationMethod.MOST_RECENT
+                if index == 0 or not is_latest:
+                    merged.setdefault(name, []).append((value, method))
+    return merged

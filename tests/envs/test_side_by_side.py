@@ -12,10 +12,10 @@ import pytest
 from tests.envs.scripted_player import written
 
 from touchline.envs.env import EnvRecipe, make
-from touchline.envs.restarts import RestartLimitError, RestartLimits
 from touchline.envs.side_by_side import SideBySide, copies_of
 from touchline.envs.slots import Slots
-from touchline.errors import NonFiniteError, UsageError
+from touchline.errors import NonFiniteError, RunError, UsageError
+from touchline.jobs.restarts import RestartLimits
 from touchline.player import build
 from touchline.protocol.errors import PlayerExitedError
 from touchline.statistics import StatsAggregationMethod as Method
@@ -204,7 +204,7 @@ def test_limits_end_the_run_with_the_cause(limits, text):
     open_world, _ = failing_once(0, 2, PlayerExitedError("boom", 1))
     with SideBySide(copies_of(RECIPE, 2), limits, open_world=open_world) as many:
         rows = many.reset(5)
-        with pytest.raises(RestartLimitError, match=text):
+        with pytest.raises(RunError, match=text):
             play(many, rows, 5)
 
 

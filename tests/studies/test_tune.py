@@ -13,8 +13,9 @@ import pytest
 import touchline
 from touchline.cli import run
 from touchline.errors import RunError, UsageError
+from touchline.jobs import processes
 from touchline.policies.files.run_layout import RunLayout
-from touchline.studies import places, tune
+from touchline.studies import tune
 from touchline.studies.tune import points_of
 from touchline.training.config.reading import read_config
 
@@ -149,7 +150,7 @@ def test_the_best_settings_train_a_run_of_their_own_after_a_resumed_search(
 def test_a_trial_below_the_median_of_others_is_stopped(space, monkeypatch):
     monkeypatch.setattr(tune, "NEVER_STOPPED", 1)
     monkeypatch.setattr(tune, "WARM_UP", 1)
-    monkeypatch.setattr(places, "num_cores", lambda: 1)
+    monkeypatch.setattr(processes, "num_cores", lambda: 1)
     # A good rate first, then one that learns nothing.
     space.write_text(f"{RATE}: {{choices: [3e-3, 1e-9]}}\n")
     asked = iter([3e-3, 1e-9, 1e-9, 1e-9])

@@ -136,6 +136,13 @@ def check_executable(path: Path, platform: str = SYSTEM) -> None:
         )
 
 
+def working_player(player: str) -> Path:
+    """A player's executable; raises where this machine cannot start it."""
+    path = find_player(player).absolute()
+    check_executable(path)
+    return path
+
+
 class PlayerProcess:
     """A running player. What it prints, and its log, are kept for messages about failures."""
 

@@ -26,17 +26,17 @@ from numpy.typing import NDArray
 from touchline.envs.actions import ActionError
 from touchline.envs.env import ClosesOnExit, Env, EnvRecipe, Waiting, make
 from touchline.envs.giving_up import wait_only_until
-from touchline.envs.restarts import RestartLimits, Restarts
 from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.envs.slots import Slots
 from touchline.envs.slots.rows import SlotCounts, SlotRows, reorder_rows, stack_rows
 from touchline.errors import UsageError
+from touchline.jobs.restarts import RestartLimits, Restarts
 from touchline.log import Log
 from touchline.parameters import ParameterValue
 from touchline.protocol.errors import UnityException
 from touchline.protocol.recording import SUFFIX
 from touchline.specs import ActionTuple, BehaviorSpec
-from touchline.statistics import EnvironmentStats, StatsAggregationMethod
+from touchline.statistics import EnvironmentStats, merged_statistics
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,6 @@ class SideBySide(ClosesOnExit):
     ) -> None:
         if not worlds:
             raise UsageError("expected one world or more, got an empty list")
-        self._limits = limits
         self._log = log
         self._open = open_world
         self._seed_step = seed_step or len(worlds)
@@ -103,7 +102,7 @@ class SideBySide(ClosesOnExit):
         for index, (entry, env) in enumerate(zip(worlds, opened, strict=True)):
             slots = Slots(env, grow=grow, spare_slots=spare_slots, env_index=index)
             recipe = entry if isinstance(entry, EnvRecipe) else None
-            restarts = Restarts(f"world {index}")
+            restarts = Restarts(f"world {index}", limits)
             self._worlds.append(_World(index, slots, recipe, restarts))
 
     @property
@@ -156,18 +155,10 @@ class SideBySide(ClosesOnExit):
         return scores
 
     def take_statistics(self) -> EnvironmentStats:
-        """What the worlds reported about themselves since the last call.
-
-        Where only the latest value counts, it is the first world's.
-        """
-        total: dict[str, list[tuple[float, StatsAggregationMethod]]] = {}
-        for world in self._worlds:
-            for name, values in world.slots.take_statistics().items():
-                for value, method in values:
-                    is_latest = method is StatsAggregationMethod.MOST_RECENT
-                    if world.index == 0 or not is_latest:
-                        total.setdefault(name, []).append((value, method))
-        return total
+        """What the worlds reported about themselves since the last call, as one report."""
+        return merged_statistics(
+            world.slots.take_statistics() for world in self._worlds
+        )
 
     def capacity(self, behavior: str) -> int | None:
         """The most agents that can exist at once in all worlds together; None where that is
@@ -316,32 +307,26 @@ class SideBySide(ClosesOnExit):
 
     def _replaced(self, world: _World, error: Exception) -> Rows:
         """The rows of the world that replaces a failed one, as often as the limits allow."""
-        outcome: Rows | Exception = error
-        while isinstance(outcome, Exception):
-            limits, recipe = self._limits, world.recipe
-            # Only a player's failure may be bad luck; a wrong action would fail again.
-            is_players = isinstance(outcome, UnityException) and not isinstance(
-                outcome, ActionError
-            )
-            if limits is None or recipe is None or not is_players:
-                raise outcome
-            world.restarts.count(limits, outcome)
-            self._log(
-                f"world {world.index} failed and is restarted (restart "
-                f"{world.restarts.number}); its {world.slots.num_active} open episodes are cut, "
-                f"the other worlds continue: {outcome}"
-            )
-            outcome = _outcome(self._replace, world, recipe)
-        return outcome
+        recipe = world.recipe
+        if recipe is None:
+            raise error
 
-    def _replace(self, world: _World, recipe: EnvRecipe) -> Rows:
-        world.slots.close()
-        # A new seed, because the same course of events might lead to the same crash.
-        seed = recipe.seed + self._seed_step * world.restarts.number
-        # The recording of the session that failed is the one that is wanted.
-        again = _recorded_beside(recipe, f"restart{world.restarts.number}")
-        opened = self._open(replace(again, seed=seed))
-        return world.slots.replace_world(opened, seed)
+        def replaced(error: Exception | None) -> Rows:
+            number = world.restarts.number
+            self._log(
+                f"world {world.index} failed and is restarted (restart {number}); its "
+                f"{world.slots.num_active} open episodes are cut, the other worlds continue: "
+                f"{error}"
+            )
+            world.slots.close()
+            # A new seed, because the same course of events might lead to the same crash.
+            seed = recipe.seed + self._seed_step * number
+            # The recording of the session that failed is the one that is wanted.
+            again = _recorded_beside(recipe, f"restart{number}")
+            opened = self._open(replace(again, seed=seed))
+            return world.slots.replace_world(opened, seed)
+
+        return world.restarts.alive(replaced, may_be_bad_luck, error)
 
     def _merged(self, of_each: list[Rows]) -> dict[str, SlotRows]:
         """The rows of all worlds in one table per behavior."""
@@ -399,6 +384,11 @@ def _recorded_beside(recipe: EnvRecipe, mark: str) -> EnvRecipe:
     path = Path(recipe.options["record_wire"])
     marked = path.with_name(f"{path.name.removesuffix(SUFFIX)}-{mark}{SUFFIX}")
     return replace(recipe, options={**recipe.options, "record_wire": marked})
+
+
+def may_be_bad_luck(error: Exception) -> bool:
+    """Whether a player failed, so that another one may not; a wrong action would fail again."""
+    return isinstance(error, UnityException) and not isinstance(error, ActionError)
 
 
 def _outcome(attempt: Callable[..., Rows], *arguments: Any) -> Rows | Exception:

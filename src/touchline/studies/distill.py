@@ -38,7 +38,6 @@ from touchline.policies.files.onnx_in import OnnxPolicy, load_model
 from touchline.policies.files.onnx_out import build_onnx
 from touchline.policies.files.run_choice import with_run
 from touchline.policies.files.run_layout import RunLayout, is_run
-from touchline.policies.files.whole import write_whole
 from touchline.policies.loading import load_policies
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.network import Architecture, side_by_side
@@ -47,6 +46,7 @@ from touchline.policies.policy import Transparent
 from touchline.policies.trained_world import as_trained
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
 from touchline.training.evaluation import evaluate
+from touchline.whole import write_whole
 
 ROUNDS = 10
 AREAS = 32

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 
 from touchline.envs.env import EnvRecipe, make
@@ -15,7 +12,6 @@ from touchline.errors import UsageError
 from touchline.policies.actors import Actors, SlotActor
 from touchline.policies.loading import load_policies
 from touchline.specs import base_name, team_of
-from touchline.studies.processes import leave_at_end_of
 from touchline.training.evaluation import EndCheck
 from touchline.training.quotas import shares
 from touchline.training.self_play.games import Games
@@ -129,37 +125,6 @@ def _sources_for(
         if not is_named or behavior in mine:
             sources.append(source)
     return sources
-
-
-def scores(matches: Sequence[Match], processes: int) -> Iterator[tuple[int, Score]]:
-    """The score of each match with its position, as they are finished; one process is this one."""
-    processes = min(processes, len(matches))
-    if processes <= 1:
-        yield from ((at, play(match)) for at, match in enumerate(matches))
-        return
-    # Processes that fork would share the threads of torch and numba.
-    context = get_context("spawn")
-    theirs, ours = context.Pipe(duplex=False)
-    with ProcessPoolExecutor(processes, context, leave_at_end_of, (theirs,)) as pool:
-        try:
-            futures = {
-                pool.submit(_play_in_pool, match): at
-                for at, match in enumerate(matches)
-            }
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BaseException:
-            # The pool waits for its processes, and they would play on.
-            ours.close()
-            raise
-
-
-def _play_in_pool(match: Match) -> Score:
-    try:
-        return play(match)
-    except SystemExit:
-        # The pool would take it for the result of this match and begin the next one.
-        os._exit(1)
 
 
 def single_threaded(recipe: EnvRecipe) -> EnvRecipe:

@@ -11,30 +11,22 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from touchline.errors import RunError, UsageError
+from touchline.interrupts import sigterm_as_ctrl_c
+from touchline.jobs.job import Job, Place, follow
 from touchline.log import Log
 from touchline.policies.files.run_choice import recorded, scores_of
 from touchline.policies.files.run_layout import RunLayout
-from touchline.policies.files.whole import write_whole
-from touchline.studies.places import Place, place_for_runs
-from touchline.studies.processes import (
-    STOPS_WITHIN_S,
-    Job,
-    job_of,
-    settings_of,
-    why_failed,
-    world_of,
-)
+from touchline.studies.runs import job_of, place_for_runs, settings_of, world_of
+from touchline.whole import write_whole
 
 if TYPE_CHECKING:
     from touchline.envs.env import EnvRecipe
@@ -149,7 +141,6 @@ def train_seeds(
         The processes of some seeds failed; the others are done, and their figures written.
     """
     from touchline.training.config.request import SEED, RunRequest, is_changed, read_run
-    from touchline.training.run.process import sigterm_as_ctrl_c
 
     numbers = parse_seeds(seeds)
     if isinstance(config, RunRequest):
@@ -169,7 +160,7 @@ def train_seeds(
     _check(run, study, numbers)
     runs = _runs(run, study, numbers, own_scene, log)
     unfinished = {
-        seed: job_of(*one, to_wandb=to_wandb)
+        seed: job_of(f"seed {seed}", study.seed(seed), *one, to_wandb=to_wandb)
         for seed, one in runs.items()
         if not (checkpoints.resume and _is_done(study.seed(seed), run))
     }
@@ -177,12 +168,11 @@ def train_seeds(
     if skipped:
         log(f"done before: seed {', '.join(skipped)}")
     recipe = runs[numbers[0]][1]
-    with sigterm_as_ctrl_c(), place_for_runs(run, recipe) as place:
-        processes = _Processes(log, study, place)
-        interrupted = processes.run(unfinished)
-    failed = processes.failed
-    if interrupted:
-        return SeedsResult(study.path, True, failed, {})
+    try:
+        with sigterm_as_ctrl_c(), place_for_runs(run, recipe) as place:
+            failed = _train_all(unfinished, place, log)
+    except KeyboardInterrupt:
+        return SeedsResult(study.path, True, {}, {})
     done = [seed for seed in numbers if seed not in failed]
     result = SeedsResult(study.path, False, failed, _figures(study, done))
     _write(study, result, log)
@@ -244,98 +234,32 @@ def _runs(
     return runs
 
 
-# one process for each
+# a job for each
 
 
-class _Processes:
-    """The processes of all seeds, so many at once."""
-
-    def __init__(self, log: Log, study: RunLayout, place: Place) -> None:
-        self.failed: dict[int, str] = {}
-        self._log = log
-        self._study = study
-        self._place = place
-        self._lock = Lock()
-        self._running: dict[int, Job] = {}
-        self._is_stopping = False
-
-    def run(self, jobs: Mapping[int, bytes]) -> bool:
-        """Run all to their ends; True if Ctrl-C ended them, with everything saved."""
-        if not jobs:
-            return False
-        at_once = min(self._place.at_once, len(jobs))
-        self._say(f"seeds to train: {len(jobs)}, {at_once} at a time")
-        pool = ThreadPoolExecutor(at_once)
-        futures: list[Future[None]] = []
-        try:
-            for seed, job in jobs.items():
-                futures.append(pool.submit(self._run, seed, job))
-            # With a limit: on Windows, Ctrl-C does not end a wait without one.
-            while wait(futures, timeout=0.5).not_done:
-                pass
-        except BaseException as error:
-            self._stop(pool, futures)
-            if not isinstance(error, KeyboardInterrupt):
-                raise
-            return True
-        pool.shutdown()
-        for future in futures:
-            future.result()
-        return False
-
-    def _stop(self, pool: ThreadPoolExecutor, futures: list[Future[None]]) -> None:
-        """Let all save and leave; kill those that take too long."""
-        with self._lock:
-            self._is_stopping = True
-            running = dict(self._running)
-        pool.shutdown(wait=False, cancel_futures=True)
-        try:
-            for job in running.values():
-                job.stop()
-            late = wait(futures, timeout=STOPS_WITHIN_S).not_done
-        finally:  # also at a second Ctrl-C
-            for job in running.values():
-                job.kill()
-        if late:
-            self._say("some seeds were slow to stop and lose their last seconds")
-
-    def _run(self, seed: int, packed: bytes) -> None:
-        """One run from start to end, in a thread that waits for it."""
-        with self._lock:
-            if self._is_stopping:
-                return
-            job = self._place.start(packed, self._study.seed(seed))
-            self._running[seed] = job
-        began = time.monotonic()
-        try:
-            last = self._follow(seed, job)
-            code = job.wait()
-            failure = why_failed(code, last) if code else ""
-        except RunError as error:
-            failure = str(error)
-        with self._lock:
-            del self._running[seed]
-            is_stopping = self._is_stopping
-        if not failure:
-            self._say(f"seed {seed}: done after {time.monotonic() - began:.0f} s")
-        elif not is_stopping:
-            self.failed[seed] = failure
-            self._say(f"seed {seed}: failed: {failure}")
-
-    def _follow(self, seed: int, job: Job) -> str:
-        """Log a line of the run now and then; gives its last one."""
-        last, latest = "", time.monotonic()
-        for raw in job.lines():
-            line = raw.strip()
-            last = line or last
-            if line and time.monotonic() - latest >= BETWEEN_LINES_S:
-                latest = time.monotonic()
-                self._say(f"seed {seed}: {line}")
-        return last
-
-    def _say(self, line: str) -> None:
-        with self._lock:  # the caller's log need not be safe for threads
-            self._log(line)
+def _train_all(jobs: Mapping[int, Job], place: Place, log: Log) -> dict[int, str]:
+    """Run all to their ends; returns why seeds failed. Ctrl-C ends all with everything saved."""
+    failed: dict[int, str] = {}
+    if not jobs:
+        return failed
+    log(f"seeds to train: {len(jobs)}, {min(place.at_once, len(jobs))} at a time")
+    seeds = {job.name: seed for seed, job in jobs.items()}
+    latest: dict[str, float] = {}
+    with closing(follow(place, jobs.values(), log)) as runs:
+        for run in runs:
+            name = run.name
+            for line in filter(None, map(str.strip, run.lines())):
+                if run.took_s - latest.get(name, 0.0) >= BETWEEN_LINES_S:
+                    latest[name] = run.took_s
+                    log(f"{name}: {line}")
+            if run.outcome is None:
+                continue
+            if why := run.outcome.why:
+                failed[seeds[name]] = why
+                log(f"{name}: failed: {why}")
+            else:
+                log(f"{name}: done after {run.took_s:.0f} s")
+    return failed
 
 
 # from the folders to one result

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
@@ -15,6 +16,10 @@ from numpy.typing import NDArray
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.flag import Flag
+from touchline.interrupts import sigterm_as_ctrl_c
+from touchline.jobs.here import Here
+from touchline.jobs.job import Job, Place, follow
+from touchline.jobs.processes import Processes
 from touchline.log import Progress, no_progress
 from touchline.operating_systems import num_cores
 from touchline.policies.sides import PolicySource, sources_in
@@ -22,13 +27,12 @@ from touchline.policies.trained_world import as_trained
 from touchline.studies.matches import (
     Match,
     Score,
-    scores,
+    play,
     single_threaded,
     sources_of,
 )
 from touchline.training.collect.opening import import_ray
 from touchline.training.game_results import wilson_interval
-from touchline.training.run.process import sigterm_as_ctrl_c
 from touchline.training.self_play.ratings import ELO, SPREAD_OF_PLAYERS, most_likely
 
 if TYPE_CHECKING:
@@ -185,10 +189,7 @@ def check_picture(picture: Path | str | None) -> None:
 
 
 def _play_all(
-    matches: Sequence[Match],
-    processes: int,
-    progress: Progress = no_progress,
-    cluster: str | None = None,
+    matches: Sequence[Match], processes: int, progress: Progress, cluster: str | None
 ) -> Iterator[tuple[int, Score]]:
     """The score of each match with its position, as they are finished.
 
@@ -197,17 +198,24 @@ def _play_all(
     """
     total, done = sum(match.games for match in matches), 0
     progress(0, total)
-    if cluster is None:
-        found = scores(matches, processes)
-    else:
-        import_ray("--cluster")
-        from touchline.studies.on_nodes import scores_on_cluster
+    place: Place = Here()
+    play_there: Callable[[Match], Score] = play
+    with ExitStack() as opened:
+        if cluster is not None:
+            import_ray("--cluster")
+            from touchline.studies.matches_on_nodes import nodes_for
 
-        found = scores_on_cluster(cluster, matches)
-    for at, score in found:
-        done += matches[at].games
-        progress(done, total)
-        yield at, score
+            place, play_there = opened.enter_context(nodes_for(cluster, matches))
+        elif min(processes, len(matches)) > 1:
+            place = Processes(min(processes, len(matches)))
+        jobs = {f"match {at}": at for at in range(len(matches))}
+        work = (Job(name, play_there, (matches[at],)) for name, at in jobs.items())
+        for match in opened.enter_context(closing(follow(place, work))):
+            if match.outcome is not None:
+                at = jobs[match.name]
+                done += matches[at].games
+                progress(done, total)
+                yield at, match.outcome.result()
 
 
 def schedule(

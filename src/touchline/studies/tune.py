@@ -15,11 +15,9 @@ from __future__ import annotations
 import csv
 import io
 import os
-import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,18 +25,12 @@ import numpy as np
 
 from touchline.errors import RunError, UsageError
 from touchline.flag import Flag
+from touchline.interrupts import sigterm_as_ctrl_c
+from touchline.jobs.job import Job, Place, Running, follow
 from touchline.log import Log, silent
 from touchline.policies.files.run_choice import scores_of
 from touchline.policies.files.run_layout import RunLayout
-from touchline.studies.places import Place, place_for_runs
-from touchline.studies.processes import (
-    STOPS_WITHIN_S,
-    Job,
-    job_of,
-    settings_of,
-    why_failed,
-    world_of,
-)
+from touchline.studies.runs import job_of, place_for_runs, settings_of, world_of
 from touchline.studies.space import Read, read_space
 from touchline.studies.tune_report import TuneResult, result_of, write_result
 from touchline.training.algorithms.settings import DEFAULT_ALGORITHM
@@ -58,27 +50,20 @@ NEVER_STOPPED = 5
 WARM_UP = 4
 """No trial is stopped before this point: early returns say little."""
 MOST_FAILURES = 3
-"""A search ends when this many trials fail one after another."""
-_POLL_S = 0.2
+"""A search ends when this many trials fail one after another, which has one cause."""
 
 
 @dataclass
-class Running:
-    """A trial whose run goes on."""
+class Begun:
+    """A trial under way."""
 
     trial: optuna.Trial
     config: RunConfig
     layout: RunLayout
-    job: Job
-    end: Future[int]
-    """Its exit code."""
     position: int
-    """Among the runs that go on at the same time."""
-    began: float
+    """Place among the runs at the same time, for the ports of their players."""
     reported: int = 0
     """The latest point of its curve that was compared."""
-    stopped: float | None = None
-    """When it was stopped because others did better."""
 
 
 def tune(
@@ -157,8 +142,6 @@ def search(
     with some keys changed. Raises a UsageError before anything is written, and a RunError where
     trials fail one after another.
     """
-    from touchline.training.run.process import sigterm_as_ctrl_c
-
     config = read({})
     settings = config.checkpoint_settings
     layout = RunLayout(Path(settings.results_dir) / settings.run_id)
@@ -288,187 +271,132 @@ def _open(
     return study
 
 
+@dataclass
 class _Search:
     """The trials that run, and those that begin when one is over."""
 
-    def __init__(
-        self,
-        read: Read,
-        study: optuna.Study,
-        dimensions: Mapping[str, BaseDistribution],
-        layout: RunLayout,
-        own_scene: str | None,
-        place: Place,
-        log: Log,
-    ) -> None:
-        self._read = read
-        self._study = study
-        self._dimensions = dict(dimensions)
-        self._layout = layout
-        self._own_scene = own_scene
-        self._place = place
-        self._log = log
-        self._pool = ThreadPoolExecutor(place.at_once)
-        self._running: list[Running] = []
-        self._failures = 0
-        """Since a trial was finished or stopped."""
+    read: Read
+    study: optuna.Study
+    dimensions: Mapping[str, BaseDistribution]
+    layout: RunLayout
+    own_scene: str | None
+    place: Place
+    log: Log
+    begun: dict[str, Begun] = field(default_factory=dict)
+    """Name of a job -> its trial."""
+    failures: int = 0
+    """Number of trials that failed since one did not."""
 
     def run(self, num_trials: int) -> bool:
         """Run all to their ends; True if Ctrl-C ended them, with everything saved."""
         import optuna
 
         state = optuna.trial.TrialState
-        unfinished = self._study.get_trials(states=(state.RUNNING,))
-        # Optuna has no other way to go on with a trial that it has begun.
-        waiting = [optuna.Trial(self._study, trial._trial_id) for trial in unfinished]
-        missing = num_trials - len(self._study.trials)
-        at_once = min(self._place.at_once, max(len(waiting) + missing, 0))
-        self._log(
-            f"trials to run: {len(waiting) + max(missing, 0)}, {at_once} at a time"
-        )
+        unfinished = self.study.get_trials(states=(state.RUNNING,))
+        # Optuna has no other way to continue a trial that it has begun.
+        waiting = [optuna.Trial(self.study, trial._trial_id) for trial in unfinished]
+        missing = max(num_trials - len(self.study.trials), 0)
+        count = len(waiting) + missing
+        at_once = min(self.place.at_once, count)
+        self.log(f"trials to run: {count}, {at_once} at a time")
+        jobs = self._jobs(waiting, missing)
         try:
-            while True:
-                while len(self._running) < at_once and (waiting or missing > 0):
-                    if waiting:
-                        self._begin(waiting.pop(0), resumes=True)
-                    else:
-                        missing -= 1
-                        self._begin(self._study.ask(self._dimensions), resumes=False)
-                if not self._running:
-                    return False
-                time.sleep(_POLL_S)
-                for running in list(self._running):
-                    self._follow(running)
-        except BaseException as error:
-            self._stop_all()
-            if not isinstance(error, KeyboardInterrupt):
-                raise
+            with closing(follow(self.place, jobs, self.log)) as runs:
+                for run in runs:
+                    self._follow(run)
+        except KeyboardInterrupt:  # the trials of what was stopped stay open
             return True
+        return False
 
-    def _begin(self, trial: optuna.Trial, *, resumes: bool) -> None:
-        own = self._layout.trial(trial.number)
-        taken = {running.position for running in self._running}
+    def _jobs(self, waiting: Sequence[optuna.Trial], missing: int) -> Iterator[Job]:
+        """Trials that were begun before and new ones, each once there is room for it."""
+        for trial in waiting:
+            yield from self._job(trial, resumes=True)
+        for _ in range(missing):
+            yield from self._job(self.study.ask(dict(self.dimensions)), resumes=False)
+
+    def _job(self, trial: optuna.Trial, *, resumes: bool) -> Iterator[Job]:
+        own = self.layout.trial(trial.number)
+        taken = {begun.position for begun in self.begun.values()}
         position = next(n for n in range(len(taken) + 1) if n not in taken)
         try:
             config = self._settings(trial, own, position, resumes=resumes)
-            recipe = world_of(config, self._own_scene, "tune", silent)
+            recipe = world_of(config, self.own_scene, "tune", silent)
         except UsageError as refusal:
             # Values that the file allows one by one, but not together.
             self._fail(trial, str(refusal))
             return
-        job = self._place.start(job_of(config, recipe), own)
-        printed = self._layout.printed(trial.number)
-        end = self._pool.submit(_follow_to_end, job, printed)
-        self._running.append(
-            Running(trial, config, own, job, end, position, time.monotonic())
-        )
+        name = f"trial {trial.number}"
+        self.begun[name] = Begun(trial, config, own, position)
         shown = ", ".join(f"{_last(k)} {v}" for k, v in trial.params.items())
-        self._log(f"trial {trial.number}: {shown}")
+        self.log(f"{name}: {shown}")
+        yield job_of(name, own, config, recipe, to_wandb=False)
 
     def _settings(
         self, trial: optuna.Trial, own: RunLayout, position: int, *, resumes: bool
     ) -> RunConfig:
-        config = self._read(trial.params)
+        config = self.read(trial.params)
         blocks = filter(None, [config.default_settings, *config.behaviors.values()])
         # A curve needs as many points as are compared.
         often = min(min(b.summary_freq, max(b.max_steps // POINTS, 1)) for b in blocks)
-        config = self._read({**trial.params, "behaviors.*.summary_freq": often})
+        config = self.read({**trial.params, "behaviors.*.summary_freq": often})
         files = config.checkpoint_settings.model_copy(
             update={"resume": resumes, "force": False}
         )
         config = config.model_copy(update={"checkpoint_settings": files})
         return settings_of(config, own, _seed(config), position)
 
-    def _follow(self, running: Running) -> None:
+    def _follow(self, run: Running) -> None:
         """Compare its curve, and take note of its end."""
-        trial = running.trial
-        if not running.end.done():
-            self._compare(running)
-            late = running.stopped and time.monotonic() - running.stopped
-            if late and late > STOPS_WITHIN_S:
-                running.job.kill()
+        begun = self.begun[run.name]
+        trial = begun.trial
+        printed = self.layout.printed(trial.number)
+        with printed.open("a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in run.lines())
+        if run.outcome is None:
+            self._compare(begun, run)
             return
-        self._running.remove(running)
-        took = time.monotonic() - running.began
-        if running.stopped is not None:
+        del self.begun[run.name]
+        scores = list(scores_of(begun.layout).values())
+        if run.is_stopping:
+            self.failures = 0
             self._tell(trial, "PRUNED")
-            shares = f"{running.reported} of {POINTS} parts of its steps"
-            self._log(
-                f"trial {trial.number}: stopped after {shares}, others did better"
-            )
-            return
-        if failure := self._failure_of(running):
-            self._fail(trial, failure)
-            return
-        scores = list(scores_of(running.layout).values())
-        if not scores:
+            shares = f"{begun.reported} of {POINTS} parts of its steps"
+            self.log(f"{run.name}: stopped after {shares}, others did better")
+        elif run.outcome.failure:
+            self._fail(trial, run.outcome.why)
+        elif not scores:
             self._fail(trial, "no episode ended, so it has no score")
-            return
-        self._failures = 0
-        score = float(np.mean(scores))
-        self._study.tell(trial, score)
-        self._log(f"trial {trial.number}: score {score:.3f} after {took:.0f} s")
+        else:
+            self.failures = 0
+            score = float(np.mean(scores))
+            self.study.tell(trial, score)
+            self.log(f"{run.name}: score {score:.3f} after {run.took_s:.0f} s")
 
-    def _failure_of(self, running: Running) -> str:
-        """Why the run failed; empty where it did not."""
-        try:
-            code = running.end.result()
-        except RunError as error:
-            return str(error)
-        if code == 0:
-            return ""
-        return why_failed(code, _last_line(self._layout, running.trial.number))
-
-    def _compare(self, running: Running) -> None:
-        for point, value in points_of(running.layout, running.config):
-            if point <= running.reported or running.stopped is not None:
+    def _compare(self, begun: Begun, run: Running) -> None:
+        for point, value in points_of(begun.layout, begun.config):
+            if point <= begun.reported or run.is_stopping:
                 continue
-            running.reported = point
+            begun.reported = point
             # Optuna keeps the first value of a step, also of an earlier session.
-            running.trial.report(value, point)
-            if running.trial.should_prune():
-                running.stopped = time.monotonic()
-                running.job.stop()
+            begun.trial.report(value, point)
+            if begun.trial.should_prune():
+                run.stop()
 
     def _tell(self, trial: optuna.Trial, state: str) -> None:
         import optuna
 
-        self._failures = 0
-        self._study.tell(trial, state=optuna.trial.TrialState[state])
+        self.study.tell(trial, state=optuna.trial.TrialState[state])
 
     def _fail(self, trial: optuna.Trial, why: str) -> None:
-        failures = self._failures + 1
+        self.failures += 1
         trial.set_user_attr("why", why)
         self._tell(trial, "FAIL")
-        self._failures = failures
-        self._log(f"trial {trial.number}: failed: {why}")
-        if failures >= MOST_FAILURES:
+        self.log(f"trial {trial.number}: failed: {why}")
+        if self.failures >= MOST_FAILURES:
             raise RunError(
-                f"{failures} trials in a row failed, the last one with: {why}"
+                f"{self.failures} trials in a row failed, the last one with: {why}"
             )
-
-    def _stop_all(self) -> None:
-        """Let all save and leave; kill those that take too long. Their trials stay open."""
-        try:
-            for running in self._running:
-                running.job.stop()
-            wait([running.end for running in self._running], STOPS_WITHIN_S)
-            for running in self._running:
-                if not running.end.done():
-                    self._log(f"trial {running.trial.number} was slow to stop")
-        finally:  # also at a second Ctrl-C
-            for running in self._running:
-                if not running.end.done():
-                    running.job.kill()
-
-
-def _follow_to_end(job: Job, printed: Path) -> int:
-    """Write the lines of a run into a file; gives its exit code."""
-    with printed.open("a", encoding="utf-8") as file:
-        for line in job.lines():
-            file.write(line.rstrip("\n") + "\n")
-            file.flush()
-    return job.wait()
 
 
 def points_of(layout: RunLayout, config: RunConfig) -> Iterator[tuple[int, float]]:
@@ -508,10 +436,3 @@ def _whole_rows(path: Path) -> list[dict[str, Any]]:
 
 def _last(key: str) -> str:
     return key.rpartition(".")[2]
-
-
-def _last_line(layout: RunLayout, number: int) -> str:
-    lines = (
-        layout.printed(number).read_text(encoding="utf-8", errors="replace").split("\n")
-    )
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from touchline.log import Log
 from touchline.policies.files.run_layout import RunLayout
-from touchline.policies.files.whole import write_whole
 from touchline.training.config.reading import write_config
+from touchline.whole import write_whole
 
 if TYPE_CHECKING:
     import optuna

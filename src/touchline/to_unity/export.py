@@ -14,10 +14,10 @@ from torch import nn
 from touchline.errors import UsageError
 from touchline.policies.files.onnx_out import build_onnx
 from touchline.policies.files.onnx_policy import Acting, build_policy
-from touchline.policies.files.whole import write_whole
 from touchline.policies.network import Network
 from touchline.policies.spec_fit import require_fit
 from touchline.specs import BehaviorSpec
+from touchline.whole import write_whole
 
 
 def export_policy(

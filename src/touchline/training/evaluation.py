@@ -295,24 +295,17 @@ def _by_behavior(tallies: Mapping[str, _Tally]) -> dict[str, Outcomes]:
     return behaviors
 
 
-@dataclass(frozen=True)
-class Played:
-    """What episodes with the policies of a run gave."""
-
-    figures: Mapping[str, Any]
-    """Base name -> figures as `touchline eval --json` has them, and `scores`, those of single
-    episodes and games; empty without episodes."""
-    failure: str = ""
-    """Why there are none, where one cannot know beforehand."""
-
-
 def play(
     recipe: EnvRecipe,
     episodes: int,
     policy_for: Callable[[str, BehaviorSpec], Policy],
     log: Log = silent,
-) -> Played:
-    """Play so many episodes of each behavior; `policy_for` gives the policy of a base name."""
+) -> dict[str, Mapping[str, Any]]:
+    """Base name -> figures of so many episodes, as `touchline eval --json` has them, and `scores`,
+    those of single episodes and games.
+
+    `policy_for` returns the policy of a base name. Raises a RunError where no episode ends.
+    """
     with make(recipe) as env:
         slots = Slots(env)
         slots.reset(recipe.seed)
@@ -330,18 +323,13 @@ def play(
             in_games = {}
             if isinstance(env, GameReporting):
                 in_games = env.game_figures(episodes)
-        # A policy in training may never end an episode. That is no reason to stop the run.
-        except RunError as error:
-            return Played({}, str(error))
         finally:
             # Closed worlds refer to themselves and would pile up until Python collects them.
             gc.collect()
-    return Played(
-        {
-            name: {**own.figures(), "scores": own.scores, **in_games}
-            for name, own in _by_behavior(tallies).items()
-        }
-    )
+    return {
+        name: {**own.figures(), "scores": own.scores, **in_games}
+        for name, own in _by_behavior(tallies).items()
+    }
 
 
 class EndCheck:

@@ -6,18 +6,29 @@ on meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import Any, Protocol
+from typing import Any
+
+import torch
 
 from touchline.envs.env import EnvRecipe
+from touchline.jobs.here import Here
+from touchline.jobs.job import Job, Place, Running
 from touchline.log import EvaluationLine, Log
 from touchline.policies.network_policy import NetworkPolicy
+from touchline.specs import BehaviorSpec
 from touchline.training.behavior_training import BehaviorTraining
 from touchline.training.collect.opening import for_nodes
+from touchline.training.collect.weights import (
+    PolicyWeights,
+    policy_with,
+    take,
+    weights_of,
+)
 from touchline.training.curriculum import Curriculum
-from touchline.training.evaluation import Played, play
+from touchline.training.evaluation import play
 from touchline.training.evaluation_figures import what_was_played
 from touchline.training.run.folder import RunFolder
 from touchline.training.run.metrics import MetricsWriter
@@ -38,15 +49,23 @@ _KEPT = (
 )
 
 
-class Playing(Protocol):
-    """Episodes that are being played."""
-
-    def played(self, patience_s: float) -> Played | None:
-        """What they gave; None where they go on after that many seconds."""
+Policies = Mapping[str, NetworkPolicy]
+"""By base name."""
 
 
-StartPlaying = Callable[[EnvRecipe, int, Mapping[str, NetworkPolicy], Log], Playing]
-"""Begins so many episodes of each behavior in such a world, with these policies by base name."""
+@dataclass(frozen=True)
+class SentPolicies:
+    """Policies of a run as copies for another process."""
+
+    weights: Mapping[str, PolicyWeights]
+    """By base name."""
+
+    def __call__(self, name: str, spec: BehaviorSpec) -> NetworkPolicy:
+        # As in the process that learns (`process.one_torch_thread`).
+        torch.set_num_threads(1)
+        policy = policy_with(self.weights[name], spec)
+        take(policy, self.weights[name])
+        return policy
 
 
 class Evaluator:
@@ -61,13 +80,13 @@ class Evaluator:
         folder: RunFolder,
         stopwatch: Stopwatch,
         log: Log,
-        start_playing: StartPlaying,
+        place: Place,
     ) -> None:
         self._recipe = recipe
         self._folder = folder
         self._stopwatch = stopwatch
         self._log = log
-        self._start_playing = start_playing
+        self._place = place
         self._underway: _Underway | None = None
         self._has_own_world = folder.config.evaluation.env is not None
 
@@ -93,10 +112,18 @@ class Evaluator:
             recipe = replace(self._recipe, parameters=values)
             policies = {t.name: t.learner.policy for t in trainings}
             with self._stopwatch("evaluation"):
-                playing = self._start_playing(recipe, episodes, policies, self._log)
+                playing = self._place.start(self._job(recipe, episodes, policies))
         writers = {training.name: training.writer for training in evaluated}
         self._underway = _Underway(abouts, writers, playing)
         self.record()
+
+    def _job(self, recipe: EnvRecipe, episodes: int, policies: Policies) -> Job:
+        """So many episodes of each behavior; in this process with the policies themselves."""
+        if isinstance(self._place, Here):
+            found = (recipe, episodes, lambda name, _: policies[name], self._log)
+            return Job("evaluation", play, found)
+        weights = {name: weights_of(policy) for name, policy in policies.items()}
+        return Job("evaluation", play, (recipe, episodes, SentPolicies(weights)))
 
     def record(self, patience_s: float = 0.0) -> None:
         """Keep the figures of the evaluation that is under way, if they are there by then.
@@ -110,12 +137,12 @@ class Evaluator:
         figures: Mapping[str, Any] = {}
         if self._underway.playing is not None:
             with self._stopwatch("evaluation"):
-                played = self._underway.playing.played(patience_s)
-            if played is None:
+                outcome = self._underway.playing.look(patience_s)
+            if outcome is None:
                 return
-            if played.failure:
-                self._log(f"no evaluation: {played.failure}")
-            figures = played.figures
+            if outcome.failure:
+                self._log(f"no evaluation: {outcome.failure}")
+            figures = outcome.value or {}
         for name, about in self._underway.abouts.items():
             found = self._with_figures(name, about, figures.get(name))
             rates = win_rates(found)
@@ -164,7 +191,7 @@ class _Underway:
     """Base name -> what is known without playing."""
     writers: Mapping[str, MetricsWriter]
     """Base name -> where the figures go."""
-    playing: Playing | None
+    playing: Running | None
 
 
 def _about(training: BehaviorTraining, curriculum: Curriculum) -> dict[str, Any]:
@@ -191,24 +218,9 @@ def evaluator_of(
     if other is not None:
         recipe = EnvRecipe.parse(other, seed=recipe.seed, num_areas=recipe.num_areas)
     if config.cluster_settings.cluster is None:
-        return Evaluator(recipe, folder, stopwatch, log, PlayedHere)
-    from touchline.training.evaluator_on_nodes import PlayedOnNode
+        return Evaluator(recipe, folder, stopwatch, log, Here())
+    from touchline.jobs.ray import Nodes
 
+    # Without a claim to processors: collectors may have them all.
     there = for_nodes(recipe, config)
-    return Evaluator(there, folder, stopwatch, log, PlayedOnNode)
-
-
-class PlayedHere:
-    """`Playing` of this process, which waits for it."""
-
-    def __init__(
-        self,
-        recipe: EnvRecipe,
-        episodes: int,
-        policies: Mapping[str, NetworkPolicy],
-        log: Log,
-    ) -> None:
-        self._played = play(recipe, episodes, lambda name, _: policies[name], log)
-
-    def played(self, patience_s: float) -> Played | None:  # noqa: ARG002 - it is over
-        return self._played
+    return Evaluator(there, folder, stopwatch, log, Nodes(cpus=0))

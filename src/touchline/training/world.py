@@ -6,16 +6,19 @@ Mistakes that can be found before anything is written or started are refused her
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from touchline.envs.env import EnvRecipe, make
-from touchline.envs.restarts import RestartLimits
+from touchline.envs.player_process import working_player
 from touchline.envs.side_by_side import SideBySide, copies_of
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
+from touchline.jobs.restarts import RestartLimits
+from touchline.jobs.shipping import Build
 from touchline.log import Log, silent
 from touchline.scenes import scene_class
 from touchline.specs import base_name
@@ -142,3 +145,12 @@ def _check_parameters(config: RunConfig, scene: str) -> None:
             )
         for lesson in lessons_of(settings):
             known[name].check(scene, name, value_of(lesson))
+
+
+def player_check(
+    recipe: EnvRecipe, build: Build | None = None
+) -> Callable[[], object] | None:
+    """What `check_cluster` calls on nodes: these worlds' player must work there, or be sent."""
+    if build is not None or not recipe.kind.is_player:
+        return None
+    return partial(working_player, recipe.target)

@@ -39,7 +39,8 @@ from touchline.training.world import recipe_of
 os.environ.update(RAY)  # some of it is read when Ray is imported
 from ray.cluster_utils import Cluster
 
-from touchline.training.collect.cluster import OnCluster
+from touchline.training.collect import cluster as collecting
+from touchline.training.collect.cluster import WorkerOnNode
 
 SCENE, AREAS, COLLECTORS = "Basic", 16, 3
 EPOCHS, BATCH, BUFFER = 3, 128, 3072
@@ -265,25 +266,24 @@ class Moments:
     """Shows a killer when the head has just sent a call, and when it is about to receive."""
 
     def __init__(self, killer):
-        self._originals = OnCluster._send, OnCluster._received
-        send, received = self._originals
-        index_of = {}
-        """Ray's reference to an answer -> the collector."""
+        send, received = self._originals = WorkerOnNode._send, collecting.received
+        worker_of = {}
+        """Ray's reference to an answer -> the worker."""
 
-        def _send(workers, index, calls, policies):
-            send(workers, index, calls, policies)
-            index_of[next(reversed(workers._running))] = index
-            killer.reached(SENDING, workers._node.get(index))
+        def _send(worker, calls):
+            send(worker, calls)
+            worker_of[worker.answer] = worker
+            killer.reached(SENDING, worker.node)
 
-        def _received(workers, reference):
-            index = index_of.pop(reference, None)
-            killer.reached(RECEIVING, workers._node.get(index))
-            return received(workers, reference)
+        def _received(answer):
+            if answer in worker_of:
+                killer.reached(RECEIVING, worker_of.pop(answer).node)
+            return received(answer)
 
-        OnCluster._send, OnCluster._received = _send, _received
+        WorkerOnNode._send, collecting.received = _send, _received
 
     def close(self):
-        OnCluster._send, OnCluster._received = self._originals
+        WorkerOnNode._send, collecting.received = self._originals
 
 
 def config_of(folder, run_id, seed, **changes):

@@ -17,11 +17,10 @@ import pytest
 
 import touchline
 from touchline.envs.env import EnvRecipe
-from touchline.envs.restarts import RestartLimits
 from touchline.errors import RunError, UsageError
+from touchline.jobs.restarts import RestartLimits
 from touchline.player import build
 from touchline.policies.files.checkpoints import read_arrays
-from touchline.training.collect import cluster as collecting
 from touchline.training.collect.opening import RAY
 from touchline.training.collect.worker import WorkerSetup
 from touchline.training.config.reading import read_config
@@ -150,7 +149,7 @@ def test_checkpoints_are_evaluated_on_the_nodes_as_in_process(cluster, tmp_path)
     """Even if one that plays is killed: Ray plays again."""
     found = {}
     killed = []
-    killer = threading.Thread(target=kill_one, args=("ray::_play_with", killed))
+    killer = threading.Thread(target=kill_one, args=("ray::evaluation", killed))
     killer.start()
     for run_id, where in (("here", None), ("there", cluster)):
         config = config_of(
@@ -371,7 +370,7 @@ def kill_one(title, killed):
 
 def test_seeds_on_nodes_are_the_runs_of_this_machine(cluster, tmp_path):
     lines, killed = [], []
-    threading.Thread(target=kill_one, args=("ray::NodeRun", killed)).start()
+    threading.Thread(target=kill_one, args=("ray::NodeProcess", killed)).start()
     changes = {
         "behaviors.Basic.max_steps": 300,
         "checkpoint_settings.results_dir": str(tmp_path),
@@ -419,14 +418,14 @@ def test_seeds_of_a_shipped_player_run_on_the_nodes(cluster, tmp_path):
 def test_a_run_that_finds_no_room_says_that_it_waits(cluster, tmp_path, monkeypatch):
     import ray
 
-    from touchline.studies import on_nodes, seeds
-    from touchline.training.collect.cluster import connected
+    from touchline.jobs.ray import connected
+    from touchline.studies import seeds
 
     class Holder:  # in here, so that Ray sends it along
         def is_there(self):
             return True
 
-    monkeypatch.setattr(on_nodes, "SAY_AFTER_S", 2.0)
+    monkeypatch.setattr("touchline.jobs.ray.SAY_AFTER_S", 2.0)
     monkeypatch.setattr(seeds, "BETWEEN_LINES_S", 0.0)
     lines = []
     with connected(cluster.address):
@@ -456,7 +455,8 @@ def test_an_answer_says_which_node_it_comes_from(cluster):
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from touchline.training.collect.cluster import Actor, connected
+    from touchline.jobs.ray import connected
+    from touchline.training.collect.cluster import Actor
 
     setup = WorkerSetup(0, (RECIPE,), RestartLimits(), 3, 0, 1)
     with connected(cluster.address):
@@ -477,7 +477,7 @@ def test_trials_on_nodes_are_those_of_this_machine(cluster, tmp_path, monkeypatc
     killed, changes = [], {"behaviors.*.max_steps": 300}
     here = touchline.tune("Basic", "space.yaml", 2, run_id="here", changes=changes)
     changes["cluster_settings.cluster"] = cluster.address
-    threading.Thread(target=kill_one, args=("ray::NodeRun", killed)).start()
+    threading.Thread(target=kill_one, args=("ray::NodeProcess", killed)).start()
     there = touchline.tune("Basic", "space.yaml", 2, run_id="there", changes=changes)
     assert killed, "one trial lost its node, and went on"
     assert there.trials == here.trials
@@ -520,7 +520,7 @@ def test_what_a_cluster_cannot_do_is_one_line_and_nothing_is_written(
     assert "room for 0" in refused(cluster_settings__cpus_per_collector=2)
     where = {"cluster_settings__cluster": "127.0.0.1:1"}
     assert "no cluster there" in refused(**where)
-    monkeypatch.setattr(collecting, "__version__", "99.0")
+    monkeypatch.setattr("touchline.jobs.ray.__version__", "99.0")
     assert "it has Touchline" in refused()
 
 

@@ -13,19 +13,20 @@ from tests.training.practice import make_learner
 from tests.training.self_play import duel
 
 from touchline.envs.env import WORLDS, EnvRecipe, World
-from touchline.envs.restarts import RestartLimits
 from touchline.envs.side_by_side import copies_of
 from touchline.errors import MissingError, UsageError
+from touchline.jobs.restarts import RestartLimits
 from touchline.operating_systems import send_to_self
 from touchline.player import build
 from touchline.policies.files.checkpoints import read_arrays
 from touchline.specs import base_name
 from touchline.statistics import StatsAggregationMethod as Method
+from touchline.statistics import merged_statistics
 from touchline.training.collect.collector import Seat, of_collector
 from touchline.training.collect.opening import worker_setups
-from touchline.training.collect.several import Here, SeveralCollectors, _statistics
+from touchline.training.collect.several import Here, SeveralCollectors
 from touchline.training.collect.weights import Policies, weights_of
-from touchline.training.collect.worker import Answer, Worker, WorkerSetup
+from touchline.training.collect.worker import Worker, WorkerSetup
 from touchline.training.config.reading import read_config
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.run.packing import pack, unpack
@@ -72,7 +73,7 @@ def collecting(tmp_path):
     """Three collectors, their setups and their lineup."""
     config = config_of(tmp_path, 3)
     setups = worker_setups(RECIPE, config)
-    here = Here(setups)
+    here = Here(setups, print)
     here.open()
     lineup = Lineup(config)
     collector = SeveralCollectors(here, print, lineup, Stopwatch())
@@ -100,11 +101,11 @@ def test_a_round_has_what_each_collector_brings_alone(collecting):
     policies = Policies({"3DBall": weights_of(lineup.learner.policy)})
     for setup in setups:
         worker = Worker(setup)
-        worker.run([("open", ()), ("reset", (3,))]).check()
+        worker.run([("open", ()), ("reset", (3,))]).outcome.result()
         for number, together in enumerate(rounds):
             call = "collect", (number, {"3DBall": 30}, 1e9)
             answer = worker.run([call], policies)
-            answer.check()
+            answer.outcome.result()
             (alone,) = unpack(answer.trajectories[NAME], Trajectories)
             theirs = together.trajectories[of_collector(NAME, setup.index)]
             assert (theirs.env_index == setup.index).all()
@@ -359,7 +360,7 @@ def duel_setups(target="Duel"):
 def two_duels(monkeypatch):
     world = World("tests.training.self_play.duel:open_duel")
     monkeypatch.setitem(WORLDS, "duel", world)
-    here = Here(duel_setups())
+    here = Here(duel_setups(), print)
     here.open()
     yield here
     here.close()
@@ -412,7 +413,7 @@ def test_opponents_that_left_the_pool_and_play_nowhere_are_released(two_duels):
 def test_a_collector_in_a_world_of_one_team_is_one_line(monkeypatch):
     world = World("tests.training.self_play.duel:open_duel")
     monkeypatch.setitem(WORLDS, "duel", world)
-    here = Here(duel_setups("Solo"))
+    here = Here(duel_setups("Solo"), print)
     here.open()
     with pytest.raises(UsageError, match=r"self_play: all agents .* on one team"):
         rounds_of(here, GamesLineup(), 1)
@@ -452,13 +453,13 @@ def test_an_answer_holds_little_beside_the_experience(tmp_path):
     config = config_of(tmp_path, 2, "GridWorld")
     setup = worker_setups(EnvRecipe("scene", "GridWorld", seed=3), config)[0]
     worker = Worker(setup)
-    worker.run([("open", ()), ("reset", (3,))]).check()
+    worker.run([("open", ()), ("reset", (3,))]).outcome.result()
     lineup = GridLineup(config)
     seat = lineup.seat("GridWorld", worker.run([("set_parameters", ({},))]))
     # As many results as the preset's buffer gives each of two collectors.
     call = "collect", (1, {"GridWorld": 128}, 1e9)
     answer = worker.run([call], Policies({"GridWorld": weights_of(seat)}))
-    answer.check()
+    answer.outcome.result()
     worker.run([("close", ())])
     experience = sum(
         array.nbytes for t in answer.trajectories.values() for array in t.values()
@@ -468,9 +469,9 @@ def test_an_answer_holds_little_beside_the_experience(tmp_path):
 
 def test_a_latest_value_that_only_a_later_collector_has_is_left_out():
     total, latest = Method.SUM, Method.MOST_RECENT
-    first = Answer(statistics={"sum": [(1.0, total)], "both": [(1.0, latest)]})
+    first = {"sum": [(1.0, total)], "both": [(1.0, latest)]}
     later = {"sum": [(2.0, total)], "both": [(2.0, latest)], "later": [(2.0, latest)]}
-    assert _statistics([first, Answer(statistics=later)]) == {
+    assert merged_statistics([first, later]) == {
         "sum": [(1.0, total), (2.0, total)],
         "both": [(1.0, latest)],
     }
@@ -499,13 +500,13 @@ def test_a_player_killed_while_its_replaced_collector_starts_is_started_again(tm
     recipe = EnvRecipe.parse(str(other), seed=3)
     setup = WorkerSetup(0, (recipe,), RestartLimits(), 3, 0, 1)
     answer = Worker(setup).run([("open", ())])
-    assert answer.failure is not None, "at a run's beginning it is a bad player"
-    assert "SIGKILL before it connected" in answer.failure[1]
+    assert answer.outcome.failure, "at a run's beginning it is a bad player"
+    assert "SIGKILL before it connected" in answer.outcome.failure
     first.unlink()
     worker = Worker(replace(setup, replacements=1))
     answer = worker.run([("open", ()), ("reset", (3,))])
     worker.run([("close", ())])
-    assert answer.failure is None
+    assert not answer.outcome.failure
     assert answer.shown is not None
     assert list(answer.shown.behaviors) == ["Basic?team=0"]
     (line,) = answer.lines

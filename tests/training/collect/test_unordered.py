@@ -21,7 +21,7 @@ class WithVersions(Here):
     slice_s = 1e9
 
     def __init__(self, setups, slowness):
-        super().__init__(setups)
+        super().__init__(setups, print)
         self.version, self.looks, self.slowness = 0, 0, slowness
 
     def shared(self, policies):
@@ -34,11 +34,10 @@ class WithVersions(Here):
 
     def finished(self):
         self.looks += 1
-        is_late = 0 in self._calls and self.looks % self.slowness
-        late = self._calls.pop(0) if is_late else None
+        late = {0} & self._busy if self.looks % self.slowness else set()
+        self._busy -= late
         answers = super().finished()
-        if late is not None:
-            self._calls[0] = late
+        self._busy |= late
         return answers
 
 

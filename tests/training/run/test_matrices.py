@@ -5,7 +5,7 @@ import torch
 
 from touchline.bench.sac import SIZES, Ours
 from touchline.envs.env import EnvRecipe
-from touchline.envs.restarts import RestartLimits
+from touchline.jobs.restarts import RestartLimits
 from touchline.training.collect.worker import Worker, WorkerSetup
 from touchline.training.config.reading import read_config
 from touchline.training.run import matrices
@@ -88,7 +88,7 @@ def test_collectors_multiply_as_the_process_that_learns(is_worthwhile):
     setup = WorkerSetup(0, (recipe,), RestartLimits(), 3, 0, 1, onednn=is_worthwhile)
     worker = Worker(setup)
     try:
-        assert worker.run([("open", ())]).failure is None
+        assert not worker.run([("open", ())]).outcome.failure
         is_switched = torch.get_float32_matmul_precision() != before
         assert is_switched == (is_worthwhile and is_onednn_faster())
     finally:

@@ -22,7 +22,6 @@ from safetensors.torch import save
 from torch import Tensor
 
 from touchline.errors import UsageError
-from touchline.policies.files.whole import write_whole
 from touchline.policies.network import Architecture, Network, make_network
 from touchline.policies.spec_fit import is_fit
 from touchline.specs import (
@@ -32,6 +31,7 @@ from touchline.specs import (
     ObservationSpec,
     ObservationType,
 )
+from touchline.whole import write_whole
 
 FORMAT = "touchline-1"
 CHECKSUM = "checksum"

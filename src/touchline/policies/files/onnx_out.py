@@ -32,7 +32,6 @@ from touchline.policies.files.onnx_policy import (
 )
 from touchline.policies.files.run_choice import run_of
 from touchline.policies.files.run_layout import CHECKPOINT, MODEL, RunLayout
-from touchline.policies.files.whole import write_whole
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.nets.attention import (
     ABSENT,
@@ -48,6 +47,7 @@ from touchline.policies.nets.normalizer import NORMALIZED_LIMIT, RunningNormaliz
 from touchline.policies.nets.twin_mlp import ACTOR, TwinMLP
 from touchline.policies.network import Network
 from touchline.specs import BehaviorSpec
+from touchline.whole import write_whole
 
 
 def export(

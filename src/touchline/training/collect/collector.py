@@ -88,20 +88,36 @@ class Episodes:
     group_returns: list[float] = field(default_factory=list)
     """Group rewards of the groups whose last member ended, counted once for each group."""
 
+    def add(self, later: Episodes) -> None:
+        """Include episodes that ended after these."""
+        self.returns.extend(later.returns)
+        self.lengths.extend(later.lengths)
+        self.group_returns.extend(later.group_returns)
+
 
 @dataclass(frozen=True)
 class Collection:
-    """What one call of `collect` brought."""
+    """What one call of `collect` brought, or several."""
 
-    episodes: Mapping[str, Episodes]
+    episodes: dict[str, Episodes] = field(default_factory=dict)
     """Full behavior name -> the episodes that ended; also of behaviors not learned from."""
-    results: Mapping[str, int]
+    results: dict[str, int] = field(default_factory=dict)
     """Full behavior name -> how many actions got their result."""
-    trajectories: Mapping[str, Trajectories]
+    trajectories: dict[str, Trajectories] = field(default_factory=dict)
     """Experience of the learners whose wanted number was reached, by full behavior name; that of
     several collectors by `of_collector`."""
-    statistics: EnvironmentStats
+    statistics: EnvironmentStats = field(default_factory=dict)
     """Figures that the worlds reported."""
+
+    def add(self, later: Collection) -> None:
+        """Include what was brought after this."""
+        for name, episodes in later.episodes.items():
+            self.episodes.setdefault(name, Episodes()).add(episodes)
+        for name, count in later.results.items():
+            self.results[name] = self.results.get(name, 0) + count
+        for name, values in later.statistics.items():
+            self.statistics.setdefault(name, []).extend(values)
+        self.trajectories.update(later.trajectories)
 
 
 def of_collector(behavior: str, index: int) -> str:

@@ -10,14 +10,15 @@ from functools import partial
 from pathlib import Path
 
 from touchline.envs.env import EnvRecipe
+from touchline.envs.player_process import working_player
 from touchline.envs.side_by_side import copies_of
 from touchline.errors import UsageError
 from touchline.extras import explain_missing
+from touchline.jobs.shipping import Build, pack_build
 from touchline.log import Log
 from touchline.training.collect.collector import Collector, Lineup
 from touchline.training.collect.local import LocalCollector
 from touchline.training.collect.several import Here, SeveralCollectors
-from touchline.training.collect.shipping import Build, pack_build
 from touchline.training.collect.unordered import UnorderedCollectors
 from touchline.training.collect.worker import WorkerSetup
 from touchline.training.config.settings import RunConfig
@@ -73,7 +74,7 @@ def open_collector(
         with on_cluster(cluster.cluster, setups, each, log, build) as workers:
             yield partial(kind, workers, log)
         return
-    here = Here(worker_setups(recipe, config))
+    here = Here(worker_setups(recipe, config), log)
     try:
         here.open()
         yield partial(kind, here, log)
@@ -144,11 +145,7 @@ def build_of(recipe: EnvRecipe) -> Build:
         raise UsageError(
             f"--ship sends the build of a player, and {recipe.target} is none; leave it out"
         )
-    from touchline.envs.player_process import check_executable, find_player
-
-    player = find_player(recipe.target).absolute()
-    check_executable(player)
-    return pack_build(player)
+    return pack_build(working_player(recipe.target))
 
 
 def for_nodes(recipe: EnvRecipe, config: RunConfig) -> EnvRecipe:

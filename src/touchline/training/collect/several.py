@@ -21,15 +21,16 @@ from numpy.typing import NDArray
 from touchline.envs.env import EnvRecipe
 from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.envs.slots import SlotRows
+from touchline.jobs.here import InThisProcess
+from touchline.jobs.job import Job, Outcome
 from touchline.log import Log
 from touchline.parameters import ParameterValue
 from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.shared_slots import SharedSlots
 from touchline.specs import BehaviorSpec, base_name
-from touchline.statistics import StatsAggregationMethod
+from touchline.statistics import merged_statistics
 from touchline.training.collect.collector import (
     Collection,
-    Episodes,
     GameHost,
     Lineup,
     of_collector,
@@ -46,75 +47,98 @@ from touchline.training.experience.trajectories import Trajectories
 from touchline.training.run.packing import unpack
 from touchline.training.run.stopwatch import Stopwatch
 
-NOTHING = Collection({}, {}, {}, {})
+NOTHING = Collection()
 
 
-class Workers(Protocol):
-    """N workers with open worlds, wherever they are."""
+class RunningWorker(Protocol):
+    """A worker in its place, a job for each call."""
 
-    setups: Sequence[WorkerSetup]
-    """Those of the workers that may replace them."""
-    at_once: int
-    """How many of them work at the same time."""
-    slice_s: float
-    """How long one call of `collect` goes on: what Ctrl-C has to wait for."""
-
-    def shared(self, policies: Policies) -> Any:
-        """What to pass to `start` as `policies`."""
-
-    def start(
-        self, index: int, call: Call, policies: Any = None, *, back_to: Arrays | None
-    ) -> None:
-        """Begin a call of one worker, which has no other.
+    def begin(self, call: Call, policies: Any, back_to: Arrays | None) -> None:
+        """Begin a call; there is no other.
 
         A worker that dies is replaced by one in the state `back_to`, which gets the call again;
         None: worlds that were not reset yet.
         """
 
-    def finished(self) -> dict[int, Answer]:
-        """Answers that have arrived since the last call of this; waits a moment for some."""
+    def look(self) -> Outcome | None:
+        """The `Answer`; None where there is none yet."""
+
+    def lines(self) -> list[str]:
+        """Lines about its restarts."""
 
 
-class Here:
-    """Workers in this process, one after another."""
+class WorkerHere(InThisProcess):
+    """A worker in this process."""
+
+    def __init__(self, setup: WorkerSetup) -> None:
+        super().__init__(Job(f"collector {setup.index}", Worker(setup).run))
+
+    def begin(self, call: Call, policies: Any, back_to: Arrays | None) -> None:  # noqa: ARG002
+        self.outcome = None
+        self._job = replace(self._job, arguments=([call], policies))
+
+
+class Workers:
+    """N workers, each of which makes one call at a time."""
 
     at_once = 1
+    """How many of them work at the same time."""
     slice_s = 0.05
+    """How long one call of `collect` takes: what Ctrl-C has to wait for."""
 
-    def __init__(self, setups: Sequence[WorkerSetup]) -> None:
-        self.setups = setups
-        self._workers = [Worker(setup) for setup in setups]
-        self._calls: dict[int, tuple[Call, Any]] = {}
-
-    def shared(self, policies: Policies) -> Policies:
-        return policies
-
-    def start(
-        self,
-        index: int,
-        call: Call,
-        policies: Any = None,
-        *,
-        back_to: Arrays | None,  # noqa: ARG002
+    def __init__(
+        self, setups: Sequence[WorkerSetup], workers: Sequence[RunningWorker], log: Log
     ) -> None:
-        self._calls[index] = call, policies
-
-    def finished(self) -> dict[int, Answer]:
-        calls, self._calls = self._calls, {}
-        return {
-            index: self._workers[index].run([call], policies)
-            for index, (call, policies) in calls.items()
-        }
+        self.setups = setups
+        """Those of the workers that may replace them."""
+        self._workers = workers
+        self._log = log
+        self._busy: set[int] = set()
 
     def open(self) -> None:
         """Open the worlds of all."""
-        for worker in self._workers:
-            worker.run([("open", ())]).check()
+        self._all("open")
+
+    def _all(self, method: str) -> None:
+        for index in range(len(self.setups)):
+            self.start(index, (method, ()), back_to=None)
+        while self._busy:
+            for answer in self.finished().values():
+                answer.outcome.result()
+
+    def shared(self, policies: Policies) -> Any:
+        """What to pass to `start` as `policies`."""
+        return policies
+
+    def start(
+        self, index: int, call: Call, policies: Any = None, *, back_to: Arrays | None
+    ) -> None:
+        """Begin a call of one worker; see `RunningWorker.begin`."""
+        self._workers[index].begin(call, policies, back_to)
+        self._busy.add(index)
+
+    def finished(self) -> dict[int, Answer]:
+        """Answers that have arrived since the last call of this; waits a moment for some."""
+        answers = {}
+        for index in sorted(self._busy):
+            outcome = self._workers[index].look()
+            for line in self._workers[index].lines():
+                self._log(line)
+            if outcome is not None:
+                self._busy.remove(index)
+                answers[index] = outcome.result()
+        return answers
 
     def close(self) -> None:
-        """Close them. Idempotent."""
-        for worker in self._workers:
-            worker.run([("close", ())])
+        """Close the worlds. Idempotent."""
+        self._all("close")
+
+
+class Here(Workers):
+    """Workers in this process."""
+
+    def __init__(self, setups: Sequence[WorkerSetup], log: Log) -> None:
+        super().__init__(setups, [WorkerHere(setup) for setup in setups], log)
 
 
 @dataclass(frozen=True)
@@ -271,20 +295,19 @@ class SeveralCollectors:
         """What these workers brought together."""
         together = list(answers.values())
         self._record_games(together)
+        brought = [answer.collection for answer in together]
+        merged = Collection(statistics=merged_statistics(c.statistics for c in brought))
+        for collection in brought:
+            merged.add(replace(collection, statistics={}))
         with self._stopwatch("learning"):
-            trajectories = {}
             for index, answer in answers.items():
                 setup = self._workers.setups[index]
                 for name, packed in answer.trajectories.items():
                     key = of_collector(name, setup.index)
-                    trajectories[key] = _trajectories(packed, setup.first_world)
+                    unpacked = _trajectories(packed, setup.first_world)
+                    merged.trajectories[key] = unpacked
         self._add_seconds(together)
-        return Collection(
-            episodes=_episodes(together),
-            results=_results(together),
-            trajectories=trajectories,
-            statistics=_statistics(together),
-        )
+        return merged
 
     def _record_games(self, answers: Sequence[Answer]) -> None:
         reports = [answer.games for answer in answers if answer.games is not None]
@@ -327,7 +350,7 @@ class SeveralCollectors:
             for line in answer.lines:
                 self._log(f"collector {index}: {line}")
         for answer in answers.values():
-            answer.check()
+            answer.outcome.result()
         return answers
 
     def _keep(self, answers: Mapping[int, Answer]) -> None:
@@ -357,34 +380,3 @@ def _trajectories(packed: Arrays, first_world: int) -> Trajectories:
     world = trajectories.env_index
     world[world >= 0] += first_world
     return trajectories
-
-
-def _episodes(answers: Sequence[Answer]) -> dict[str, Episodes]:
-    """Ended episodes in the order of the collectors."""
-    found: dict[str, Episodes] = {}
-    for answer in answers:
-        for name, arrays in answer.episodes.items():
-            episodes = found.setdefault(name, Episodes())
-            for kind, values in arrays.items():
-                getattr(episodes, kind).extend(values.tolist())
-    return found
-
-
-def _results(answers: Sequence[Answer]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for answer in answers:
-        for name, count in answer.results.items():
-            found[name] = found.get(name, 0) + count
-    return found
-
-
-def _statistics(answers: Sequence[Answer]) -> dict[str, Any]:
-    """What the worlds reported; where only the latest value counts, the first collector's."""
-    found: dict[str, list[tuple[float, StatsAggregationMethod]]] = {}
-    for index, answer in enumerate(answers):
-        for name, values in answer.statistics.items():
-            for value, method in values:
-                is_latest = method is StatsAggregationMethod.MOST_RECENT
-                if index == 0 or not is_latest:
-                    found.setdefault(name, []).append((value, method))
-    return found

@@ -14,27 +14,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe
-from touchline.envs.restarts import RestartLimits, Restarts
 from touchline.envs.saved_state import Arrays, below, prefixed
-from touchline.envs.side_by_side import SideBySide
+from touchline.envs.side_by_side import SideBySide, may_be_bad_luck
 from touchline.envs.slots import Slots
-from touchline.errors import NonFiniteError, RunError, TouchlineError, UsageError
+from touchline.jobs.job import Outcome, call
+from touchline.jobs.logs import Logs
+from touchline.jobs.restarts import RestartLimits, Restarts
+from touchline.jobs.shipping import Build, unpacked
 from touchline.parameters import ParameterValue
-from touchline.protocol.errors import UnityException
 from touchline.specs import BehaviorSpec, base_name
-from touchline.statistics import EnvironmentStats
 from touchline.training.collect.collector import Collection
 from touchline.training.collect.copies import Copies
 from touchline.training.collect.local import LocalCollector
-from touchline.training.collect.player_logs import PlayerLogs
-from touchline.training.collect.shipping import Build, unpacked
 from touchline.training.collect.weights import Policies
-from touchline.training.experience.trajectories import Trajectories
 from touchline.training.run.matrices import prefer_onednn
 from touchline.training.run.packing import pack
 from touchline.training.run.stopwatch import Stopwatch
@@ -43,10 +39,6 @@ from touchline.training.world import open_worlds
 
 Call = tuple[str, tuple[Any, ...]]
 """Name of a method of `Worker`, and its arguments."""
-_FAILURES: dict[str, type[TouchlineError]] = {
-    kind.__name__: kind for kind in (UsageError, NonFiniteError, RunError)
-}
-"""What a failure is for callers, the first that fits: not every error can be pickled."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +88,8 @@ class Shown:
 class Answer:
     """What a call of a worker's method brought."""
 
-    failure: tuple[str, str] | None = None
-    """A name in `_FAILURES`, and the text."""
+    outcome: Outcome = field(default_factory=Outcome)
+    """What failed, if anything."""
     lines: list[str] = field(default_factory=list)
     """For people."""
     logs: Mapping[str, bytes] = field(default_factory=dict)
@@ -111,10 +103,8 @@ class Answer:
     """Base name -> results so far in this round."""
     trajectories: Mapping[str, Arrays] = field(default_factory=dict)
     """Full name -> `Trajectories`, packed."""
-    episodes: Mapping[str, Arrays] = field(default_factory=dict)
-    """Full name -> the lists of `Episodes` as arrays, in order of their ends."""
-    results: Mapping[str, int] = field(default_factory=dict)
-    statistics: EnvironmentStats = field(default_factory=dict)
+    collection: Collection = field(default_factory=Collection)
+    """The rest of what was collected."""
     games: GameReport | None = None
     """What happened in games, with self-play."""
     playing: Mapping[str, set[int]] = field(default_factory=dict)
@@ -123,12 +113,6 @@ class Answer:
     """By part of the work, in this round."""
     node: str = ""
     """The id of the worker's node in a cluster."""
-
-    def check(self) -> None:
-        """Raise what failed, if anything."""
-        if self.failure is not None:
-            kind, text = self.failure
-            raise _FAILURES[kind](text)
 
 
 class Worker:
@@ -148,7 +132,7 @@ class Worker:
         )
         self._stopwatch = Stopwatch()
         self._closing = ExitStack()
-        self._logs = PlayerLogs() if setup.sends_logs else None
+        self._logs = Logs() if setup.sends_logs else None
         self._opened: LocalCollector | None = None
         self._is_closed = False
         self._has_begun = False
@@ -161,19 +145,21 @@ class Worker:
         """Make these calls one after another; gives the answer of the last, or of the first that
         failed. `policies` are for `collect`.
         """
-        answer = Answer()
-        try:
-            for method, arguments in calls:
-                given = (*arguments, policies) if method == "collect" else arguments
-                answer = getattr(self, method)(*given)
-        except TouchlineError as error:
-            answer = Answer(failure=(_kind_of(error), str(error)))
+        outcome = call(self._last_of, calls, policies)
+        answer: Answer = outcome.value or Answer(outcome=outcome)
         answer.lines = self._lines[:]
         self._lines.clear()
         if self._logs is not None:
             answer.logs = self._logs.new()
             if self._is_closed:
                 self._logs.close()
+        return answer
+
+    def _last_of(self, calls: Sequence[Call], policies: Policies | None) -> Answer:
+        answer = Answer()
+        for method, arguments in calls:
+            given = (*arguments, policies) if method == "collect" else arguments
+            answer = getattr(self, method)(*given)
         return answer
 
     def fetched(self, sent: Any) -> Any:
@@ -192,7 +178,11 @@ class Worker:
             player = str(unpacked(setup.build, self.fetched, self.shared_folder))
             recipes = tuple(replace(recipe, target=player) for recipe in recipes)
         if self._logs is not None:
-            recipes = tuple(self._logs.kept_here(recipe) for recipe in recipes)
+            kept = {"log_folder": str(self._logs.path)}
+            recipes = tuple(
+                replace(recipe, options={**recipe.options, **kept})
+                for recipe in recipes
+            )
         slots = self._open_worlds(recipes)
         self._opened = LocalCollector(slots, self._lineup, self._stopwatch)
         return Answer()
@@ -200,21 +190,21 @@ class Worker:
     def _open_worlds(self, recipes: Sequence[EnvRecipe]) -> Slots | SideBySide:
         setup = self._setup
         log = self._lines.append
-        restarts = Restarts("its player")
-        while True:
-            worlds = open_worlds(recipes, setup.limits, log, setup.num_worlds)
-            try:
-                return self._closing.enter_context(worlds)
-            except UnityException as error:
-                # At the beginning of a run it is a player that does not work. That of a worker
-                # that was replaced did work.
-                if not setup.replacements:
-                    raise
-                restarts.count(setup.limits, error)
+        # At the beginning of a run it is a player that does not work. That of a worker that was
+        # replaced did work.
+        limits = setup.limits if setup.replacements else None
+        restarts = Restarts("its player", limits)
+
+        def open_all(error: Exception | None) -> Slots | SideBySide:
+            if error is not None:
                 log(
                     "its player failed and is restarted before it began (restart "
                     f"{restarts.number}): {error}"
                 )
+            worlds = open_worlds(recipes, setup.limits, log, setup.num_worlds)
+            return self._closing.enter_context(worlds)
+
+        return restarts.alive(open_all, may_be_bad_luck)
 
     def close(self) -> Answer:
         """Close the worlds. Idempotent."""
@@ -287,26 +277,25 @@ class Worker:
     @property
     def _is_over(self) -> bool:
         shown = map(base_name, self._collector.rows)
-        return bool(self._round.trajectories) or not self._lineup.knows(shown)
+        return bool(self._round.collection.trajectories) or not self._lineup.knows(
+            shown
+        )
 
     def _step(self, shares: Mapping[str, int]) -> None:
-        collection = self._collector.collect(shares)
-        self._round.add(collection)
+        self._round.collection.add(self._collector.collect(shares))
 
     def _finished(self, shares: Mapping[str, int]) -> Answer:
         """The answer that ends a round."""
         current = self._round
         # What the other behaviors have so far was done by policies that change now.
         rest = self._collector.hand_over(dict.fromkeys(shares, 1))
-        current.trajectories |= rest
+        current.collection.trajectories.update(rest)
         answer = self._shown()
         answer.trajectories = {
             name: pack([trajectories])
-            for name, trajectories in current.trajectories.items()
+            for name, trajectories in current.collection.trajectories.items()
         }
-        answer.episodes = {name: e.arrays() for name, e in current.episodes.items()}
-        answer.results = current.results
-        answer.statistics = current.statistics
+        answer.collection = replace(current.collection, trajectories={})
         answer.games = self._lineup.take_report()
         answer.playing = self._lineup.playing()
         answer.seconds = current.seconds(self._stopwatch)
@@ -332,47 +321,14 @@ class Worker:
         return _each_once(state)
 
 
-@dataclass
-class EndedEpisodes:
-    """`Episodes` of several steps."""
-
-    returns: list[float] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    group_returns: list[float] = field(default_factory=list)
-
-    def arrays(self) -> Arrays:
-        """The lists as arrays, by the names of `Episodes`."""
-        return {
-            "returns": np.array(self.returns, np.float64),
-            "lengths": np.array(self.lengths, np.int64),
-            "group_returns": np.array(self.group_returns, np.float64),
-        }
-
-
-@dataclass
+@dataclass(frozen=True)
 class Round:
     """What a round has brought so far."""
 
     number: int
     before: Mapping[str, float] = field(default_factory=dict)
     """Seconds of the worker before it."""
-    trajectories: dict[str, Trajectories] = field(default_factory=dict)
-    episodes: dict[str, EndedEpisodes] = field(default_factory=dict)
-    results: dict[str, int] = field(default_factory=dict)
-    statistics: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, collection: Collection) -> None:
-        """Include one step."""
-        for name, episodes in collection.episodes.items():
-            kept = self.episodes.setdefault(name, EndedEpisodes())
-            kept.returns += episodes.returns
-            kept.lengths += episodes.lengths
-            kept.group_returns += episodes.group_returns
-        for name, count in collection.results.items():
-            self.results[name] = self.results.get(name, 0) + count
-        for name, values in collection.statistics.items():
-            self.statistics.setdefault(name, []).extend(values)
-        self.trajectories |= collection.trajectories
+    collection: Collection = field(default_factory=Collection)
 
     def seconds(self, stopwatch: Stopwatch) -> dict[str, float]:
         """Seconds of this round, by part of the work."""
@@ -393,8 +349,3 @@ def _each_once(arrays: Arrays) -> Arrays:
         key = array.dtype.str, array.shape, array.tobytes()
         found[name] = known.setdefault(key, array)
     return found
-
-
-def _kind_of(error: TouchlineError) -> str:
-    fitting = (name for name, kind in _FAILURES.items() if isinstance(error, kind))
-    return next(fitting, RunError.__name__)

@@ -21,7 +21,6 @@ from pydantic import BaseModel, ValidationError
 from touchline.errors import UsageError
 from touchline.flag import Flag
 from touchline.log import Log, silent
-from touchline.policies.files.whole import write_whole
 from touchline.training.algorithms.settings import (
     ALGORITHM_PLUGINS,
     DEFAULT_ALGORITHM,
@@ -29,6 +28,7 @@ from touchline.training.algorithms.settings import (
 )
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.config.yaml_tree import YamlTree
+from touchline.whole import write_whole
 
 Block = dict[str, Any]
 

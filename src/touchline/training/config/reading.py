@@ -19,7 +19,6 @@ from pydantic import ValidationError
 from touchline.errors import UsageError
 from touchline.known_files import refuse_other_kinds
 from touchline.log import Log, silent
-from touchline.policies.files.whole import write_whole
 from touchline.training.config.environment_parameters import lessons_of
 from touchline.training.config.explain import explain
 from touchline.training.config.flags import setting_flags
@@ -27,6 +26,7 @@ from touchline.training.config.old_formats import refuse_old
 from touchline.training.config.settings import RunConfig
 from touchline.training.config.yaml_tree import Keys, YamlTree, loaded
 from touchline.training.rewards.settings import SIGNAL_PLUGINS, signal_settings
+from touchline.whole import write_whole
 
 PRESETS = {
     "scenes": "touchline.training.config:presets",

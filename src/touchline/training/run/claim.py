@@ -11,8 +11,8 @@ from filelock import BaseFileLock, FileLock, Timeout
 from touchline.errors import UsageError
 from touchline.operating_systems import remove_file, remove_folder, replace_file
 from touchline.policies.files.run_layout import RunLayout
-from touchline.policies.files.whole import part_of
 from touchline.training.config.settings import CheckpointSettings
+from touchline.whole import part_of
 
 
 def locked(folder: Path, purpose: str) -> BaseFileLock:

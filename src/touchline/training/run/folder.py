@@ -28,12 +28,12 @@ from touchline.policies.files.checkpoints import (
 )
 from touchline.policies.files.onnx_out import build_onnx
 from touchline.policies.files.run_layout import CHECKPOINT, MODEL, RunLayout
-from touchline.policies.files.whole import write_whole
 from touchline.training.algorithms.learner import Learner
 from touchline.training.config.reading import write_config
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.run.claim import Claim
 from touchline.version import __version__
+from touchline.whole import write_whole
 
 
 def same_lessons(

@@ -21,9 +21,9 @@ from touchline.bounded import MOST_TABLE, read_bounded
 from touchline.errors import UsageError
 from touchline.operating_systems import open_to_append
 from touchline.policies.files.run_layout import RunLayout
-from touchline.policies.files.whole import write_whole
 from touchline.statistics import EnvironmentStats, StatsAggregationMethod
 from touchline.training.config.settings import BehaviorConfig
+from touchline.whole import write_whole
 
 COLUMNS = (
     "step",

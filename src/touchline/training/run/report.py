@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from touchline.envs.env import EnvRecipe
-from touchline.policies.files.whole import write_whole
 from touchline.specs import BehaviorSpec, base_name, describe_actions
 from touchline.training.behavior_training import RECENT_EPISODES, BehaviorTraining
 from touchline.training.collect.collector import Collector
@@ -17,6 +16,7 @@ from touchline.training.run.enrollment import Enrollment
 from touchline.training.run.folder import RunFolder, same_lessons
 from touchline.training.run.result import BehaviorResult, TrainingResult
 from touchline.training.self_play.pool import Pool
+from touchline.whole import write_whole
 
 
 def introduce(

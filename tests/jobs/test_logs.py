@@ -1,15 +1,11 @@
-"""What players of other machines log arrives piece by piece."""
+"""What programs of other machines log arrives piece by piece."""
 
-from pathlib import Path
-
-from touchline.envs.env import EnvRecipe
-from touchline.training.collect.player_logs import PlayerLogs, add_to_logs
+from touchline.jobs.logs import Logs, add_to_logs
 
 
 def test_each_line_arrives_once_and_a_log_begun_anew_is_added(tmp_path):
-    logs, here = PlayerLogs(), tmp_path / "run_logs"
-    recipe = logs.kept_here(EnvRecipe("unity", "game.x86_64"))
-    path = Path(recipe.options["log_folder"]) / "Player-3.log"
+    logs, here = Logs(), tmp_path / "run_logs"
+    path = logs.path / "Player-3.log"
     for text, mode in (("one\n", "w"), ("two\n", "a"), ("", "a"), ("3\n", "w")):
         with path.open(mode) as file:
             file.write(text)

@@ -7,7 +7,7 @@ import pytest
 
 from touchline.envs.env import EnvRecipe
 from touchline.errors import RunError, UsageError
-from touchline.training.collect.shipping import pack_build, unpacked
+from touchline.jobs.shipping import pack_build, unpacked
 from touchline.training.config.reading import read_config
 from touchline.training.trainer import train
 

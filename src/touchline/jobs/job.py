@@ -1,0 +1,212 @@
+"""Work that happens in a place, prints lines, may be stopped or die, and has an outcome.
+
+A `Job` is a call. A `Place` starts it, in this process (`here`), in others (`processes`) or on a
+cluster's nodes (`ray`). Work that dies starts again as often as its limits allow: from its folder
+where it has one, else from the beginning. `follow` starts many, and ends those that still run.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from touchline.errors import NonFiniteError, RunError, TouchlineError, UsageError
+from touchline.jobs.restarts import Restarts
+from touchline.log import Log, silent
+
+STOPS_WITHIN_S = 3.0
+"""Time that work has to save after Ctrl-C, of five seconds for all. Then it is killed, and its last
+resume point, which is at most 20 seconds old, stays."""
+POLL_S = 0.05
+_KINDS = (UsageError, NonFiniteError, RunError)
+"""Kinds of failures for callers, the first that fits: not every error can be pickled."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A call of `work`, which can be pickled with its arguments."""
+
+    name: str
+    """Name of the job in messages, such as `seed 3`."""
+    work: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+    folder: Path | None = None
+    """Folder that holds the state of the work, which gets a `Site` as its last argument and has a
+    process of its own where there are several. None for a function, which begins again after a
+    death."""
+    starts_over: bool = False
+    """Whether `folder` holds an earlier state, which is replaced."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What work with a folder finds where it runs."""
+
+    folder: Path
+    log: Log
+    """Takes lines, which arrive at whoever started the job."""
+    is_home: bool = True
+    """Whether `folder` is the job's own; else it is a copy that is brought home."""
+    program: Path | None = None
+    """Executable of the build that was shipped."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of a job, or why there is none."""
+
+    value: Any = None
+    failure: str = ""
+    kind: type[TouchlineError] = RunError
+    """Kind of failure, one of `_KINDS`."""
+    died: bool = False
+    """Whether the place or the process failed, so that another attempt may succeed."""
+    cause: Exception | None = None
+    """What the place reported of a death, where that is an error."""
+
+    @property
+    def why(self) -> str:
+        """The failure in one line; empty where there is none."""
+        return " ".join(self.failure.split())
+
+    def result(self) -> Any:
+        """The value. Raises the failure where there is one."""
+        if self.failure:
+            raise self.kind(self.failure)
+        return self.value
+
+
+def call(work: Callable[..., Any], *arguments: Any) -> Outcome:
+    """The outcome of a function that is called now."""
+    try:
+        return Outcome(work(*arguments))
+    except TouchlineError as error:
+        fitting = (kind for kind in _KINDS if isinstance(error, kind))
+        return Outcome(failure=str(error), kind=next(fitting, RunError))
+
+
+class Running(ABC):
+    """A job that was started; each place has its own kind."""
+
+    def __init__(self, name: str, restarts: Restarts) -> None:
+        self.name = name
+        self.outcome: Outcome | None = None
+        self._restarts = restarts
+        self._began = time.monotonic()
+        self._lines: list[str] = []
+        self._late_at: float | None = None
+        """Time at which it is killed, once it was stopped."""
+
+    @property
+    def took_s(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._late_at is not None
+
+    def look(self, patience_s: float = 0.0) -> Outcome | None:
+        """Its outcome; None where it still runs after that many seconds."""
+        if self.outcome is not None:
+            return self.outcome
+        found = self._ended(patience_s)
+        if found is not None and found.died and not self.is_stopping:
+            found = self._started_again(found)
+        if found is None and self._late_at and time.monotonic() > self._late_at:
+            self.kill()
+        self.outcome = found
+        return found
+
+    def _started_again(self, death: Outcome) -> Outcome | None:
+        """None once it runs again; its outcome where the limits do not allow that."""
+        if self._restarts.limits is None:
+            return death
+        refused = call(self._restarts.count, RunError(death.failure))
+        if refused.failure:
+            return refused
+        self._restart(death)
+        return None
+
+    def lines(self) -> list[str]:
+        """Lines that it has printed since the last call."""
+        lines = self._lines[:]
+        # A thread may have added some meanwhile.
+        del self._lines[: len(lines)]
+        return lines
+
+    def stop(self) -> None:
+        """Let it save and end; where that takes too long, it is killed."""
+        self._late_at = time.monotonic() + STOPS_WITHIN_S
+        self._stop()
+
+    # what places define
+
+    @abstractmethod
+    def _ended(self, patience_s: float) -> Outcome | None:
+        """How it ended, if it has within that many seconds; keeps the lines that it printed."""
+
+    def _restart(self, death: Outcome) -> None:  # noqa: B027 - not all can die
+        """Start it again after a death."""
+
+    def _stop(self) -> None:
+        """Let it save and end, where it has something to save."""
+        self.kill()
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End it, and the processes that it started, at once."""
+
+
+class Place(ABC):
+    """Starts jobs."""
+
+    at_once = 1
+    """Number of jobs for which it has room."""
+
+    @abstractmethod
+    def start(self, job: Job) -> Running:
+        """Start a job."""
+
+    def close(self) -> None:  # noqa: B027 - few have any
+        """End what it keeps for further jobs."""
+
+
+def follow(place: Place, jobs: Iterable[Job], log: Log = silent) -> Generator[Running]:
+    """What runs, again and again, until all have ended; each comes once more at its end.
+
+    A job is taken from `jobs` as soon as there is room for it. When this is closed, or interrupted,
+    all that still run save and end; `log` gets lines about those that had to be killed.
+    """
+    waiting = iter(jobs)
+    are_left = True
+    running: list[Running] = []
+    try:
+        while are_left or running:
+            while are_left and len(running) < place.at_once:
+                job = next(waiting, None)
+                are_left = job is not None
+                if job is not None:
+                    running.append(place.start(job))
+            looked_at = running
+            running = [one for one in looked_at if one.look() is None]
+            yield from looked_at
+            if len(running) == len(looked_at):
+                time.sleep(POLL_S)
+    finally:
+        try:
+            for one in running:
+                one.stop()
+            deadline = time.monotonic() + STOPS_WITHIN_S
+            while running and time.monotonic() < deadline:
+                time.sleep(POLL_S)
+                running = [one for one in running if one.look() is None]
+            for one in running:
+                log(f"{one.name} was slow to stop and loses its last seconds")
+        finally:  # also at a second Ctrl-C
+            for one in running:
+                one.kill()
+            place.close()
