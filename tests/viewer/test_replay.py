@@ -13,7 +13,7 @@ from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.specs import ActionTuple
 from touchline.viewer.replay import MOST_BYTES
-from touchline.viewer.scoreboard import Scoreboard
+from touchline.viewer.scoreboard import Scoreboard, Tally
 from touchline.viewer.simulation import new_returns, no_returns
 
 
@@ -104,26 +104,32 @@ def test_what_cannot_be_saved_is_one_line(
     assert not list(tmp_path.iterdir())
 
 
-def test_games_are_counted_by_team():
-    board = Scoreboard({0: "blue", 1: "purple"})
+def test_games_and_returns_are_counted_by_team():
+    board = Scoreboard(("blue", "purple"))
     assert str(board) == "no episode ended yet"
     with make(EnvRecipe("scene", "SoccerTwos", num_areas=1)) as env:
         slots = Slots(env)
         rows = slots.reset(0)
         returns = no_returns(rows)
-        for _ in range(1000):  # of five rounds, to the time limit
+        for decision in range(1000):  # of five rounds, to the time limit
             actions = {
                 name: ActionTuple(discrete=np.zeros((len(row), 3), np.int32))
                 for name, row in rows.items()
             }
             before, rows = rows, slots.step(actions)
-            board.add(slots, before, returns, rows)
+            earlier = board
+            board = board.after(slots, before, returns, rows, 0.1 * (decision + 1))
             returns = new_returns(returns, rows)
+    assert earlier == Scoreboard(("blue", "purple")), "it is never changed"
     assert board.won == {0: 0.5, 1: 0.5}  # nobody moved: a draw
     assert str(board) == "blue 0.5 : 0.5 purple"
+    assert board.last == "100.0 s: a draw"
+    assert {name: tally.episodes for name, tally in board.ended.items()} == {
+        "SoccerTwos?team=0": 2,
+        "SoccerTwos?team=1": 2,
+    }
 
 
 def test_without_games_the_score_is_that_of_episodes():
-    board = Scoreboard()
-    board.score.episodes, board.score.total = 4, 6.0
+    board = Scoreboard(ended={"A": Tally(3, 4.0), "B": Tally(1, 2.0)})
     assert str(board) == "mean return 1.500 of 4 episodes"

@@ -1,14 +1,16 @@
-"""Where things are on a page whose camera follows a ragdoll."""
+"""Where things are on a page: the camera, what it follows, marks, names and the scoreboard."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.viewer.browser import wait_for
 
-from touchline.envs.env import EnvRecipe
+from touchline.envs.env import EnvRecipe, make
 from touchline.viewer.insight import Seat
 from touchline.viewer.opening import ViewOptions, opened
-from touchline.viewer.stage import swap_axes
+from touchline.viewer.scoreboard import Scoreboard
+from touchline.viewer.stage import camera_of, grid_places, swap_axes
 
 AWAY = np.array([3.0, 0.5, -2.0])
 
@@ -43,3 +45,88 @@ def test_a_ragdoll_that_has_walked_away_is_where_it_began(page):
     for now, before in zip(page._view(1.5), begun, strict=True):
         np.testing.assert_allclose(now, before, atol=1e-9)
     assert page._seat_at(eye, swap_axes(np.array([0.0, 0.0, 1.0]))) == Seat(0, 0)
+
+
+@pytest.mark.parametrize("aspect", [1.0, 4 / 3, 2.2])
+@pytest.mark.parametrize("count", [2, 4, 7, 16])
+def test_the_overview_shows_the_floors_of_all_areas_whole(count, aspect):
+    with make(EnvRecipe("scene", "SoccerTwos", num_areas=1)) as env:
+        env.reset()
+        camera = env.tableau(0).camera
+    width_m, depth_m = 34.0, 18.0
+    places = grid_places(count, width_m, depth_m)
+    eye, target, field = camera_of(camera, places, aspect, (width_m, depth_m))
+    back = (eye - target) / np.linalg.norm(eye - target)
+    right = np.cross((0.0, 0.0, 1.0), back)
+    right /= np.linalg.norm(right)
+    up = np.cross(back, right)
+    reach = 0.0
+    for place in places:
+        for x in (-0.5, 0.5):
+            for z in (-0.5, 0.5):
+                corner = swap_axes(place + (x * width_m, 0.0, z * depth_m)) - eye
+                ahead = -(corner @ back)
+                assert ahead > 0
+                high = ahead * np.tan(field / 2)
+                reach = max(
+                    reach, abs(corner @ up) / high, abs(corner @ right) / high / aspect
+                )
+    assert 0.8 < reach <= 1.0, "whole, and not smaller than it must be"
+
+
+def test_the_selected_agent_is_marked_and_followed():
+    recipe = EnvRecipe("scene", "SoccerTwos", num_areas=2)
+    with opened(recipe, ["random"], ViewOptions(port=0)) as page:
+        simulation, stage = page.simulation, page.stage
+        simulation.pause()
+        seat = Seat(0, 2)
+        page.agent.pick(seat)
+        wait_for(lambda: simulation.selected == seat)
+        page._draw(simulation.frame)
+        body = simulation.env.scene.agent_shapes()[2]
+        center = simulation.frame.tableaux[0].moving.position[body]
+        (tip,) = stage._mark.batched_positions
+        np.testing.assert_allclose(tip, swap_axes(center + (0.0, 0.8, 0.0)), rtol=1e-6)
+        before = stage.places[0]
+        page.agent._follow.value = True
+        page._draw(simulation.frame)
+        # Its place on the page is now where the camera looks.
+        camera = simulation.frame.tableaux[0].camera
+        np.testing.assert_allclose(center + stage.places[0], camera.target, atol=1e-9)
+        assert not np.allclose(before, stage.places[0])
+        page.agent._choose_by("none", None)
+        wait_for(lambda: simulation.selected is None)
+        page._draw(simulation.frame)
+        assert not stage._mark.visible
+        np.testing.assert_allclose(stage.places[0], before)
+
+
+def test_a_scoreboard_names_teams_policies_games_and_the_last_end():
+    recipe = EnvRecipe("scene", "SoccerTwos", num_areas=1)
+    options = ViewOptions(port=0, versus=("zero",))
+    with opened(recipe, ["random"], options) as page:
+        page.simulation.pause()
+        wait_for(lambda: page.simulation.is_paused)
+        text = page._board_html()
+        for part in ("color:blue", "<b>blue</b>", "<b>purple</b>", "random", "zero"):
+            assert part in text
+        assert ">won<" not in text, "there was no game yet"
+        page.simulation.board = Scoreboard(
+            ("blue", "purple"), {0: 2.0, 1: 1.5}, {}, "7.1 s: blue won"
+        )
+        text = page._board_html()
+        for part in (">won<", ">2<", ">1.5<", "7.1 s: blue won"):
+            assert part in text
+
+
+def test_two_names_lie_on_different_sides_of_their_places():
+    recipe = EnvRecipe("scene", "Basic", num_areas=1)
+    with opened(recipe, ["random"], ViewOptions(port=0)) as page:
+        page.stage.label(["a name of any length", "another"])
+        anchors = [label.anchor for label in page.stage._labels]
+        assert anchors == ["bottom-right"]
+        tableau = page.simulation.frame.tableaux[0]
+        page.stage.show({0: tableau, ~0: tableau})
+        page.stage.label(["a name of any length", "another"])
+        anchors = [label.anchor for label in page.stage._labels]
+        assert anchors == ["bottom-right", "bottom-left"]

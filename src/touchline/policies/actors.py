@@ -28,8 +28,11 @@ class ActorState:
 class SlotActor:
     """A policy with the memory and the random numbers of the slots of one full behavior name."""
 
-    def __init__(self, policy: Policy, spec: BehaviorSpec | None, seed: int) -> None:
-        """`spec` is the behavior's, None where it is not known."""
+    def __init__(
+        self, policy: Policy, spec: BehaviorSpec | None, seed: int, name: str = ""
+    ) -> None:
+        """`spec` is the behavior's, None where it is not known; `name` is for people."""
+        self.name = name
         self.policy = policy
         self.spec = spec
         self.memory = policy.new_memory()

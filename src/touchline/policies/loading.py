@@ -52,12 +52,15 @@ def load_policies(
     for number, (behavior, spec) in enumerate(behaviors.items()):
         chosen = named.get(behavior) or named.get(base_name(behavior))
         candidates = [chosen] if chosen else unnamed
-        policy = _own_policy(candidates, behavior, world) or _only_that_fits(
-            candidates, behavior, spec, deterministic=deterministic
-        )
+        source = candidates[0] if candidates else ""
+        policy = _own_policy(candidates, behavior, world)
+        if policy is None:
+            source, policy = _only_that_fits(
+                candidates, behavior, spec, deterministic=deterministic
+            )
         # A stream of its own for each behavior, or teams that share a policy would draw the
         # same noise.
-        actors[behavior] = SlotActor(policy, spec, seed + number)
+        actors[behavior] = SlotActor(policy, spec, seed + number, source)
     return actors
 
 
@@ -78,7 +81,7 @@ def load_policy(
     policy = _load(str(source), name, spec, deterministic=deterministic)
     if spec is not None:
         policy.check(behavior or "the behavior", spec)
-    return SlotActor(policy, spec, seed)
+    return SlotActor(policy, spec, seed, str(source))
 
 
 def _split_sources(
@@ -117,7 +120,8 @@ def _own_policy(sources: Sequence[str], behavior: str, world: object) -> Policy 
 
 def _only_that_fits(
     sources: Sequence[str], behavior: str, spec: BehaviorSpec, *, deterministic: bool
-) -> Policy:
+) -> tuple[str, Policy]:
+    """The policy with the source that it is from."""
     refusals = []
     fitting: dict[str, Policy] = {}
     for source in dict.fromkeys(sources):
@@ -140,8 +144,8 @@ def _only_that_fits(
             f"--policy: two policies for {behavior}: {first} and {second}; say which one: "
             f"--policy {name}={first}"
         )
-    for policy in fitting.values():
-        return policy
+    for found in fitting.items():
+        return found
     raise UsageError(
         "; ".join(refusals)
         or f"no policy given for {behavior}: use --policy {base_name(behavior)}=FILE"

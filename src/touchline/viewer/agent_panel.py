@@ -41,6 +41,7 @@ class AgentPanel:
         self._shown: tuple[object, ...] = ()
         """The rows and actors of the last look: nothing is drawn twice."""
         self._curve_s = -math.inf
+        self._follow: viser.GuiCheckboxHandle | None = None
         gui = server.gui
         folder = gui.add_folder("Agent")
         with folder:
@@ -48,10 +49,20 @@ class AgentPanel:
             self._agent.on_update(self._choose)
             self._facts = gui.add_html("", visible=False)
             if hands is not None:
+                self._follow = gui.add_checkbox(
+                    "Follow",
+                    initial_value=False,
+                    hint="The camera moves with the agent, and can still orbit.",
+                )
                 hands.add_controls(folder)
             self._curve = add_curve(gui, "rewards so far", visible=False)
             self._outlook = gui.add_html("", visible=False)
             self._sensors = sensors or OneSensor(gui)
+
+    @property
+    def follows(self) -> bool:
+        """Whether the camera is to follow the selected agent."""
+        return self._follow is not None and bool(self._follow.value)
 
     def offer_anew(self) -> None:
         """Offer the agents that there are now, and select none of them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from touchline.envs.saved_state import Arrays
 from touchline.envs.slots import SlotRows
 from touchline.policies.actors import ActorState
+from touchline.viewer.scoreboard import Scoreboard
 
 BUDGET_BYTES = 256 * 2**20
 
@@ -33,6 +34,7 @@ class Moment:
     """The number of the tape that ran, 0 for none, and its length."""
     beside: Moment | None = None
     """Of the world beside, if there was one."""
+    board: Scoreboard = field(default_factory=Scoreboard)
 
     @property
     def num_bytes(self) -> int:

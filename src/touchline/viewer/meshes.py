@@ -141,3 +141,11 @@ def _round(ratio: float) -> tuple[Floats, NDArray[np.uint32]]:
             below, below_right = here + _SEGMENTS, right + _SEGMENTS
             faces += [(here, below, below_right), (here, below_right, right)]
     return vertices, np.array(faces, np.uint32)
+
+
+def pointer_mesh() -> tuple[Floats, NDArray[np.uint32]]:
+    """A pyramid upside down, whose tip is at the origin and whose top is a square of side 1."""
+    top = [(-0.5, -0.5, 0.8), (0.5, -0.5, 0.8), (0.5, 0.5, 0.8), (-0.5, 0.5, 0.8)]
+    vertices = np.array([(0.0, 0.0, 0.0), *top], np.float32)
+    faces = [(0, 2, 1), (0, 3, 2), (0, 4, 3), (0, 1, 4), (1, 2, 3), (1, 3, 4)]
+    return vertices, np.array(faces, np.uint32)

@@ -65,7 +65,7 @@ def save_replay(
             start = server.initial_camera
             first = next(iter(tableaux.values()))
             start.position, start.look_at, start.fov = camera_of(
-                first.camera, list(stage.places.values()), WIDE
+                first.camera, list(stage.places.values()), WIDE, stage.size_m
             )
             page = _recorded(env, load, stage, seconds, progress, recipe.seed)
         finally:
@@ -98,7 +98,7 @@ def _recorded(
     per_second, every = env.film_rate
     skipped = max(1, math.ceil(per_second / FRAMES_PER_S))
     total = max(1, round(seconds * per_second / skipped))
-    board = Scoreboard(dict(enumerate(env.scene.team_names)))
+    board = Scoreboard(env.scene.team_names)
     returns = no_returns(rows)
     count = 0
     stage.score(f"0.0 s · {board}")
@@ -117,7 +117,8 @@ def _recorded(
         while count < total:
             actions = {name: actors[name].act(row) for name, row in rows.items()}
             before, rows = rows, slots.step(actions)
-            board.add(slots, before, returns, rows)
+            time_s = count * skipped / per_second
+            board = board.after(slots, before, returns, rows, time_s)
             returns = new_returns(returns, rows)
             progress(count, total)
     return str(recording.as_html())

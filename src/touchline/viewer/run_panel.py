@@ -168,7 +168,10 @@ class RunPanel:
     def names(self) -> tuple[str, str] | None:
         """What plays in this world and in the one beside; None where there is one alone."""
         beside = self._simulation.beside
-        return None if beside is None else (self._choice, beside.name)
+        if beside is None:
+            return None
+        is_same = beside.name == self._choice
+        return self._choice, f"{beside.name}, beside" if is_same else beside.name
 
     def _show_scores(self) -> None:
         beside = self._simulation.beside

@@ -12,13 +12,15 @@ import viser
 from numpy.typing import NDArray
 
 from touchline.physics.frames import swap_axes
+from touchline.specs import base_name, team_of
 from touchline.viewer.agent_panel import AgentPanel
 from touchline.viewer.hands_panel import HandsPanel
 from touchline.viewer.insight import Seat
 from touchline.viewer.page import REFRESH_S, Page
 from touchline.viewer.run_panel import RunPanel
 from touchline.viewer.scene_simulation import Frame, SceneSimulation
-from touchline.viewer.sheet import PALETTE
+from touchline.viewer.scoreboard import Tally
+from touchline.viewer.sheet import PALETTE, BoardRow, board_html
 from touchline.viewer.stage import ROOT, WIDE, Stage, camera_of
 
 FIXED_S = 0.5
@@ -56,6 +58,7 @@ class ScenePage(Page):
         self._shown_areas = simulation.shown_areas
         self._lines: viser.LineSegmentsHandle | None = None
         """The selected agent's rays, or the cells of its grid."""
+        self._board = self.server.gui.add_html("", order=-2.0)
         self._add_controls()
         self._add_time_and_place()
         self._add_restart("New episodes, with the next seed.")
@@ -175,7 +178,10 @@ class ScenePage(Page):
             self._fixed_s = now
         # Together, or pages would draw half of a movement.
         with self.server.atomic():
-            self.stage.show(frame.tableaux, with_fixed=with_fixed)
+            where, size_m = self._selected_place(frame)
+            followed = where if self.agent.follows else None
+            self.stage.show(frame.tableaux, with_fixed=with_fixed, followed=followed)
+            self.stage.mark(where, size_m)
             self._draw_lines(frame)
             names = None if self.run is None else self.run.names
             sides = (
@@ -188,6 +194,21 @@ class ScenePage(Page):
             self._shown_areas = areas
             self.agent.offer_anew()
             self._aim()
+
+    def _selected_place(self, frame: Frame) -> tuple[NDArray[np.float64] | None, float]:
+        """Where the selected agent is in the scene, and its size; None where none is shown."""
+        seat = self.simulation.selected
+        bodies = self.simulation.env.scene.agent_shapes()
+        if not isinstance(seat, Seat) or seat.area not in self.stage.offsets:
+            return None, 1.0
+        if seat.area not in frame.tableaux or seat.agent >= len(bodies):
+            return None, 1.0
+        moving = frame.tableaux[seat.area].moving
+        body = bodies[seat.agent]
+        if not moving.shown[body]:
+            return None, 1.0
+        position = moving.position[body] + self.stage.offsets[seat.area]
+        return position, float(np.abs(moving.size[body]).max())
 
     def _draw_lines(self, frame: Frame) -> None:
         """Draw the selected agent's rays or grid."""
@@ -224,10 +245,11 @@ class ScenePage(Page):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
         tableau = next(iter(self.simulation.frame.tableaux.values()))
         places = list(self.stage.places.values())
-        return camera_of(tableau.camera, places, aspect)
+        return camera_of(tableau.camera, places, aspect, self.stage.size_m)
 
     def _refresh(self) -> None:
         super()._refresh()
+        self._board.content = self._board_html()
         if self.run is not None:
             self.run.refresh()
         is_scrubbing = time.monotonic() - self._scrubbed_s < 1.0
@@ -237,6 +259,30 @@ class ScenePage(Page):
         self._time.min = min(status.earliest_s, status.latest_s - 0.1)
         self._time.max = status.latest_s
         self._time.value = status.time_s if status.is_paused else status.latest_s
+
+    def _board_html(self) -> str:
+        simulation = self.simulation
+        board = simulation.board
+        teams = [team_of(name) for name in simulation.actors]
+        played = {simulation.behavior_of(seat) for seat in simulation.played_seats}
+        rows = []
+        for team, (name, actor) in sorted(
+            zip(teams, simulation.actors.items(), strict=True), key=lambda pair: pair[0]
+        ):
+            tally = board.ended.get(name, Tally())
+            by = Path(actor.name.rpartition("=")[2]).name
+            color = board.team_names[team] if team < len(board.team_names) else ""
+            rows.append(
+                BoardRow(
+                    color,
+                    who=color if teams.count(team) == 1 and color else base_name(name),
+                    plays=f"{by} and you" if name in played else by,
+                    won=f"{board.won[team]:g}" if team in board.won else "",
+                    ended=str(tally.episodes),
+                    mean_return="–" if tally.mean is None else f"{tally.mean:.3f}",
+                )
+            )
+        return board_html(rows, board.last)
 
     def _status_text(self) -> str:
         status = self.simulation.status

@@ -27,6 +27,7 @@ from touchline.viewer.beside import Beside, Score
 from touchline.viewer.hands import allowed_action, only_action, with_own
 from touchline.viewer.history import BUDGET_BYTES, History, Moment
 from touchline.viewer.insight import Seat, curve_of, only_slot
+from touchline.viewer.scoreboard import Scoreboard
 from touchline.viewer.simulation import Agent, Place, Simulation, new_returns
 from touchline.viewer.tape import Tape
 
@@ -94,6 +95,8 @@ class SceneSimulation(Simulation):
         """A second world in which other policies play."""
         self.score = Score()
         """Since the second world is there."""
+        self.board = Scoreboard(env.scene.team_names)
+        """Of this world alone, since the policies play."""
         self._num_tapes = 0
         self._frames_per_s, self._rounds_per_frame = env.film_rate
         self._at = 0
@@ -157,6 +160,7 @@ class SceneSimulation(Simulation):
         self.slots.load_state(moment.world)
         self.rows = moment.rows
         self.returns = moment.returns
+        self.board = moment.board
         for name, actor in self.actors.items():
             actor.load_state(moment.actors[name])
         if self.beside is not None:
@@ -174,6 +178,7 @@ class SceneSimulation(Simulation):
             self.tape.forget_open_episode()
         self._begin(self.slots.reset(self.seed))
         self.score = Score()
+        self.board = Scoreboard(self.env.scene.team_names)
         if self.beside is not None:
             self.beside.restart(self.seed)
         # At once, because pages read the history all the time, and it must not be empty.
@@ -224,6 +229,7 @@ class SceneSimulation(Simulation):
         self.actors = dict(actors)
         # Scores are shown under the names of those that play.
         self.score = Score()
+        self.board = Scoreboard(self.env.scene.team_names)
         if self.beside is not None:
             self.beside.score = Score()
 
@@ -240,6 +246,11 @@ class SceneSimulation(Simulation):
             ):
                 found[f"{place}{agent} · {name}"] = Seat(area, agent)
         return found
+
+    @property
+    def played_seats(self) -> list[Seat]:
+        """The agents that people play."""
+        return list(self._hands)
 
     def behavior_of(self, seat: Seat) -> str:
         """The full name of the behavior that an agent has now."""
@@ -287,6 +298,9 @@ class SceneSimulation(Simulation):
                 only_slot(self.rows[name], slot),
             )
         self.score.add(self.returns, self.rows)
+        self.board = self.board.after(
+            self.slots, before, self.returns, self.rows, self.time_s()
+        )
         self.returns = new_returns(self.returns, self.rows)
         self._lead(0)
         self._keep(at_once=is_single)
@@ -384,4 +398,5 @@ class SceneSimulation(Simulation):
             returns=self.returns,
             recorded=(0, 0) if tape is None else (tape.number, len(tape)),
             beside=None if self.beside is None else self.beside.state(time_s),
+            board=self.board,
         )

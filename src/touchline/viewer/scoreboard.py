@@ -1,46 +1,89 @@
-"""Who is ahead: games won by each team, or the returns of the episodes that ended."""
+"""Who is ahead: games won by each team, the returns of the episodes that ended, and the last end.
+
+A scoreboard is never changed, so that pages read it and the time machine keeps it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from touchline.envs.slots import SlotRows, Slots
-from touchline.specs import team_of
-from touchline.viewer.beside import Score
-from touchline.viewer.simulation import Returns
+from touchline.specs import base_name, team_of
 
 
-@dataclass
+@dataclass(frozen=True)
+class Tally:
+    """The episodes of one behavior that ended."""
+
+    episodes: int = 0
+    total: float = 0.0
+    """Of their returns."""
+
+    @property
+    def mean(self) -> float | None:
+        return self.total / self.episodes if self.episodes else None
+
+
+@dataclass(frozen=True)
 class Scoreboard:
     """The result so far of what is watched."""
 
-    team_names: Mapping[int, str] = field(default_factory=dict)
-    """Team -> what the scene calls it, such as its color."""
-    won: dict[int, float] = field(default_factory=dict)
+    team_names: Sequence[str] = ()
+    """What the scene calls team 0, team 1 and so on, such as their colors."""
+    won: Mapping[int, float] = field(default_factory=dict)
     """Team -> its games won, draws counted half; empty before the first end of a game."""
-    score: Score = field(default_factory=Score)
+    ended: Mapping[str, Tally] = field(default_factory=dict)
+    """By full behavior name."""
+    last: str = ""
+    """The last end of a game or an episode, for people."""
 
-    def add(
+    def after(
         self,
         slots: Slots,
         before: Mapping[str, SlotRows],
-        returns: Returns,
+        returns: Mapping[str, NDArray[np.float64]],
         rows: Mapping[str, SlotRows],
-    ) -> None:
-        """Count a step that led from `before`, with these returns until then, to `rows`."""
-        self.score.add(returns, rows)
-        ended = {group: score for (_, group), score in slots.game_scores.items()}
-        for name, row in before.items():
-            for group in {int(one) for one in row.group_id} & set(ended):
-                team = team_of(name)
-                self.won[team] = self.won.get(team, 0.0) + ended[group]
+        time_s: float,
+    ) -> Scoreboard:
+        """With a step that led from `before`, with these returns until then, to `rows`."""
+        ended, last = dict(self.ended), self.last
+        for name, row in rows.items():
+            over = np.flatnonzero(row.terminated | row.truncated)
+            if not len(over):
+                continue
+            so_far: NDArray[np.float64] = returns[name] + row.reward + row.group_reward
+            known = ended.get(name, Tally())
+            total = known.total + float(so_far[over].sum())
+            ended[name] = Tally(known.episodes + len(over), total)
+            last = f"{time_s:.1f} s: {base_name(name)} ended, return {so_far[over[-1]]:.3f}"
+        won = dict(self.won)
+        for (_, group), score in slots.game_scores.items():
+            for name, row in before.items():
+                if (row.group_id == group).any():
+                    team = team_of(name)
+                    won[team] = won.get(team, 0.0) + score
+                    if score > 0.5:
+                        last = f"{time_s:.1f} s: {self.name_of(team)} won"
+                    elif score == 0.5:
+                        last = f"{time_s:.1f} s: a draw"
+        if last == self.last:
+            return self
+        return replace(self, won=won, ended=ended, last=last)
+
+    def name_of(self, team: int) -> str:
+        """What people call a team."""
+        return self.team_names[team] if team < len(self.team_names) else f"team {team}"
 
     def __str__(self) -> str:
-        if len(self.won) != 2:
-            return str(self.score)
-        (team, won), (other, lost) = sorted(self.won.items())
-        return f"{self._name(team)} {won:g} : {lost:g} {self._name(other)}"
-
-    def _name(self, team: int) -> str:
-        return self.team_names.get(team, f"team {team}")
+        if len(self.won) == 2:
+            (team, won), (other, lost) = sorted(self.won.items())
+            return f"{self.name_of(team)} {won:g} : {lost:g} {self.name_of(other)}"
+        episodes = sum(tally.episodes for tally in self.ended.values())
+        if not episodes:
+            return "no episode ended yet"
+        mean = sum(tally.total for tally in self.ended.values()) / episodes
+        return f"mean return {mean:.3f} of {episodes} episodes"

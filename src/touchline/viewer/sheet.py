@@ -10,7 +10,7 @@ import base64
 import io
 from collections.abc import Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,3 +204,49 @@ def _bar(label: str, share: float, text: str) -> str:
 def text_html(text: str) -> str:
     """A line of text."""
     return f'<div style="font-size:12px;padding:.3em .75em 0">{escape(text)}</div>'
+
+
+class BoardRow(NamedTuple):
+    """One line of a scoreboard."""
+
+    color: str
+    """Of a team, as CSS names it; empty where it has none."""
+    who: str
+    plays: str
+    """The policy."""
+    won: str
+    ended: str
+    mean_return: str
+
+
+def board_html(rows: Sequence[BoardRow], last: str) -> str:
+    """A scoreboard: who plays by which policy, and how well; the last end below."""
+    titles = ("", "plays", "won", "ended", "return")
+    # Games have a column of their own only where there are any.
+    shown = [
+        i
+        for i, title in enumerate(titles)
+        if title != "won" or any(r.won for r in rows)
+    ]
+    head = "".join(
+        f'<th style="text-align:left;font-weight:400">{titles[i]}</th>' for i in shown
+    )
+    lines = []
+    for row in rows:
+        dot = (
+            f'<span style="color:{escape(row.color)}">&#9679;</span> '
+            if row.color
+            else ""
+        )
+        cells = [dot + f"<b>{escape(row.who)}</b>", *map(escape, row[2:])]
+        lines.append(
+            "".join(
+                f'<td style="padding-right:.8em;overflow-wrap:anywhere">{cells[i]}</td>'
+                for i in shown
+            )
+        )
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return (
+        f'<div style="font-size:12px;padding:0 .75em .5em"><table style="border-spacing:0">'
+        f"<tr>{head}</tr>{body}</table>{escape(last)}</div>"
+    )

@@ -21,11 +21,18 @@ from touchline.drawing.tableau import (
     join,
 )
 from touchline.physics.frames import swap_axes
-from touchline.viewer.meshes import Copies, MeshKey, copies_of, unit_mesh
+from touchline.viewer.meshes import (
+    Copies,
+    MeshKey,
+    copies_of,
+    pointer_mesh,
+    unit_mesh,
+)
 
 Clicked = Callable[[viser.SceneNodePointerEvent[Any]], Coroutine[Any, Any, None]]
 
 ROOT = "/areas"
+MARK_COLOR = (255, 196, 0)
 _GAP = 1.15
 """Of neighboring areas, the distance of their centers per width."""
 
@@ -36,6 +43,8 @@ WIDE = 4 / 3
 """Width per height that shows what a film shows; on a narrower page the camera goes back."""
 _RAISED = 0.22
 """By how much of its height the picture is raised where a sheet covers half."""
+_MARGIN = 1.05
+"""Of the distance from which several areas just fill the picture: walls are higher than floors."""
 _ROOM = 1.2
 """Of the distance from where films are made: the page is narrower than those beside its panel."""
 
@@ -61,8 +70,11 @@ class Stage:
         self._labels: list[viser.LabelHandle] = []
         self._names: tuple[str, ...] = ()
         self._score: viser.LabelHandle | None = None
+        self._mark: viser.BatchedMeshHandle | None = None
         self._height_m = 0.0
         """Of labels above areas."""
+        self.size_m = (0.0, 0.0)
+        """Width and depth of an area."""
         self.offsets: dict[int, NDArray[np.float64]] = {}
         """Of each shown area, where its origin is in the scene, [3] in Unity's frame."""
 
@@ -71,18 +83,26 @@ class Stage:
         """Of each shown area, where its origin is on the page, [3] in Unity's frame."""
         return {area: place - self._moved for area, place in self.offsets.items()}
 
-    def show(self, tableaux: Mapping[int, Tableau], *, with_fixed: bool = True) -> None:
+    def show(
+        self,
+        tableaux: Mapping[int, Tableau],
+        *,
+        with_fixed: bool = True,
+        followed: NDArray[np.float64] | None = None,
+    ) -> None:
         """Show these areas side by side.
 
-        Without `with_fixed`, floors and walls stay as they are.
+        Without `with_fixed`, floors and walls stay as they are. The camera looks at `followed` [3]
+        in the scene, if that is given: the scene moves under it, so that viewers can orbit.
         """
         if tuple(tableaux) != self._areas:
             self._begin(tableaux)
             with_fixed = True
         first = next(iter(tableaux.values()))
-        if len(tableaux) == 1:  # of a ragdoll, whose camera follows it
-            self._moved = np.subtract(first.camera.target, self._target)
-            self._root.position = -swap_axes(self._moved)
+        if followed is None and len(tableaux) == 1:
+            followed = np.array(first.camera.target)  # of a ragdoll it moves
+        self._moved = np.zeros(3) if followed is None else followed - self._target
+        self._root.position = -swap_axes(self._moved)
         moving = [
             _moved(tableau.moving, self.offsets[area])
             for area, tableau in tableaux.items()
@@ -108,12 +128,37 @@ class Stage:
                 f"{ROOT}/label_{number}",
                 name,
                 position=swap_axes(place + (0.0, self._height_m, 0.0)),
-                anchor="bottom-center",
+                # Away from each other: two names, however long, never cover each other.
+                anchor="bottom-right" if number % 2 == 0 else "bottom-left",
             )
             for number, (place, name) in enumerate(
                 zip(self.offsets.values(), names, strict=False)
             )
         ]
+
+    def mark(self, position: NDArray[np.float64] | None, size_m: float = 1.0) -> None:
+        """Mark what is at this position [3] in the scene, of about this size; None: nothing."""
+        if position is None:
+            if self._mark is not None:
+                self._mark.visible = False
+            return
+        tip = swap_axes(position + (0.0, 1.6 * size_m, 0.0))[None].astype(np.float32)
+        scale = np.full((1, 3), 1.5 * size_m, np.float32)
+        if self._mark is None:
+            # Moved in the same way as bodies are, or a slow page would show it elsewhere.
+            self._mark = self._scene.add_batched_meshes_simple(
+                f"{ROOT}/mark",
+                *pointer_mesh(),
+                batched_positions=tip,
+                batched_wxyzs=np.array([[1.0, 0.0, 0.0, 0.0]], np.float32),
+                batched_scales=scale,
+                batched_colors=np.array([MARK_COLOR], np.uint8),
+                lod="off",
+                cast_shadow=False,
+            )
+        self._mark.batched_positions = tip
+        self._mark.batched_scales = scale
+        self._mark.visible = True
 
     def score(self, text: str) -> None:
         """Write a text above the middle of what is shown."""
@@ -139,7 +184,7 @@ class Stage:
         self._target = np.array(first.camera.target)
         self._moved = np.zeros(3)
         self._root.position = (0.0, 0.0, 0.0)
-        width_m, depth_m = _extent(first)
+        self.size_m = width_m, depth_m = _extent(first)
         self._height_m = LABEL_HEIGHT * max(width_m, depth_m)
         self.label(())  # the areas have other places
         places = grid_places(len(tableaux), width_m, depth_m)
@@ -218,11 +263,15 @@ def grid_places(
 
 
 def camera_of(
-    camera: Camera, places: list[NDArray[np.float64]], aspect: float = WIDE
+    camera: Camera,
+    places: list[NDArray[np.float64]],
+    aspect: float = WIDE,
+    size_m: tuple[float, float] = (0.0, 0.0),
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """From where areas at these places are well seen on a page of this width per height.
 
-    Returns the eye and the target [3] in the page's frame, and the vertical field of view in rad.
+    `size_m` is the width and the depth of an area: several are shown whole. Returns the eye and
+    the target [3] in the page's frame, and the vertical field of view in rad.
     """
     eye, target = np.array(camera.eye), np.array(camera.target)
     field = np.radians(camera.field_of_view_deg)
@@ -234,8 +283,12 @@ def camera_of(
         # Straight down, an orbiting camera would not know which way is up.
         eye = eye - (0.0, 0.0, 0.05 * sideways[1])
     middle = np.mean([places[0], places[-1]], axis=0)
-    columns = np.ceil(np.sqrt(len(places)))
-    away = (eye - target) * max(_ROOM, 0.9 * columns) * max(1.0, WIDE / aspect)
+    away = (eye - target) * _ROOM * max(1.0, WIDE / aspect)
+    if len(places) > 1:
+        ends = np.array([np.min(places, axis=0), np.max(places, axis=0)])
+        middle = ends.mean(axis=0)
+        half = (ends[1] - ends[0] + (size_m[0], 0.0, size_m[1])) / 2
+        away *= _distance_m(away, half, field, aspect) / np.linalg.norm(away)
     if aspect < 1.0:
         # A sheet covers the lower half of a phone, so the picture belongs into the upper one.
         seen_m = 2 * np.linalg.norm(away) * np.tan(field / 2)
@@ -245,6 +298,25 @@ def camera_of(
         swap_axes(target + middle),
         float(field),
     )
+
+
+def _distance_m(
+    away: NDArray[np.float64],
+    half_m: NDArray[np.float64],
+    field: float,
+    aspect: float,
+) -> float:
+    """From how far along `away` the whole floor of this half size [3] is in the picture."""
+    back = away / np.linalg.norm(away)
+    up = _up_of(away)
+    right = np.cross(up, back)
+    signs = np.array([(x, 0.0, z) for x in (-1.0, 1.0) for z in (-1.0, 1.0)])
+    corners = signs * half_m
+    high = np.tan(field / 2)
+    needed = np.maximum(
+        np.abs(corners @ right) / (high * aspect), np.abs(corners @ up) / high
+    )
+    return _MARGIN * float((corners @ back + needed).max())
 
 
 def _up_of(away: NDArray[np.float64]) -> NDArray[np.float64]:
