@@ -36,7 +36,8 @@ def train(
     Parameters
     ----------
     config
-        A preset's name (3DBall), or an ML-Agents YAML; not needed with --env.
+        A preset's name (3DBall), an ML-Agents YAML, or a player, for which settings are chosen; not
+        needed with --env.
     env, run_id, resume
         As the flags of these names.
     changes
@@ -78,5 +79,11 @@ def train(
         folder = Path(checkpoints.results_dir, checkpoints.run_id)
         return TrainingResult(folder, False, {})
     return train_world(
-        settings_of_run, recipe, log, notes, to_wandb=to_wandb, watch=watch
+        settings_of_run,
+        recipe,
+        log,
+        notes,
+        to_wandb=to_wandb,
+        watch=watch,
+        chosen=config.chosen,
     )

@@ -14,6 +14,7 @@ from touchline.envs.env import EnvRecipe
 from touchline.errors import FileHeldError, NonFiniteError, RunError
 from touchline.interrupts import sigterm_as_ctrl_c
 from touchline.log import Log, silent
+from touchline.policies.files.whole import write_whole
 from touchline.specs import base_name
 from touchline.training.behavior_training import BehaviorTraining
 from touchline.training.collect.collector import Collection
@@ -46,11 +47,13 @@ def train(
     *,
     to_wandb: bool = False,
     watch: Watch = unwatched,
+    chosen: str = "",
 ) -> TrainingResult:
     """Train every behavior of a world until its steps are done, or until Ctrl-C or SIGTERM.
 
     Everything is saved either way. The run folder is checked before anything heavy starts. `log`
     gets lines for people, beginning with `notes`. `to_wandb` also logs to Weights & Biases.
+    `chosen` is kept in the folder, a YAML of settings that nobody wrote.
     """
     seed = config.env_settings.seed
     # -1: a new seed each time, from the range of ML-Agents' `learn.py`.
@@ -60,6 +63,8 @@ def train(
     recipe = world_of(recipe, config, seed)  # before the folder is claimed
     about = {"seed": seed, "world": recipe.world, "target": recipe.target}
     folder = RunFolder(config, about)
+    if chosen:
+        write_whole(folder.layout.chosen_settings, chosen.encode())
     seed = folder.about["seed"]  # a resumed run keeps its own
     recipe = replace(recipe, seed=seed)
     for note in notes:

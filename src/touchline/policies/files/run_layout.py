@@ -2,6 +2,7 @@
 
 <results>/<run-id>/
     configuration.yaml          all resolved settings, written when the run starts
+    settings.yaml               settings that were chosen for a game without any, with reasons
     <behavior>.onnx             the latest model for Unity
     <behavior>.png              the learning curve
     report.md                   for people: figures, curve, where the time went, settings
@@ -70,6 +71,11 @@ class RunLayout:
     @property
     def configuration(self) -> Path:
         return self.path / "configuration.yaml"
+
+    @property
+    def chosen_settings(self) -> Path:
+        """The settings that were chosen for a game without a configuration, with reasons."""
+        return self.path / "settings.yaml"
 
     @property
     def logs(self) -> Path:

@@ -42,6 +42,7 @@ def read_config(
     log: Log = silent,
     *,
     of_several: bool = False,
+    text: str | None = None,
 ) -> RunConfig:
     """The configuration of a preset's name or a YAML file.
 
@@ -60,6 +61,8 @@ def read_config(
     of_several
         For several runs, of which only those that were begun can be resumed: `initialize_from`
         stays beside `resume`, for the others.
+    text
+        What the file `source` will hold, where it is not written yet.
 
     Raises
     ------
@@ -67,7 +70,11 @@ def read_config(
         Names file, line, column and key of the first mistake.
     """
     overrides = overrides or {}
-    tree = _tree(source)
+    tree = (
+        _tree(source)
+        if text is None
+        else YamlTree.parse(text, source or "settings.yaml")
+    )
     notices = list(tree.notices)
     # Each step changes the tree, and a key that is changed later wins. Old spellings come after
     # `--set`, so that they may be used there, and before flags, which have today's.

@@ -6,11 +6,20 @@ import difflib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from touchline.bounded import read_text
+from touchline.envs.env import EDITOR, EnvRecipe
 from touchline.errors import UsageError
+from touchline.policies.files.run_layout import RunLayout
 from touchline.training.config.flags import setting_flags
-from touchline.training.config.reading import about_preset, is_file, read_config
+from touchline.training.config.reading import (
+    about_preset,
+    is_file,
+    preset_names,
+    read_config,
+)
 from touchline.training.config.settings import RunConfig
 
 Changes = Mapping[str, Any] | Iterable[str]
@@ -28,6 +37,8 @@ class RunRequest:
     """The preset that it was made from, which names its scene."""
     notes: tuple[str, ...] = ()
     """Lines for people about the configuration."""
+    chosen: str = ""
+    """The YAML that was chosen for a game without a configuration, to be written into the run."""
 
 
 def read_run(
@@ -44,7 +55,8 @@ def read_run(
     Parameters
     ----------
     config
-        A preset's name or the path of an ML-Agents YAML; None: ML-Agents' defaults.
+        A preset's name, the path of an ML-Agents YAML, or a game, which is played for some seconds
+        to choose its settings; None: ML-Agents' defaults.
     changes
         What is changed in it.
     settings
@@ -69,6 +81,8 @@ def read_run(
     overrides = {**given, **(more or {})}
     source = None if config is None else os.fspath(config)
     changes = changes if isinstance(changes, Mapping) else list(changes)
+    if source is not None and is_game(source):
+        return _read_for_game(source, changes, overrides, of_several=of_several)
     preset = None if source is None or is_file(source) else source
     if preset is not None and not is_changed(RUN_ID, changes):
         # A run is named after its preset; ML-Agents' default, "ppo", would put runs of
@@ -81,6 +95,58 @@ def read_run(
     elif preset is not None:
         notes.append(f"preset {preset}: {about_preset(preset)}")
     return RunRequest(read, preset, tuple(notes))
+
+
+def _read_for_game(
+    game: str, changes: Changes, overrides: dict[str, Any], *, of_several: bool
+) -> RunRequest:
+    """A run with settings that are chosen for it, or were when it was started."""
+    # Opening a game imports what reading a file does without.
+    from touchline.training.chosen_settings import look_at, say, settings_text
+    from touchline.training.world import recipe_of
+
+    overrides.setdefault("env_settings.env_path", game)
+    if not is_changed(RUN_ID, changes):
+        overrides.setdefault(RUN_ID, Path(game.rpartition(":")[2]).stem)
+    # How the game is opened and where the run is, which no behavior has a part in.
+    outside = read_config(None, _outside(changes), dict(_outside(overrides)))
+    checkpoints = outside.checkpoint_settings
+    layout = RunLayout(Path(checkpoints.results_dir, checkpoints.run_id))
+    notes: list[str] = []
+    if checkpoints.resume and layout.chosen_settings.is_file():
+        text = read_text(layout.chosen_settings)
+    else:
+        seen = look_at(recipe_of(outside))
+        text = settings_text(game, seen)
+        notes.append(
+            f"settings chosen for {game}, with reasons: {layout.chosen_settings}"
+        )
+        say(seen, notes.append)
+    read = read_config(
+        str(layout.chosen_settings),
+        changes,
+        overrides,
+        notes.append,
+        of_several=of_several,
+        text=text,
+    )
+    return RunRequest(read, None, tuple(notes), text)
+
+
+def _outside(changes: Changes) -> Mapping[str, Any] | list[str]:
+    """Those of these changes that are to no behavior."""
+    if isinstance(changes, Mapping):
+        return {k: v for k, v in changes.items() if not k.startswith("behaviors.")}
+    return [change for change in changes if not change.startswith("behaviors.")]
+
+
+def is_game(source: str) -> bool:
+    """Whether CONFIG is a player, or a scene of another module, rather than settings for one."""
+    if is_file(source) or source in preset_names():
+        return False
+    kind = EnvRecipe.parse(source).kind
+    is_own_scene = kind.is_scene and ":" in source
+    return source != EDITOR and (kind.is_player or is_own_scene)
 
 
 def keys_of(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,9 +63,13 @@ class YamlTree:
 
         Raises a UsageError that names the place of what is not YAML.
         """
-        tree = YamlTree(shown)
         refuse_other_kinds(path, "a YAML file", ".yaml", ".yml")
-        text = read_text(path)
+        return YamlTree.parse(read_text(path), shown)
+
+    @staticmethod
+    def parse(text: str, shown: str) -> YamlTree:
+        """The values of a text, like those of a file."""
+        tree = YamlTree(shown)
         try:
             # Nodes know their places, values do not; both come from the same parser.
             node = yaml.compose(text, Loader=_Loader)

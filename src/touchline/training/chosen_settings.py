@@ -1,0 +1,303 @@
+"""Settings for a game without a configuration, chosen from what its behaviors observe and do.
+
+The game is opened and played at random for some seconds. Each choice is a rule that the presets of
+the scenes bear out (`training/config/presets`), written into a YAML with the reason beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchline.envs.env import EnvRecipe, make
+from touchline.envs.side_by_side import copies_of
+from touchline.envs.slots import SlotRows, Slots
+from touchline.log import Log
+from touchline.policies.actors import SlotActor
+from touchline.policies.policy import RandomPolicy
+from touchline.specs import BehaviorSpec, base_name, team_of
+from touchline.training.algorithms.settings import (
+    ALGORITHM_PLUGINS,
+    DEFAULT_ALGORITHM,
+    algorithm_settings,
+)
+
+LOOKS_FOR_S = 4.0
+"""How long a game is played before its settings are chosen."""
+FEWEST_STEPS = 5
+SLOW_STEPS_PER_S = 400.0
+"""Below this many agent steps a second, learning from each step many times is sooner."""
+FEW_AGENTS = 16
+SMALLEST_PICTURE = 20
+"""Pixels on the shorter side that the encoder `simple` needs. Source: ML-Agents 1.1.0,
+`EncoderType`."""
+UNIT_LIMIT = 1.5
+"""Numbers beyond this are no shares, one-hots or directions."""
+FAST_STEPS_PER_S = 2000.0
+FEW_NUMBERS = 32
+LONG_EPISODE = 300.0
+"""Decisions; with a discount of 0.99 a reward counts for a twentieth after as many."""
+
+
+@dataclass
+class Seen:
+    """What one behavior showed."""
+
+    spec: BehaviorSpec
+    agents: int = 0
+    """The most that decided at the same time, in all teams."""
+    has_groups: bool = False
+    teams: set[int] = field(default_factory=set)
+    """Teams of all behaviors."""
+    largest: float = 0.0
+    """The largest number in a vector that it observed."""
+    lengths: list[int] = field(default_factory=list)
+    """Decisions of the episodes that ended."""
+    steps_per_s: float = 0.0
+
+    @property
+    def observed_numbers(self) -> int:
+        """Numbers of all vectors together."""
+        return sum(
+            math.prod(s.shape) for s in self.spec.observation_specs if len(s.shape) == 1
+        )
+
+    @property
+    def pictures(self) -> list[tuple[int, ...]]:
+        shapes = [tuple(s.shape) for s in self.spec.observation_specs]
+        return [shape for shape in shapes if len(shape) == 3]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A key below a behavior's block, its value, and why."""
+
+    key: str
+    value: Any
+    why: str = ""
+
+
+def look_at(recipe: EnvRecipe, seed: int = 0) -> dict[str, Seen]:
+    """Play at random for some seconds; base name -> what it showed."""
+    seen: dict[str, Seen] = {}
+    # The first of its copies: its options are those of several worlds.
+    (own,) = copies_of(recipe, 1)
+    # The run's folder, for its log, is not there yet.
+    options = {k: v for k, v in own.options.items() if k != "log_folder"}
+    with make(replace(own, options=options)) as env:
+        slots = Slots(env)
+        rows = slots.reset(seed)
+        actors: dict[str, SlotActor] = {}
+        lengths: dict[str, NDArray[np.int64]] = {}
+        counts: dict[str, list[int]] = {}
+        seconds: list[float] = []
+        start = time.perf_counter()
+        while time.perf_counter() - start < LOOKS_FOR_S or len(seconds) < FEWEST_STEPS:
+            for name, spec in slots.behaviors.items():
+                actors.setdefault(name, SlotActor(RandomPolicy(spec), spec, seed))
+                seen.setdefault(base_name(name), Seen(spec))
+            for name, count in _note(seen, rows, lengths).items():
+                counts.setdefault(name, []).append(count)
+            began = time.perf_counter()
+            rows = slots.step(
+                {name: actors[name].act(row) for name, row in rows.items()}
+            )
+            seconds.append(time.perf_counter() - began)
+        teams = {team_of(name) for name in slots.behaviors}
+    for name, one in seen.items():
+        one.teams = teams
+        # The median: the first steps of each kind compile, load or fill buffers.
+        one.steps_per_s = float(np.mean(counts[name]) / np.median(seconds))
+    return seen
+
+
+def _note(
+    seen: Mapping[str, Seen],
+    rows: Mapping[str, SlotRows],
+    lengths: dict[str, NDArray[np.int64]],
+) -> dict[str, int]:
+    """Add one step of all behaviors; returns how many agents of each decide."""
+    deciding: dict[str, int] = {}
+    for name, row in rows.items():
+        one = seen[base_name(name)]
+        deciding[base_name(name)] = deciding.get(base_name(name), 0) + int(
+            row.deciding.sum()
+        )
+        one.has_groups |= bool((row.group_id[row.deciding] > 0).any())
+        for spec, values in zip(one.spec.observation_specs, row.obs, strict=True):
+            if len(spec.shape) == 1 and row.deciding.any():
+                one.largest = max(
+                    one.largest, float(np.abs(values[row.deciding]).max(initial=0))
+                )
+        known = lengths.get(name, np.zeros(0, np.int64))
+        length = np.zeros(len(row), np.int64)
+        length[: len(known)] = known
+        length += row.closed
+        ended = row.terminated | row.truncated
+        one.lengths += length[ended].tolist()
+        length[ended] = 0
+        lengths[name] = length
+    for name, count in deciding.items():
+        seen[name].agents = max(seen[name].agents, count)
+    return deciding
+
+
+def choices_for(seen: Seen) -> Iterator[Choice]:
+    """The settings of one behavior."""
+    algorithm, why = _algorithm_for(seen)
+    replays = not algorithm_settings(algorithm).collects_in_rounds
+    yield Choice("trainer_type", algorithm, why)
+    yield from _replay() if replays else _buffer_for(seen)
+    yield from _network_for(seen)
+    episode = float(np.mean(seen.lengths)) if seen.lengths else math.inf
+    lasted = f"{episode:,.0f} decisions" if seen.lengths else "longer than this look"
+    yield Choice(
+        "reward_signals.extrinsic.gamma",
+        0.995 if episode > LONG_EPISODE else 0.99,
+        f"its episodes lasted {lasted}",
+    )
+    yield Choice("reward_signals.extrinsic.strength", 1.0)
+    steps = 5_000_000 if seen.steps_per_s > FAST_STEPS_PER_S else 1_000_000
+    yield Choice(
+        "max_steps",
+        200_000 if replays else steps,
+        f"random play made {seen.steps_per_s:,.0f} agent steps a second",
+    )
+    yield Choice("time_horizon", 1000 if episode > LONG_EPISODE else 128)
+    yield Choice("summary_freq", 2000 if replays else steps // 100)
+    if len(seen.teams) > 1:
+        yield Choice(
+            "self_play.save_steps",
+            steps // 200,
+            f"{len(seen.teams)} teams: opponents are earlier versions of it",
+        )
+        yield Choice("self_play.swap_steps", steps // 2000)
+        yield Choice("self_play.window", 12)
+        yield Choice("self_play.play_against_latest_model_ratio", 0.6)
+
+
+def _algorithm_for(seen: Seen) -> tuple[str, str]:
+    """The algorithm, and why."""
+    kinds = {name: algorithm_settings(name) for name in ALGORITHM_PLUGINS.names()}
+    if seen.has_groups:
+        of_groups = (name for name, kind in kinds.items() if kind.credits_groups)
+        return next(of_groups), "its agents are in groups, which share rewards"
+    is_slow = seen.steps_per_s < SLOW_STEPS_PER_S and seen.agents <= FEW_AGENTS
+    if is_slow and not seen.pictures and len(seen.teams) == 1:
+        replaying = (
+            name for name, kind in kinds.items() if not kind.collects_in_rounds
+        )
+        return next(replaying), "steps are dear, so each is learned from many times"
+    return DEFAULT_ALGORITHM, "no groups, and steps are cheap enough to be used once"
+
+
+def _buffer_for(seen: Seen) -> Iterator[Choice]:
+    """What is learned from at a time: more agents fill larger buffers, which bear larger steps."""
+    buffer = _power_of_two(128 * seen.agents, 2048, 16_384)
+    batch = buffer // 16
+    yield Choice(
+        "hyperparameters.buffer_size",
+        buffer,
+        f"up to {seen.agents} agents decide at the same time",
+    )
+    yield Choice("hyperparameters.batch_size", batch, "16 minibatches in a buffer")
+    # Steps may grow with the square root of what they are averaged over (Krizhevsky 2014,
+    # arXiv:1404.5997, section 5); 0.0003 is ML-Agents' for minibatches of 128.
+    rate = 3e-4 * math.sqrt(batch / 128)
+    yield Choice("hyperparameters.learning_rate", float(f"{rate:.1g}"))
+    has_branches = bool(seen.spec.action_spec.discrete_branches)
+    yield Choice("hyperparameters.beta", 0.005 if has_branches else 0.002)
+    yield Choice("hyperparameters.num_epoch", 3)
+
+
+def _replay() -> Iterator[Choice]:
+    """The form of replay that solves our scenes soonest."""
+    yield Choice("hyperparameters.buffer_size", 200_000)
+    yield Choice("hyperparameters.buffer_init_steps", 1000)
+    yield Choice("hyperparameters.batch_size", 256)
+    yield Choice("hyperparameters.learning_rate", 5e-4)
+    yield Choice(
+        "hyperparameters.steps_per_update", 2, "learning is cheaper than playing"
+    )
+    yield Choice("hyperparameters.init_entcoef", 0.1)
+    yield Choice("hyperparameters.tau", 0.01)
+    yield Choice("hyperparameters.target_critics", True)
+    yield Choice("hyperparameters.return_steps", 3)
+
+
+def _network_for(seen: Seen) -> Iterator[Choice]:
+    is_wide = seen.largest > UNIT_LIMIT
+    yield Choice(
+        "network_settings.normalize",
+        is_wide,
+        f"the largest number that it observed is {seen.largest:.3g}",
+    )
+    count = seen.observed_numbers
+    yield Choice(
+        "network_settings.hidden_units",
+        128 if count <= FEW_NUMBERS and not seen.pictures else 256,
+        f"it observes {count} numbers and {len(seen.pictures)} pictures",
+    )
+    yield Choice("network_settings.num_layers", 2)
+    if seen.pictures:
+        side = min(min(shape[1:]) for shape in seen.pictures)
+        yield Choice(
+            "network_settings.vis_encode_type",
+            "simple" if side >= SMALLEST_PICTURE else "match3",
+            f"the smallest picture has {side} pixels on its shorter side",
+        )
+
+
+def _power_of_two(value: int, least: int, most: int) -> int:
+    """The nearest power of two, within limits that are powers of two."""
+    return min(max(1 << round(math.log2(max(value, 1))), least), most)
+
+
+def settings_text(game: str, seen: Mapping[str, Seen]) -> str:
+    """A YAML file with the settings of each behavior, and why they were chosen."""
+    lines = [
+        f"# Chosen from {LOOKS_FOR_S:.0f} s of random play. Change what you know better, and train",
+        "# with this file.",
+        "env_settings:",
+        f"  env_path: {json.dumps(game)}",
+        "behaviors:",
+    ]
+    for name, one in seen.items():
+        lines.append(f"  {_written(name)}:")
+        block: tuple[str, ...] = ()
+        for choice in choices_for(one):
+            *around, key = choice.key.split(".")
+            for depth, part in enumerate(around):
+                if tuple(around[: depth + 1]) != block[: depth + 1]:
+                    lines.append(f"{'  ' * (depth + 2)}{part}:")
+            block = tuple(around)
+            comment = f"  # {choice.why}" if choice.why else ""
+            indent = "  " * (len(around) + 2)
+            lines.append(f"{indent}{key}: {_written(choice.value)}{comment}")
+    return "\n".join(lines) + "\n"
+
+
+def _written(value: object) -> str:
+    """A value as YAML: JSON, but for words."""
+    is_word = isinstance(value, str) and value.isidentifier()
+    return str(value) if is_word else json.dumps(value)
+
+
+def say(seen: Mapping[str, Seen], log: Log) -> None:
+    """The choices that matter most, a line for each behavior."""
+    for name, one in seen.items():
+        chosen = {choice.key.rpartition(".")[2]: choice for choice in choices_for(one)}
+        trainer = chosen["trainer_type"]
+        log(
+            f"{name}: {trainer.value}, {trainer.why}; {chosen['max_steps'].value:,} steps, "
+            f"buffer {chosen['buffer_size'].value:,}, {chosen['hidden_units'].value} hidden units, "
+            f"{'' if chosen['normalize'].value else 'not '}normalized"
+            + ("; self-play" if "window" in chosen else "")
+        )

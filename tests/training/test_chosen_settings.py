@@ -1,0 +1,108 @@
+"""`touchline train GAME` without a configuration."""
+
+import sys
+
+import pytest
+
+import touchline
+from touchline.cli import run
+from touchline.envs.env import EnvRecipe
+from touchline.errors import UsageError
+from touchline.player import build
+from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from touchline.training import chosen_settings
+from touchline.training.chosen_settings import Seen, choices_for, look_at, settings_text
+from touchline.training.config.reading import read_config
+
+BASIC = "touchline.scenes.basic:Basic"
+
+
+@pytest.fixture(autouse=True)
+def short_look(monkeypatch):
+    monkeypatch.setattr(chosen_settings, "LOOKS_FOR_S", 0.3)
+
+
+def chosen(seen):
+    return {choice.key: choice.value for choice in choices_for(seen)}
+
+
+def seen(**more):
+    spec = BehaviorSpec((ObservationSpec.vector(8, "a"),), ActionSpec(2))
+    return Seen(spec, **{"agents": 12, "teams": {0}, "steps_per_s": 3000.0, **more})
+
+
+@pytest.mark.parametrize(
+    ("scene", "trainer", "plays_itself", "normalizes"),
+    [
+        ("3DBall", "ppo", False, True),
+        ("PushBlock", "ppo", False, False),
+        ("DungeonEscape", "poca", False, True),
+        ("StrikersVsGoalie", "poca", True, False),
+    ],
+)
+def test_groups_teams_and_large_numbers_decide(
+    scene, trainer, plays_itself, normalizes
+):
+    text = settings_text("game.x86_64", look_at(EnvRecipe.parse(scene)))
+    config = read_config("settings.yaml", text=text)
+    for block in config.behaviors.values():
+        assert block.trainer_type == trainer
+        assert (block.self_play is not None) == plays_itself
+        assert block.network_settings.normalize == normalizes
+
+
+def test_a_slow_game_with_few_agents_learns_from_each_step_many_times():
+    slow = chosen(seen(agents=1, steps_per_s=50.0))
+    assert slow["trainer_type"] == "sac"
+    assert slow["max_steps"] < chosen(seen())["max_steps"]
+
+
+def test_more_agents_fill_larger_buffers():
+    few, many = chosen(seen(agents=1)), chosen(seen(agents=128))
+    for key in ("buffer_size", "batch_size", "learning_rate"):
+        assert few[f"hyperparameters.{key}"] < many[f"hyperparameters.{key}"]
+
+
+def test_long_episodes_look_further_ahead():
+    key = "reward_signals.extrinsic.gamma"
+    assert chosen(seen(lengths=[20, 30]))[key] < chosen(seen(lengths=[900]))[key]
+
+
+def test_a_game_is_trained_with_reasons_in_its_folder_and_resumed_with_the_same(
+    tmp_path, capsys
+):
+    where = ["--results-dir", str(tmp_path), "--run-id", "r", "--seed", "1"]
+    assert run(["train", BASIC, *where, "--max-steps", "4000"]) == 0
+    lines = capsys.readouterr().err
+    assert "settings chosen for touchline.scenes.basic:Basic, with reasons" in lines
+    assert "Basic: ppo, no groups" in lines
+    path = tmp_path / "r" / "settings.yaml"
+    text = path.read_text()
+    assert "max_steps: 5000000  # random play made" in text
+    path.write_text(text.replace("hidden_units: 128", "hidden_units: 128  # mine"))
+    assert run(["train", BASIC, *where, "--max-steps", "8000", "--resume"]) == 0
+    assert "settings chosen" not in capsys.readouterr().err
+    assert "# mine" in path.read_text()
+    assert read_config(str(path)).behaviors["Basic"].max_steps == 5_000_000
+
+
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="a player is a program of another kind there"
+)
+def test_a_player_is_a_game_and_learns(tmp_path):
+    player = build("Basic", tmp_path / "builds")
+    changes = [
+        "behaviors.*.max_steps=12000",
+        "behaviors.*.hyperparameters.buffer_size=512",
+        "behaviors.*.hyperparameters.batch_size=64",
+        f"checkpoint_settings.results_dir={tmp_path / 'results'}",
+    ]
+    result = touchline.train(str(player), changes=changes)
+    assert result.folder.name == "Basic"
+    assert result.behaviors["Basic"].mean_return > 0.6
+
+
+def test_what_is_no_game_is_refused_in_one_line(tmp_path):
+    for name in ("missing/game.x86_64", "3DBal"):
+        with pytest.raises(UsageError):
+            touchline.train(name)
