@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from touchline.bounded import read_text
-from touchline.envs.env import EDITOR, EnvRecipe
 from touchline.errors import UsageError
-from touchline.policies.files.run_layout import RunLayout
 from touchline.training.config.flags import setting_flags
 from touchline.training.config.reading import (
     about_preset,
@@ -102,6 +100,7 @@ def _read_for_game(
 ) -> RunRequest:
     """A run with settings that are chosen for it, or were when it was started."""
     # Opening a game imports what reading a file does without.
+    from touchline.policies.files.run_layout import RunLayout
     from touchline.training.chosen_settings import look_at, say, settings_text
     from touchline.training.world import recipe_of
 
@@ -142,11 +141,15 @@ def _outside(changes: Changes) -> Mapping[str, Any] | list[str]:
 
 def is_game(source: str) -> bool:
     """Whether CONFIG is a player, or a scene of another module, rather than settings for one."""
-    if is_file(source) or source in preset_names():
+    has_place = any(mark in source for mark in "/\\:") or Path(source).exists()
+    if is_file(source) or source in preset_names() or not has_place:
         return False
+    # Imports numpy, which a misspelled preset does without.
+    from touchline.envs.env import EnvRecipe
+
     kind = EnvRecipe.parse(source).kind
     is_own_scene = kind.is_scene and ":" in source
-    return source != EDITOR and (kind.is_player or is_own_scene)
+    return kind.is_player or is_own_scene
 
 
 def keys_of(settings: Mapping[str, Any]) -> dict[str, Any]:
