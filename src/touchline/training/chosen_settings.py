@@ -132,6 +132,7 @@ def _note(
         )
         one.has_groups |= bool((row.group_id[row.deciding] > 0).any())
         for spec, values in zip(one.spec.observation_specs, row.obs, strict=True):
+            # Pictures have limits of their own.
             if len(spec.shape) == 1 and row.deciding.any():
                 one.largest = max(
                     one.largest, float(np.abs(values[row.deciding]).max(initial=0))
@@ -170,6 +171,7 @@ def choices_for(seen: Seen) -> Iterator[Choice]:
         200_000 if replays else steps,
         f"random play made {seen.steps_per_s:,.0f} agent steps a second",
     )
+    # Advantages that are cut off early miss what comes late in long episodes.
     yield Choice("time_horizon", 1000 if episode > LONG_EPISODE else 128)
     yield Choice("summary_freq", 2000 if replays else steps // 100)
     if len(seen.teams) > 1:
@@ -179,6 +181,7 @@ def choices_for(seen: Seen) -> Iterator[Choice]:
             f"{len(seen.teams)} teams: opponents are earlier versions of it",
         )
         yield Choice("self_play.swap_steps", steps // 2000)
+        # What SoccerTwos learned with (docs/lab_log.md).
         yield Choice("self_play.window", 12)
         yield Choice("self_play.play_against_latest_model_ratio", 0.6)
 
@@ -213,7 +216,9 @@ def _buffer_for(seen: Seen) -> Iterator[Choice]:
     rate = 3e-4 * math.sqrt(batch / 128)
     yield Choice("hyperparameters.learning_rate", float(f"{rate:.1g}"))
     has_branches = bool(seen.spec.action_spec.discrete_branches)
+    # The entropy of branches is bounded, that of continuous actions is not: less of it is paid.
     yield Choice("hyperparameters.beta", 0.005 if has_branches else 0.002)
+    # Fewer passes were sooner only where episodes are simple, as in 3DBall (docs/lab_log.md).
     yield Choice("hyperparameters.num_epoch", 3)
 
 
