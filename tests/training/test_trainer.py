@@ -86,7 +86,7 @@ def test_the_same_seed_trains_the_same_weights(tmp_path):
 
 def test_a_behavior_that_is_done_still_acts_and_its_experience_is_not_kept(tmp_path):
     config = _config(
-        tmp_path, "WallJump",
+        tmp_path, "WallJump_official",
         behaviors__SmallWallJump__max_steps=1, behaviors__SmallWallJump__hyperparameters__buffer_size=128,
         behaviors__BigWallJump__max_steps=1000, behaviors__BigWallJump__hyperparameters__buffer_size=512,
     )  # fmt: skip

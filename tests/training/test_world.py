@@ -165,7 +165,10 @@ def test_parameters_of_every_lesson_are_checked_before_the_run(
             ["3DBall", "--max-steps", "many"],
             "--max-steps: behaviors.3DBall.max_steps: expected a valid integer",
         ),
-        (["3DBall", "--initialize-from", "nix"], "there is no run results/nix"),
+        (
+            ["3DBall", "--initialize-from", "nix"],
+            f"there is no run {Path('results/nix')}",
+        ),
         (
             ["3DBall", "--initialize-from", "3DBall"],
             "the run 3DBall cannot start from itself",
