@@ -14,7 +14,6 @@ from touchline.envs.env import EnvRecipe
 from touchline.errors import FileHeldError, NonFiniteError, RunError
 from touchline.interrupts import sigterm_as_ctrl_c
 from touchline.log import Log, silent
-from touchline.policies.files.whole import write_whole
 from touchline.specs import base_name
 from touchline.training.behavior_training import BehaviorTraining
 from touchline.training.collect.collector import Collection
@@ -34,6 +33,7 @@ from touchline.training.run.result import TrainingResult
 from touchline.training.run.resume import ResumePoints
 from touchline.training.run.seats import lineup_of
 from touchline.training.run.stopwatch import Stopwatch
+from touchline.whole import write_whole
 
 RESUME_EVERY_S = 20.0  # between resume points: what a kill may cost
 
