@@ -406,8 +406,8 @@ class Forgetful(nn.Linear):
     ("make", "spec", "line"),
     [
         (lambda: nn.Linear(9, 2), BALL, r"cannot act on observations \[8\]: RuntimeError: mat1"),
-        (lambda: nn.Linear(8, 3), BALL, r"gives \[3, 3\] of 3 agents as continuous; expected 2"),
-        (lambda: nn.Linear(20, 2), BASIC, r"gives \[3, 2\] of 3 agents as logits; expected 3"),
+        (lambda: nn.Linear(8, 3), BALL, r"returns \[3, 3\] of 3 agents as continuous; expected 2"),
+        (lambda: nn.Linear(20, 2), BASIC, r"returns \[3, 2\] of 3 agents as logits; expected 3"),
         (WithMasks, BALL, "takes action_masks, but the behavior has no branches"),
         (lambda: Forgetful(8, 2), BALL, "memory_size of 4; expected that its forward takes"),
         (lambda: nn.LSTM(8, 2), BALL, "the policy returns tuple; expected a tensor, or a dict"),

@@ -218,7 +218,7 @@ def _network_of_another_module(name: str) -> Any:
     except Exception as error:  # whatever the module raises when it is imported
         reason = shortened(f"{type(error).__name__}: {error}")
         raise UsageError(f"the network {name!r} cannot be loaded: {reason}") from error
-    # Nothing else is called: a checkpoint of somebody else may name anything.
+    # Nothing else is called: a checkpoint from elsewhere may name anything.
     is_module = isinstance(found, type) and issubclass(found, nn.Module)
     breach = breach_of(Network, found) if is_module else "is no torch.nn.Module"
     if breach:

@@ -153,7 +153,7 @@ def distill(
         lessons.learn(LAST_PASSES, falls=True)
     model = build_onnx(student)
     write_whole(target, model.SerializeToString())
-    figures = {}
+    figures: dict[str, Any] = {}
     for role, policy, graph in (
         ("teacher", source, before),
         ("student", str(target), model),

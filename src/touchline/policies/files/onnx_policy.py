@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -74,8 +75,7 @@ class NetworkActor(Acting):
 
     def __init__(self, network: Network) -> None:
         super().__init__(network.spec)
-        assert isinstance(network, nn.Module)
-        self.network = network
+        self.network: Any = network  # a torch module, as every network
         if network.memory_shape is not None:
             _, self.memory_size = network.memory_shape
 
@@ -116,8 +116,8 @@ class NetworkActor(Acting):
 def build_policy(policy: Acting) -> onnx.ModelProto:
     """The ONNX model of a policy.
 
-    Raises a UsageError for what it does with shapes that do not fit, and for operators that Unity's
-    importer does not know.
+    Raises a UsageError for results whose shapes do not fit the behavior, and for operators that
+    Unity's importer does not know.
     """
     modes = {module: module.training for module in policy.modules()}
     policy.eval()
@@ -192,7 +192,7 @@ def _check(policy: Acting, examples: Sequence[Tensor]) -> None:
         if shape != ([NUM_EXAMPLES, width] if width else []):
             got = f"{shape} of {NUM_EXAMPLES} agents" if shape else "nothing"
             raise UsageError(
-                f"the policy gives {got} as {name}; expected {width} numbers for each agent, "
+                f"the policy returns {got} as {name}; expected {width} numbers for each agent, "
                 f"because the behavior takes {describe_actions(action)}"
             )
 
