@@ -2,7 +2,7 @@
 
 The registries (`ALGORITHMS`, `REWARD_SIGNALS`) are plain dictionaries in these rooms. Presets and
 docstrings may name what they describe. The benchmarks measure particular algorithms, so they name
-them; nothing imports the benchmarks.
+them; nothing imports the benchmarks. What reads policies of Stable-Baselines3 names that library's.
 """
 
 import ast
@@ -20,7 +20,7 @@ ROOMS = {
     "training/rewards": set(REWARD_SIGNALS) - {"extrinsic"},
 }
 """Folder -> what is named only there. The world's own reward is no choice but a given."""
-BENCHMARKS = SOURCE / "bench"
+EXEMPT = {SOURCE / "bench", SOURCE / "to_unity" / "from_sb3.py"}
 WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
 """Of an identifier in either style, and of a text."""
 
@@ -73,7 +73,7 @@ def _files_outside(folder):
     return [
         path
         for path in sorted(SOURCE.rglob("*.py"))
-        if SOURCE / folder not in path.parents and BENCHMARKS not in path.parents
+        if not {SOURCE / folder, *EXEMPT} & {path, *path.parents}
     ]
 
 

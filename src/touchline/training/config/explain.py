@@ -10,7 +10,11 @@ from typing import Annotated, Any
 from pydantic import Tag, ValidationError
 from pydantic_core import ErrorDetails
 
-from touchline.training.algorithms.settings import ALGORITHMS, algorithm_settings
+from touchline.training.algorithms.settings import (
+    ALGORITHMS,
+    DEFAULT_ALGORITHM,
+    algorithm_settings,
+)
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.config.values import Part
 from touchline.training.config.yaml_tree import Keys, YamlTree
@@ -62,9 +66,10 @@ def _unknown_key(keys: Keys, known: list[str]) -> str:
     others = _trainers_with(key) if keys[-2:-1] == ("hyperparameters",) else []
     if near and others:  # then the two only look alike
         known_keys = ", ".join(known)
+        suffix = "" if others[0] == DEFAULT_ALGORITHM else f"_{others[0]}"
         return (
             f"unknown key; it belongs to {' and '.join(others)}; known keys: {known_keys}; for "
-            "another trainer than a preset's, take another preset, such as NAME_sac"
+            f"another trainer than a preset's, take another preset, such as NAME{suffix}"
         )
     if near:
         return f"unknown key; did you mean {near[0]!r}?"
