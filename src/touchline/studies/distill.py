@@ -333,7 +333,7 @@ class _Lessons:
         done = 0
         for _ in range(passes):
             order = torch.randperm(len(shown), generator=self._generator)
-            for index in order.split(BATCH):
+            for index in torch.split(order, BATCH):
                 if falls:
                     rate = RATE * 0.5 * (1.0 + cos(pi * done / total))
                     self._adam.param_groups[0]["lr"] = rate
@@ -341,7 +341,7 @@ class _Lessons:
                 allowed = None if masks is None else masks[index]
                 loss = self._loss(self.student.distribution(obs, allowed), shown[index])
                 self._adam.zero_grad()
-                loss.backward()
+                torch.autograd.backward(loss)
                 self._adam.step()
                 done += 1
         self._actor.policy.forget_actor()  # type: ignore[attr-defined]

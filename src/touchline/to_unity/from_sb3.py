@@ -148,6 +148,9 @@ class _Model(Acting):
 class _Normalizer(nn.Module):
     """`VecNormalize` for one observation."""
 
+    mean: Tensor
+    spread: Tensor
+
     def __init__(self, mean: Any, variance: Any, limit: float) -> None:
         super().__init__()
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32))

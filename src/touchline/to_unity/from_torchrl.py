@@ -48,7 +48,7 @@ class FromTorchRL(Acting):
 
     def __init__(self, actor: nn.Module, spec: BehaviorSpec) -> None:
         super().__init__(spec)
-        self.policy = actor
+        self.policy: Any = actor
         self.parts = list(_parts(actor))
         self.lstm: nn.LSTM | None = None
         for part in self.parts:
@@ -58,7 +58,7 @@ class FromTorchRL(Acting):
         names = [sensor.name for sensor in spec.observation_specs]
         has_joined = any(
             _words(key)[-1] == "vector"
-            for key in actor.in_keys
+            for key in self.policy.in_keys
             if "vector" not in names
         )
         self.layout = Layout(spec, LayoutOptions(join_vectors=has_joined))
@@ -68,7 +68,9 @@ class FromTorchRL(Acting):
     ) -> Mapping[str, Tensor]:
         views = arranged(self.layout, obs)
         by_name = dict(zip([v.name for v in self.layout.views], views, strict=True))
-        values = {key: self._given(key, by_name, masks) for key in self.policy.in_keys}
+        values: dict[Any, Any] = {
+            key: self._given(key, by_name, masks) for key in self.policy.in_keys
+        }
         found: dict[str, Tensor] = {}
         for part in self.parts:
             if isinstance(part, LSTMModule):

@@ -82,7 +82,8 @@ def _exported(
                 tuple(inputs),
                 dynamic_shapes=(tuple({0: batch} for _ in inputs),),
             )
-            return program.run_decompositions()
+            decomposed: torch.export.ExportedProgram = program.run_decompositions()
+            return decomposed
     except Exception as error:  # torch raises a dozen types of its own
         reason = shortened(str(error))
         if "specialized it" in reason:
@@ -134,7 +135,7 @@ class _Writer:
 
     def _result(self, node: fx.Node) -> Any:
         known = {argument: self._values[argument] for argument in node.all_input_nodes}
-        values = fx.map_arg((node.args, node.kwargs), lambda n: known[n])
+        values: Any = fx.map_arg((node.args, node.kwargs), lambda n: known[n])
         arguments, keywords = values
         if node.target is operator.getitem:
             return arguments[0][arguments[1]]
@@ -237,7 +238,9 @@ class _Node:
     def alike(self, *positions: int) -> list[str]:
         """These arguments with one type: ONNX mixes none."""
         arguments = [self.node.args[p] for p in positions]
-        values = [a.meta["val"] if isinstance(a, fx.Node) else a for a in arguments]
+        values: list[Any] = [
+            a.meta["val"] if isinstance(a, fx.Node) else a for a in arguments
+        ]
         kind = values[0].dtype if isinstance(values[0], Tensor) else None
         for value in values:
             other = value.dtype if isinstance(value, Tensor) else None
@@ -453,15 +456,14 @@ def _split(node: _Node, x: Any, sizes: Sequence[int], axis: int = 0) -> list[str
 def _expand(node: _Node, x: Any, *_: Any, **__: Any) -> str:
     name = node.writer.name(x)
     parts = []
-    for size in node.value.shape:
-        fixed = (
-            node.graph.constant(np.array([size], np.int64))
-            if isinstance(size, int)
-            else None
-        )
-        if fixed is None and str(size) != node.writer.num_agents:
+    sizes: Sequence[Any] = node.value.shape
+    for size in sizes:
+        if isinstance(size, int):
+            parts.append(node.graph.constant(np.array([size], np.int64)))
+        elif str(size) == node.writer.num_agents:
+            parts.append(node.writer.batch())
+        else:
             raise NotImplementedError("a multiple of the number of agents")
-        parts.append(fixed or node.writer.batch())
     return node.graph.node("Expand", [name, node.graph.concat(parts, axis=0)])
 
 
@@ -505,7 +507,8 @@ def _norm(
     # Others are rare in networks, and would take a power and a root.
     if order not in (1, 2):
         raise NotImplementedError(f"of order {order}")
-    return _reduced(f"ReduceL{order:g}")(node, x, axes, keep)
+    norm: str = _reduced(f"ReduceL{order:g}")(node, x, axes, keep)
+    return norm
 
 
 def _variance(
