@@ -25,7 +25,7 @@ def sources_in(policy: PolicySource | Sequence[PolicySource]) -> list[str]:
     given = [policy] if isinstance(policy, str | os.PathLike) else policy
     return [
         with_run(source)
-        for sources in map(os.fspath, given)
+        for sources in [os.fspath(source) for source in given]
         # A file name may hold a comma, too.
         for source in ([sources] if Path(sources).exists() else sources.split(","))
     ]
