@@ -108,7 +108,8 @@ def _read_for_game(
     if not is_changed(RUN_ID, changes):
         overrides.setdefault(RUN_ID, Path(game.rpartition(":")[2]).stem)
     # How the game is opened and where the run is, which no behavior has a part in.
-    outside = read_config(None, _outside(changes), dict(_outside(overrides)))
+    of_run = {k: v for k, v in overrides.items() if not k.startswith("behaviors.")}
+    outside = read_config(None, _outside(changes), of_run)
     checkpoints = outside.checkpoint_settings
     layout = RunLayout(Path(checkpoints.results_dir, checkpoints.run_id))
     notes: list[str] = []
