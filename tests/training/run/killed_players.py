@@ -108,7 +108,8 @@ class Killer(threading.Thread):
                 )
                 if is_player and child.pid not in self._killed:
                     found.append(child)
-            except psutil.Error:
+            # Windows says OSError where the process has just ended.
+            except (psutil.Error, OSError):
                 continue
         return found
 
