@@ -46,7 +46,7 @@ CHOICES = (
 class FromTorchRL(Acting):
     """An actor: modules of tensordict in a row."""
 
-    def __init__(self, actor: nn.Module, spec: BehaviorSpec) -> None:
+    def __init__(self, actor: Any, spec: BehaviorSpec) -> None:
         super().__init__(spec)
         self.policy: Any = actor
         self.parts = list(_parts(actor))
