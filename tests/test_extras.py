@@ -219,17 +219,17 @@ def test_a_command_without_its_extra_is_one_line_and_exit_code_2(
 
 
 ALL_AT_ONCE = [
-    (["view", "3DBall"], {"viser", "mujoco"}, "view,scenes"),
+    (["view", "3DBall"], ["viser", "mujoco"], "view,scenes"),
     (
         ["view", "Basic", "--policy=Basic=some.onnx"],
-        {"viser", "numba", "onnxruntime", "torch"},
+        ["viser", "numba", "onnxruntime", "torch"],
         "view,scenes,onnx",
     ),
-    (["train", "3DBall_sac"], {"torch", "onnx", "mujoco"}, "train,scenes"),
-    (["train", "Basic", "--wandb"], {"wandb", "numba", "torch"}, "train,scenes,wandb"),
+    (["train", "3DBall_sac"], ["torch", "onnx", "mujoco"], "train,scenes"),
+    (["train", "Basic", "--wandb"], ["wandb", "numba", "torch"], "train,scenes,wandb"),
     (
         ["play", "Basic", "--policy", "random", "--record", "x.mp4"],
-        {"imageio_ffmpeg", "numba"},
+        ["imageio_ffmpeg", "numba"],
         "video,scenes",
     ),
 ]
