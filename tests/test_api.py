@@ -81,7 +81,7 @@ def test_inference_only_acts(tmp_path, monkeypatch):
 def test_the_specs_of_a_world_are_plain_values_or_text():
     recipe = EnvRecipe.parse("Basic", num_areas=2)
     assert touchline.inspect(recipe)["Basic?team=0"]["branches"] == [3]
-    assert touchline.describe(recipe).startswith("Basic?team=0: 0 continuous actions")
+    assert touchline.describe(recipe).startswith("Basic?team=0: branches [3]")
     first = list_scenes()[0]
     assert {"scene", "areas", "about", "parameters"} <= set(first)
     assert first["behaviors"]["3DBall?team=0"] == {

@@ -21,9 +21,7 @@ def test_a_message_about_large_specs_is_short():
             "models/policy.safetensors", _board(8), "MicroRTS?team=0", _board(16)
         )
     message = str(caught.value)
-    assert (
-        "it was trained on observations [27, 8, 8] and 0 continuous actions" in message
-    )
+    assert "it was trained on observations [27, 8, 8] and branches 64 x [6," in message
     assert "64 x [6, 4, 4, 4, 4, 7, 49]" in message
     assert "256 x [6, 4, 4, 4, 4, 7, 49]" in message
     assert len(message) < 300

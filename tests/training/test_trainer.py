@@ -16,6 +16,7 @@ from tests.training.practice import make_learner
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import NonFiniteError, UsageError
+from touchline.jobs.here import Here
 from touchline.policies.files.checkpoints import (
     read_arrays,
     read_checkpoint,
@@ -23,7 +24,7 @@ from touchline.policies.files.checkpoints import (
 )
 from touchline.policies.loading import load_policies
 from touchline.policies.network_policy import NetworkPolicy
-from touchline.training import evaluator, inference, trainer
+from touchline.training import inference, trainer
 from touchline.training.config.reading import read_config
 from touchline.training.evaluation import measure
 from touchline.training.run.folder import RunFolder
@@ -144,7 +145,8 @@ def test_a_run_ends_with_an_evaluation_and_a_report(brief):
 
 
 def test_without_episodes_nothing_is_evaluated(tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluator, "PlayedHere", None)  # nothing starts to play
+    started = []
+    monkeypatch.setattr(Here, "start", lambda _, job: started.append(job))
     changes = {"behaviors__Basic__max_steps": 3000, "evaluation__episodes": 0}
     config = _config(tmp_path, "Basic_official", **changes)
     folder = train(config, EnvRecipe("scene", "Basic")).folder
@@ -153,6 +155,7 @@ def test_without_episodes_nothing_is_evaluated(tmp_path, monkeypatch):
     )
     (evaluation,) = status["Basic"]["evaluations"]
     assert evaluation.keys() == {"steps", "lessons", "score"}
+    assert not started
     assert (folder / "Basic" / "best.safetensors").exists()
 
 
@@ -188,11 +191,16 @@ def test_an_evaluation_changes_nothing_in_training(tmp_path):
 def test_an_evaluation_that_goes_on_beside_training_is_of_its_own_checkpoint(
     tmp_path, monkeypatch
 ):
-    class Late(evaluator.PlayedHere):
+    start = Here.start
+
+    class Late:
         """Its figures are there only for who waits, as on a busy cluster."""
 
-        def played(self, patience_s):
-            return super().played(patience_s) if patience_s else None
+        def __init__(self, place, job):
+            self._outcome = start(place, job).look()
+
+        def look(self, patience_s=0.0):
+            return self._outcome if patience_s else None
 
     found = []
     for name in ("here", "beside"):
@@ -207,7 +215,7 @@ def test_an_evaluation_that_goes_on_beside_training_is_of_its_own_checkpoint(
         )
         best = (folder / "Basic" / "best.safetensors").read_bytes()
         found.append((status["Basic"]["evaluations"], best))
-        monkeypatch.setattr(evaluator, "PlayedHere", Late)
+        monkeypatch.setattr(Here, "start", lambda here, job: Late(here, job))
     assert len(found[0][0]) > 2
     assert found[0] == found[1]
 
