@@ -24,7 +24,7 @@ LAYOUT = {
 }
 """Tokens that are white space."""
 
-MOST_LINES = 83_000
+MOST_LINES = 80_710
 """Ratchet on all lines of the source; the goal is 70,000."""
 MOST_TOKENS_A_CODE_LINE = 8.0
 LEAST_COMMENTS_A_HUNDRED_CODE_LINES = 3.7
