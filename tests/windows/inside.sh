@@ -15,14 +15,13 @@ if [ "${1:-}" != --entered ]; then
     exec flock "$box" unshare --mount --pid --fork --kill-child sh "$0" --entered "$@"
 fi
 shift
-root="$box/root"
+root="$box/debian"
 mkdir -p "$root$project" "$root$box"
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/tmp"
 mount --bind "$project" "$root$project"
 mount --bind "$box" "$root$box"
-# They may be those of a proxy.
 # The recordings from Unity, where they are here (tests/conftest.py).
 shared="${TOUCHLINE_SHARED:-$project/../shared}"
 if [ -d "$shared" ]; then
@@ -32,6 +31,7 @@ if [ -d "$shared" ]; then
 else
     shared=
 fi
+# They may be those of a proxy.
 certificates="${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}"
 cp "$certificates" "$root/etc/ssl/certs/touchline.crt"
 # An environment of its own: paths of this Linux would mislead Windows programs.

@@ -24,11 +24,11 @@ box="$(cd "$box" && pwd)"
 
 # Wine 10: with Wine 8 of Debian 12, standard output into a file is an invalid handle.
 if [ ! -e "$box/.wine" ]; then
-    [ -e "$box/root/etc/debian_version" ] ||
-        debootstrap --variant=minbase sid "$box/root" "${DEBIAN:-http://deb.debian.org/debian}"
-    cp /etc/resolv.conf /etc/hosts "$box/root/etc/"
-    mkdir -p "$box/root/etc/ssl/certs"
-    DEBIAN_FRONTEND=noninteractive chroot "$box/root" apt-get install -y --no-install-recommends \
+    [ -e "$box/debian/etc/debian_version" ] ||
+        debootstrap --variant=minbase sid "$box/debian" "${DEBIAN:-http://deb.debian.org/debian}"
+    cp /etc/resolv.conf /etc/hosts "$box/debian/etc/"
+    mkdir -p "$box/debian/etc/ssl/certs"
+    DEBIAN_FRONTEND=noninteractive chroot "$box/debian" apt-get install -y --no-install-recommends \
         wine wine64 xvfb libgl1 libgl1-mesa-dri libegl1 ca-certificates util-linux
     touch "$box/.wine"
 fi
