@@ -53,6 +53,10 @@ def write_module(
     return dict(zip(flat.keys, outputs, strict=True))
 
 
+class _NoFormError(Exception):
+    """An operator, or its arguments, cannot be written; the error of a user names its layer."""
+
+
 class _Flat(nn.Module):
     """A module whose results are a tuple instead of a dict."""
 
@@ -147,15 +151,15 @@ class _Writer:
         leaves = _leaves(known.values())
         is_constant = not any(isinstance(v, str) or v is None for v in leaves)
         # Weights are transposed and joined once, instead of at every decision. Noise is drawn
-        # anew each time, whatever it is shaped like.
+        # at every decision, also where its shape is constant.
         if is_constant and operation != "randn_like":
             return node.target(*arguments, **keywords)  # type: ignore[operator]
         form = FORMS.get(operation)
         try:
             if form is None:
-                raise NotImplementedError
+                raise _NoFormError
             return form(_Node(self, node), *arguments, **keywords)
-        except NotImplementedError as error:
+        except _NoFormError as error:
             raise UsageError(
                 f"{_layer_of(node)}: its operator aten.{operation} has no form that "
                 f"Unity's importer knows{error and f' ({error})' if str(error) else ''}"
@@ -223,7 +227,7 @@ class _Node:
         """A shape for Reshape: -1 stands for the axis of the agents."""
         free = [n for n in shape if not isinstance(n, int)]
         if len(free) > 1:
-            raise NotImplementedError("two axes that depend on the number of agents")
+            raise _NoFormError("two axes that depend on the number of agents")
         return [n if isinstance(n, int) else -1 for n in shape]
 
     def reshaped(self, x: Any) -> str:
@@ -232,7 +236,7 @@ class _Node:
 
     def cast(self, x: Any, kind: torch.dtype) -> str:
         if kind not in KINDS:
-            raise NotImplementedError(f"numbers of type {kind}")
+            raise _NoFormError(f"numbers of type {kind}")
         return self.add("Cast", x, to=KINDS[kind])
 
     def alike(self, *positions: int) -> list[str]:
@@ -316,7 +320,7 @@ def _division(node: _Node, a: Any, b: Any, **rounding: Any) -> str:  # noqa: ARG
     # Divided integers are floats in torch, and integers in ONNX.
     is_float = [v.dtype.is_floating_point for v in node.tensors()]
     if rounding or not any(is_float):
-        raise NotImplementedError("division of integers")
+        raise _NoFormError("division of integers")
     return node.graph.divide(first, second)
 
 
@@ -371,7 +375,7 @@ def _elu(
     node: _Node, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1
 ) -> str:
     if input_scale != 1:
-        raise NotImplementedError("input_scale")
+        raise _NoFormError("input_scale")
     made = node.add("Elu", x, alpha=alpha)
     return made if scale == 1 else node.add("Mul", made, scale)
 
@@ -429,7 +433,7 @@ def _slice(
     if step == 1 and not start and (end is None or end > _FAR):
         return node.writer.name(x)
     if step != 1 or not isinstance(size, int):
-        raise NotImplementedError("steps, or parts of the agents")
+        raise _NoFormError("steps, or parts of the agents")
     first, last, _ = slice(start, end).indices(size)
     return node.graph.slice(node.writer.name(x), node.axis(axis), first, last)
 
@@ -437,7 +441,7 @@ def _slice(
 def _select(node: _Node, x: Any, axis: int, index: int) -> str:
     size = node.shape_of()[axis]
     if not isinstance(size, int):
-        raise NotImplementedError("one of the agents")
+        raise _NoFormError("one of the agents")
     at = index % size
     return node.reshaped(
         node.graph.slice(node.writer.name(x), node.axis(axis), at, at + 1)
@@ -463,7 +467,7 @@ def _expand(node: _Node, x: Any, *_: Any, **__: Any) -> str:
         elif str(size) == node.writer.num_agents:
             parts.append(node.writer.batch())
         else:
-            raise NotImplementedError("a multiple of the number of agents")
+            raise _NoFormError("a multiple of the number of agents")
     return node.graph.node("Expand", [name, node.graph.concat(parts, axis=0)])
 
 
@@ -482,7 +486,7 @@ def _reduced(operation: str) -> Form:
         if isinstance(axes, int):
             axes = [axes]
         if not axes:
-            raise NotImplementedError("over all agents")
+            raise _NoFormError("over all agents")
         counted = [node.axis(a) for a in axes]
         return node.add(operation, x, axes=counted, keepdims=int(keep))
 
@@ -506,7 +510,7 @@ def _norm(
 ) -> str:
     # Others are rare in networks, and would take a power and a root.
     if order not in (1, 2):
-        raise NotImplementedError(f"of order {order}")
+        raise _NoFormError(f"of order {order}")
     norm: str = _reduced(f"ReduceL{order:g}")(node, x, axes, keep)
     return norm
 
@@ -520,7 +524,7 @@ def _variance(
     keepdim: bool = False,
 ) -> str:
     if axes is None or len(axes) != 1:
-        raise NotImplementedError("over several axes")
+        raise _NoFormError("over several axes")
     axis = node.axis(axes[0])
     count = node.shape_of()[axis]
     centered = node.add("Sub", x, node.graph.mean(node.writer.name(x), axis))
@@ -532,7 +536,7 @@ def _variance(
 def _extreme_index(operation: str) -> Form:
     def form(node: _Node, x: Any, axis: int | None = None, keep: bool = False) -> str:
         if axis is None:
-            raise NotImplementedError("over all agents")
+            raise _NoFormError("over all agents")
         return node.add(operation, x, axis=node.axis(axis), keepdims=int(keep))
 
     return form
@@ -542,7 +546,7 @@ def _softmax(operation: str) -> Form:
     def form(node: _Node, x: Any, axis: int, *_: Any) -> str:
         # Up to opset 12 all axes from this one on are flattened.
         if node.axis(axis) != len(node.value.shape) - 1:
-            raise NotImplementedError("along another axis than the last")
+            raise _NoFormError("along another axis than the last")
         return node.add(operation, x, axis=node.axis(axis))
 
     return form
@@ -567,7 +571,7 @@ def _convolution(
     groups: int,
 ) -> str:
     if is_transposed or any(output_padding):
-        raise NotImplementedError("transposed")
+        raise _NoFormError("transposed")
     inputs = [x, weight] if bias is None else [x, weight, bias]
     return node.add(
         "Conv",
@@ -590,7 +594,7 @@ def _max_pool(
     is_rounded_up: bool = False,
 ) -> tuple[str, None]:
     if is_rounded_up or any(d != 1 for d in dilation):
-        raise NotImplementedError("ceil_mode, dilation")
+        raise _NoFormError("ceil_mode, dilation")
     pads = list(padding) * (2 * len(kernel) // len(padding))
     strides = list(strides) or list(kernel)
     pooled = node.add(
@@ -608,7 +612,7 @@ def _average_pool(
     *rest: Any,
 ) -> str:
     if any(padding) or any(rest):
-        raise NotImplementedError("padding, ceil_mode")
+        raise _NoFormError("padding, ceil_mode")
     strides = list(strides) or list(kernel)
     return node.add("AveragePool", x, kernel_shape=list(kernel), strides=strides)
 
@@ -616,7 +620,7 @@ def _average_pool(
 def _adaptive_pool(node: _Node, x: Any, sizes: Sequence[int]) -> str:
     given = node.shape_of()[-len(sizes) :]
     if any(whole % size for whole, size in zip(given, sizes, strict=True)):
-        raise NotImplementedError("to sizes that do not divide the picture's")
+        raise _NoFormError("to sizes that do not divide the picture's")
     kernel = [whole // size for whole, size in zip(given, sizes, strict=True)]
     return node.add("AveragePool", x, kernel_shape=kernel, strides=kernel)
 
@@ -625,7 +629,7 @@ def _layer_norm(
     node: _Node, x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float
 ) -> tuple[str, None, None]:
     if len(shape) != 1:
-        raise NotImplementedError("over several axes")
+        raise _NoFormError("over several axes")
     axis = len(node.value.shape) - 1
     centered = node.add("Sub", x, node.graph.mean(node.writer.name(x), axis))
     variance = node.graph.mean(node.add("Mul", centered, centered), axis)
