@@ -131,7 +131,7 @@ def test_what_a_process_has_started_ends_with_it_even_where_it_ended_before(seco
         while is_alive(grandchild):
             assert time.monotonic() < deadline, "it outlived its parent"
             time.sleep(0.05)
-        tree.end()  # twice is fine
+        tree.end()  # a second call changes nothing
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ class ProcessTree(subprocess.Popen[bytes]):
         self, command: Sequence[str], *, ends_with_us: bool, **settings: Any
     ) -> None:
         if sys.platform == "win32":
-            # A console of its own, which nobody sees: Ctrl-Break reaches all processes of one.
+            # A console of its own, without a window: Ctrl-Break reaches all processes of one.
             flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
             super().__init__(command, creationflags=flags, **settings)
             # The process has not run its first instruction of its own by now, so what it starts
@@ -260,7 +260,7 @@ def glibc_mallopt() -> Callable[[int, int], Any] | None:
 
 
 def draws_without_display() -> bool:
-    """Whether OpenGL must be told to draw into memory, as on Linux without a display."""
+    """Whether OpenGL must be set to draw into memory, as on Linux without a display."""
     return sys.platform == "linux" and not os.environ.get("DISPLAY")
 
 

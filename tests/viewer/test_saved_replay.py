@@ -121,7 +121,7 @@ def test_games_and_returns_are_counted_by_team():
             board = board.after(slots, before, returns, rows, 0.1 * (decision + 1))
             returns = new_returns(returns, rows)
     assert earlier == Scoreboard(("blue", "purple")), "it is never changed"
-    assert board.won == {0: 0.5, 1: 0.5}  # nobody moved: a draw
+    assert board.won == {0: 0.5, 1: 0.5}  # no agent moved: a draw
     assert str(board) == "blue 0.5 : 0.5 purple"
     assert board.last == "100.0 s: a draw"
     assert {name: tally.episodes for name, tally in board.ended.items()} == {

@@ -82,7 +82,8 @@ class ResidualNetwork(nn.Module):
             return SquashedDistribution(mean, log_std.clamp(-20.0, 2.0), parts)
         return ActionDistribution(mean, self.log_std, parts)
 
-    # The contract has these two for networks with a memory, and with a gradient of their own.
+    # The contract has these two for networks with a memory, and with a gradient of their own; they
+    # are never called for others.
     def step(self, obs, allowed, memory):
         raise NotImplementedError("only networks with a memory_shape are stepped")
 

@@ -71,8 +71,7 @@ class Seen:
 
     @property
     def pictures(self) -> list[tuple[int, ...]]:
-        shapes = [tuple(s.shape) for s in self.spec.observation_specs]
-        return [shape for shape in shapes if len(shape) == 3]
+        return [s.shape for s in self.spec.observation_specs if len(s.shape) == 3]
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,6 @@ def choices_for(seen: Seen) -> Iterator[Choice]:
         0.995 if episode > LONG_EPISODE else 0.99,
         f"its episodes lasted {lasted}",
     )
-    yield Choice("reward_signals.extrinsic.strength", 1.0)
     steps = 5_000_000 if seen.steps_per_s > FAST_STEPS_PER_S else 1_000_000
     yield Choice(
         "max_steps",
@@ -215,11 +213,9 @@ def _buffer_for(seen: Seen) -> Iterator[Choice]:
     # arXiv:1404.5997, section 5); 0.0003 is ML-Agents' for minibatches of 128.
     rate = 3e-4 * math.sqrt(batch / 128)
     yield Choice("hyperparameters.learning_rate", float(f"{rate:.1g}"))
-    has_branches = bool(seen.spec.action_spec.discrete_branches)
+    branches = seen.spec.action_spec.discrete_branches
     # The entropy of branches is bounded, that of continuous actions is not: less of it is paid.
-    yield Choice("hyperparameters.beta", 0.005 if has_branches else 0.002)
-    # Fewer passes were sooner only where episodes are simple, as in 3DBall (docs/lab_log.md).
-    yield Choice("hyperparameters.num_epoch", 3)
+    yield Choice("hyperparameters.beta", 0.005 if branches else 0.002)
 
 
 def _replay() -> Iterator[Choice]:
@@ -298,11 +294,11 @@ def _written(value: object) -> str:
 def say(seen: Mapping[str, Seen], log: Log) -> None:
     """The choices that matter most, a line for each behavior."""
     for name, one in seen.items():
-        chosen = {choice.key.rpartition(".")[2]: choice for choice in choices_for(one)}
-        trainer = chosen["trainer_type"]
+        algorithm, why = _algorithm_for(one)
+        chosen = {c.key.rpartition(".")[2]: c.value for c in choices_for(one)}
         log(
-            f"{name}: {trainer.value}, {trainer.why}; {chosen['max_steps'].value:,} steps, "
-            f"buffer {chosen['buffer_size'].value:,}, {chosen['hidden_units'].value} hidden units, "
-            f"{'' if chosen['normalize'].value else 'not '}normalized"
+            f"{name}: {algorithm}, {why}; {chosen['max_steps']:,} steps, buffer "
+            f"{chosen['buffer_size']:,}, {chosen['hidden_units']} hidden units, "
+            f"{'' if chosen['normalize'] else 'not '}normalized"
             + ("; self-play" if "window" in chosen else "")
         )

@@ -53,7 +53,7 @@ def train(
 
     Everything is saved either way. The run folder is checked before anything heavy starts. `log`
     gets lines for people, beginning with `notes`. `to_wandb` also logs to Weights & Biases.
-    `chosen` is kept in the folder, a YAML of settings that nobody wrote.
+    `chosen` is kept in the folder, the YAML of settings that were chosen for a game without any.
     """
     seed = config.env_settings.seed
     # -1: a new seed each time, from the range of ML-Agents' `learn.py`.

@@ -140,7 +140,7 @@ class Enrollment:
         except SettingError as error:
             place = self.config.place(name, error.key)
             raise UsageError(f"{place}: {error.why}") from None
-        # Unity has no staged actions, so there nobody expects a file.
+        # Unity has no staged actions, so no file is missing there.
         if not spec.action_spec.staged:
             reason = onnx_obstacle(learner.policy.network)
             if reason:

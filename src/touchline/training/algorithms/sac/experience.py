@@ -1,4 +1,4 @@
-"""What SAC learns from: a replay, and reward signals that judge each draw of it anew."""
+"""What SAC learns from: a replay, and reward signals, computed again for each draw."""
 
 from __future__ import annotations
 
