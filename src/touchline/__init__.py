@@ -4,8 +4,6 @@ Names are loaded when first used, so that importing touchline costs nothing. Typ
 as ordinary imports.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

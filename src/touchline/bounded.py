@@ -5,8 +5,6 @@ with a stated limit, and what it announces (depth, counts, shapes) with its own 
 memory is requested. Every failure is a UsageError of one line that names the file.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import stat

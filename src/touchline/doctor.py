@@ -4,8 +4,6 @@ Opens a world step by step and reports what each step found; or reads a run's fo
 what is likely wrong with it.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

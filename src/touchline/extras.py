@@ -5,8 +5,6 @@ its libraries where it is used. `explain_missing` turns the import that failed i
 whose text is the command that installs what is missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

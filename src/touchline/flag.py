@@ -1,7 +1,5 @@
 """How a key of the settings, or a parameter of a verb, appears on the command line."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

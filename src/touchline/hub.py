@@ -9,8 +9,6 @@ What is pulled was made by strangers. Only files whose formats hold data and no 
 none whose path leads out of the folder.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -4,8 +4,6 @@ A second KeyboardInterrupt, raised in compiled code that calls back into Python,
 So the second one raises nothing: files are whole, and only other processes have to be ended.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a file or folder is, for the error where another kind was expected."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from touchline.errors import UsageError

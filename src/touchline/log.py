@@ -1,7 +1,5 @@
 """Where lines for people go, and how far a long task is: functions that callers pass."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Self

@@ -4,8 +4,6 @@ No other module looks at the system it runs on; a test holds that. What was trie
 and how: docs/windows.md.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import io

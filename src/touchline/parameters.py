@@ -7,8 +7,6 @@ The `seed` of a sampler starts the draws of a Unity player (None: derived from t
 Scenes in process draw from the random stream of each area and ignore it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

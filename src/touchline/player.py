@@ -8,8 +8,6 @@ index outside its branch as 0, a missing action as zeros, NaN as 0. Which messag
 `protocol.session`.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

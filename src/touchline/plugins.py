@@ -7,8 +7,6 @@ of the dictionary's group, for example
     novelty = "my_package:NoveltySettings"
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from functools import cache

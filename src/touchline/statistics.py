@@ -3,8 +3,6 @@
 Source: ML-Agents 3.0.0, `StatsSideChannel.cs`, `StatsRecorder.cs`.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable
 

@@ -7,8 +7,6 @@
 agents can, and each observation names its agent and its episode, so a broken link is easy to find.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

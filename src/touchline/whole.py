@@ -1,7 +1,5 @@
 """Files that are written whole or not at all: a crash leaves the old one as it was."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

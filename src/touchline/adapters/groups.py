@@ -5,8 +5,6 @@ agents, in all the worlds given. Its rows are the slots of its parts one after t
 numbers never change. Nothing here knows Gymnasium, PettingZoo or TorchRL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

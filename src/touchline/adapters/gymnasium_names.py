@@ -7,8 +7,6 @@ the names are registered at once only if Gymnasium is there already, and else ri
 imported. Environments themselves are loaded when they are made.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder

@@ -6,8 +6,6 @@ one choice (3 x 3 x 3 = 27) with the mask that follows. All functions work on ar
 masks True = allowed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Keyword options of every adapter: how to look at a world, and which world."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields

@@ -5,8 +5,6 @@ bytes have bounds. A mask is always one flat array of 0 and 1 over the
 choices of all branches; every action space here accepts it in `sample(mask)`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Everything here runs at every step, so the tensordicts are made of leaves that a
 TensorDict's own checks took a fifth of an environment's step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -3,8 +3,6 @@
 Such ratios hold on noisy machines; absolute times do not.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Sequence

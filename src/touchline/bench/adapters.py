@@ -4,8 +4,6 @@ All contestants play the same scene with random actions prepared beforehand, on 
 turn; the ratio of the medians counts.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ Touchline trains in process and over the wire. mlagents-learn runs under its own
 its protobuf decodes in plain Python, which slows it down over the wire.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import re

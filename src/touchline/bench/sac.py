@@ -4,8 +4,6 @@ Same sizes, same hyperparameters, one thread each, turn by turn in one run; proc
 counted. The official trainer (`bench/official/sac.py`) runs under its own Python.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

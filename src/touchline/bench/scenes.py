@@ -1,7 +1,5 @@
 """Speed of the scenes, beside the bare physics of those that MuJoCo steps."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path

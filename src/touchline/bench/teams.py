@@ -4,8 +4,6 @@ All in SoccerTwos with ML-Agents' own file (512 units, two layers, both teams), 
 after 10,240 steps instead of 20,480, so that a turn is short.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Sequence

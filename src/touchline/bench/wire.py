@@ -5,8 +5,6 @@ clients differ. The official client runs under its own Python (`bench/official/c
 docs/protocol.md, "Speed").
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

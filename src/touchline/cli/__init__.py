@@ -4,8 +4,6 @@
 one function. To add a verb, add such a file and name its function in `COMMANDS`.
 """
 
-from __future__ import annotations
-
 import signal
 from importlib import import_module
 

@@ -4,8 +4,6 @@ Exit codes: 0 done; 1 the run failed; 2 the call, a configuration or a file was 
 is not installed; 130 Ctrl-C. Heavy libraries load only in the verbs that use them.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -1,7 +1,5 @@
 """The commands: which function of the house each one is, and how its result is shown."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from touchline.cli.generate import Verb

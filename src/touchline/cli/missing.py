@@ -1,7 +1,5 @@
 """All that a command lacks in one line, where the first missing import names one extra."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """What a parameter's name means in every verb, where its annotation does not say it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Where text goes: results to standard output, everything else to standard error."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping

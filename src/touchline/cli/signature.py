@@ -3,8 +3,6 @@
 What a room imports may take seconds. Help, and the errors of a wrong call, do not wait for that.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import math

@@ -3,8 +3,6 @@
 Messages name world, behavior, agent and branch.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Ctrl-C reaches only the main thread, so the others look every moment whether to wait on.
 """
 
-from __future__ import annotations
-
 from contextvars import ContextVar
 from threading import Event
 

@@ -1,7 +1,5 @@
 """What a world's behaviors look like, for people and as the JSON of the recordings' header."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

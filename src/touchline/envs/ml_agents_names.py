@@ -2,8 +2,6 @@
 worlds that have no other names, for us.
 """
 
-from __future__ import annotations
-
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Opening it starts the process and waits until the first scene is loaded. Whateve
 exception that says why (`protocol.errors`), and leaves neither a process nor a port behind.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Mapping, Sequence

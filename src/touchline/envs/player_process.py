@@ -4,8 +4,6 @@ Where a build keeps its executable, and the order of arguments, follow mlagents-
 (docs/protocol.md, "Launching").
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

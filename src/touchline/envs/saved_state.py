@@ -3,8 +3,6 @@
 In flat states of arrays, the names of a part stand below `part/`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any

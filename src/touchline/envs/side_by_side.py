@@ -9,8 +9,6 @@ truncated; the other worlds continue. The limits are those of ML-Agents' `env_se
 crash resets every world.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

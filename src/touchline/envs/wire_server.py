@@ -7,8 +7,6 @@ nor a caller that stops reading delays the player or a time-out. What the bytes 
 `protocol.http2` and `protocol.session`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import selectors

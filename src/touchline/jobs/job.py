@@ -5,8 +5,6 @@ cluster's nodes (`ray`). Work that dies starts again as often as its limits allo
 where it has one, else from the beginning. `follow` starts many, and ends those that still run.
 """
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable

@@ -1,7 +1,5 @@
 """Logs that programs write on other machines: what is new in them comes with every answer."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ Ray places work, carries arrays through its object stores and notices deaths; no
 written here.
 """
 
-from __future__ import annotations
-
 import logging
 import pickle
 import platform

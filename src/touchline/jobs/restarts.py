@@ -1,7 +1,5 @@
 """How often work that failed may start again: ML-Agents' limits, counted for one job."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable

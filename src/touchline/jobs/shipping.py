@@ -4,8 +4,6 @@ A build unpacks into a folder that is named by what it contains, so a node that 
 earlier run unpacks nothing.
 """
 
-from __future__ import annotations
-
 import getpass
 import hashlib
 import io

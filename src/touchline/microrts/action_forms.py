@@ -10,8 +10,6 @@
 A form keeps what must be remembered between exchanges; `Games` plays the games.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -9,8 +9,6 @@ This module runs on any device. The unit form on a processor core, while no grad
 takes the faster way of `fast_pass`, which is held to this one by tests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

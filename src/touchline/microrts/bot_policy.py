@@ -3,8 +3,6 @@
 So their games can be recorded as demonstrations, filmed, and played in tournaments.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

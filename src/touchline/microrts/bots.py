@@ -1,7 +1,5 @@
 """The engine's bots as opponents: looked up by name, made, seeded, and shared among areas."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from touchline.errors import MissingError, UsageError

@@ -1,7 +1,5 @@
 """Boards with one number per cell instead of its planes."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from jaxtyping import Float, Int

@@ -1,7 +1,5 @@
 """The commands of MicroRTS: `touchline microrts ...`."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

@@ -10,8 +10,6 @@ Indices are unsigned where a loop should become vector instructions: a signed in
 negative, which counts from the end of an array, and the check for that prevents them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -9,8 +9,6 @@ time; tests hold it to autograd. Three things make the difference:
 - The gradient is written out, so that nothing needs to be recorded for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -13,8 +13,6 @@ played in one of two ways:
 Defects of the engine that are corrected here are marked D1 to D8, as in `docs/microrts.md`.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ Tried on Java 17 and 25 with JPype 1.7:
 - Without `-Xrs` the JVM takes Ctrl-C and SIGTERM away from Python.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 from dataclasses import dataclass

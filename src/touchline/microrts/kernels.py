@@ -4,8 +4,6 @@ NumPy takes ten times as long, because it computes something for every cell and 
 holds a unit.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

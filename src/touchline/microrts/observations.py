@@ -1,7 +1,5 @@
 """What an agent observes of a board: one-hot planes, and the cells that its units can see."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

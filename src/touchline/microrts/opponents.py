@@ -4,8 +4,6 @@ Every area plays the same number of games against each bot, so that short games 
 more, and both seats get the same share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

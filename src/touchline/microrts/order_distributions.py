@@ -4,8 +4,6 @@ Log-probability and entropy run over the parts of an order that its type reads, 
 hold an idle unit. The engine ignores everything else, so it would only be noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """Finished games and their figures: games won, tied and lost, with confidence intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Pure data and a few lookups; nothing here touches Java. Sources: the engine of g
 and the tasks of gym-microrts 0.3.2 (`v2.py`, `v3.py`, `v4.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches

@@ -6,8 +6,6 @@ other: positions (x, y, z) become (x, z, y), and a Unity quaternion (x, y, z, w)
 of Touchline uses Unity's frame; only scenes that MuJoCo steps use the other, inside.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Arrays are in MuJoCo's frame (right-handed, z up); `frames` converts. They are t
 memory, bound once: writing to them sets the next step's state.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

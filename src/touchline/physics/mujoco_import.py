@@ -5,8 +5,6 @@ where nothing is drawn. A library that is missing then shows as an AttributeErro
 PyOpenGL.
 """
 
-from __future__ import annotations
-
 import os
 
 from touchline.errors import MissingError

@@ -11,8 +11,6 @@ A tag is the index of the collider's tag in its scene's list. `UNTAGGED` collide
 detected without a tag; `ABSENT` ones do not exist for physics or sensors.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

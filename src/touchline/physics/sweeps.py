@@ -5,8 +5,6 @@ choice and select one, so that a caller's loop over rays becomes vector instruct
 ray, which no processor can predict, costs five times as much.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -9,8 +9,6 @@ On a busy machine a thread may lose its processor in the middle of its part, for
 the work takes. Work is therefore done by the calling thread alone while that is faster.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -9,8 +9,6 @@ Source of the settings: Unity's defaults, which ML-Agents' project keeps (TimeMa
 DynamicsManager.asset, Rigidbody).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Protocol
 

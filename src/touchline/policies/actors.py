@@ -1,7 +1,5 @@
 """Policies in their places: each with the memory and the random numbers of a table of slots."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass

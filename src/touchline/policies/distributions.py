@@ -4,8 +4,6 @@ The parts are independent, so log-probabilities and entropies add. Continuous ac
 as the normal drew them; `to_environment` limits them to [-1, 1] for worlds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

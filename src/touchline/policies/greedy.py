@@ -5,8 +5,6 @@ It plays from observations alone, in vector or in visual form, so it also plays 
 Source: ML-Agents 3.0.0 (Release 22), `Match3ExampleActuator.cs`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Random and zero policies need no torch: what reads files is imported when there is a file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 

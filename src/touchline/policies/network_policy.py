@@ -1,7 +1,5 @@
 """A network as a policy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ given to `act`, so one policy can serve several tables of slots; `SlotActor` hol
 Random and zero policies need no torch: it is imported when a network is used.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Policies for the sides of a game: one for the lowest team, another for all others."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

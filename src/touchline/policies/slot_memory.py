@@ -4,8 +4,6 @@ A memory belongs to an episode: it is zero where an episode begins, and stays as
 slot does not decide.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whether a policy fits a behavior, and what to say where it does not."""
 
-from __future__ import annotations
-
 from touchline.errors import UsageError
 from touchline.specs import BehaviorSpec, describe_spec
 

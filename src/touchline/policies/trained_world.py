@@ -4,8 +4,6 @@ A policy of a MicroRTS game that is turned by half for player 1 loses where noth
 nothing fails. So checkpoints hold such options, and whatever plays a policy uses them.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

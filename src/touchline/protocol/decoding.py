@@ -5,8 +5,6 @@ described in `agents`. Decoding trusts nothing that a message claims. What a mes
 which version: docs/protocol.md. PNG images: `images`. The other direction: `encoding`.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from functools import cache

@@ -12,8 +12,6 @@ action of an observation is decided in `training/demonstrations`.
 Source: com.unity.ml-agents 3.0, `DemonstrationWriter.cs`; mlagents 1.1.0, `demo_loader.py`.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Iterator

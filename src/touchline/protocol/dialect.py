@@ -3,8 +3,6 @@
 Which version brought which field: `messages.proto` and docs/protocol.md.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import cached_property

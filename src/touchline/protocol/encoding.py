@@ -5,8 +5,6 @@ because protobuf lets a reader meet fields at their default value, and varints l
 need be. Official ML-Agents reads both (tests/interop).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any

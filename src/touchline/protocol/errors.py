@@ -26,8 +26,6 @@ UnityException (a RunError)
 └── UnityWorkerInUseException        the port is taken (also a UsageError)
 """
 
-from __future__ import annotations
-
 from touchline.errors import RunError, UsageError
 
 

@@ -8,8 +8,6 @@ A for the static table; "gRPC over HTTP2" and "Status codes and their use in gRP
 repository.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote

@@ -13,8 +13,6 @@ Source: RFC 9113 (HTTP/2) and "gRPC over HTTP2" in the gRPC repository. Header f
 `grpc_headers`. Why neither grpcio nor h2: docs/decisions/own-grpc-server.md.
 """
 
-from __future__ import annotations
-
 import enum
 import struct
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ sensor with more than three channels sends several files; a channel mapping list
 channels make up which channel of the observation (docs/protocol.md, "Images").
 """
 
-from __future__ import annotations
-
 import io
 import struct
 

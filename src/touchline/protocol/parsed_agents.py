@@ -5,8 +5,6 @@ accepts, so two things that `scan` refuses pass here: an action mask in several 
 values above 1. No ML-Agents package sends either.
 """
 
-from __future__ import annotations
-
 from copy import copy
 from typing import Any, Self
 

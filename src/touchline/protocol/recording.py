@@ -7,8 +7,6 @@ frames to the end. A frame is 1 byte, `Q` for a request (player -> Python) or `R
 (how many), `behaviors` (full name -> `observations` [{`name`, `shape`}], `continuous`, `branches`).
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

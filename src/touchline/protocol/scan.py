@@ -9,8 +9,6 @@ Source: protobuf's documentation, "Encoding" (protobuf.dev/programming-guides/en
 numbers as in `messages.proto`.
 """
 
-from __future__ import annotations
-
 from copy import copy
 from typing import Any, Self
 

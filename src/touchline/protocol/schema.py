@@ -10,8 +10,6 @@ one slice for each behavior, or list of floats, which become arrays without a Py
 float.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator
 from functools import cache

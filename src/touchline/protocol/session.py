@@ -19,8 +19,6 @@ Source: `RpcCommunicator.cs` of com.unity.ml-agents 1.0 to 3.0 and `environment.
 1.1.0, as described in docs/protocol.md.
 """
 
-from __future__ import annotations
-
 import enum
 import re
 from collections.abc import Mapping

@@ -14,8 +14,6 @@ ids, behaviors, groups, rewards and stored actions are arrays [A, G].
 Source: ML-Agents 3.0.0, `Academy.cs` and `Agent.cs`, as observed in running scenes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 

@@ -7,8 +7,6 @@ decisions it is interrupted, so the best return is 100.
 Source: ML-Agents Release 22, `Ball3DAgent.cs`, `Ball3DHardAgent.cs` and their prefabs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

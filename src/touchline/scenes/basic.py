@@ -9,8 +9,6 @@ Source: ML-Agents Release 22, `BasicController.cs`, `BasicSensorComponent.cs`,
 choice; Unity's depends on the frame rate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -7,8 +7,6 @@ The branch of seven choices:
 Source: ML-Agents 3.0.0, `PushAgentBasic.cs`, `PushAgentEscape.cs`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -9,8 +9,6 @@ Source: ML-Agents Release 22, `GridAgent.cs`, `GridArea.cs`, `Area.prefab`, `goa
 `goal-ex.prefab`. The picture's colors are worked out, not measured; `LIGHT` says how.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -3,8 +3,6 @@
 Source: ML-Agents 3.0.0, `HallwayArea.prefab`, `HallwayAgent.cs`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -7,8 +7,6 @@ Source: ML-Agents 3.0.0, `PushBlockArea.prefab`, `PushAgentBasic.cs`, `GoalDetec
 step of a running Unity scene.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -8,8 +8,6 @@ Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"; const
 answers from its Random123 library.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -6,8 +6,6 @@ and `parameters` and nothing above them, so it can be judged against its Unity o
 A scene module reads in one order: constants with their units, reset, observe, play, reward, end.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar

@@ -4,8 +4,6 @@ Source: ML-Agents 3.0.0 (Release 22), `Area.prefab`, `SorterAgent.cs`, `NumberTi
 `ArenaWalls.fbx`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple

@@ -1,7 +1,5 @@
 """What agents do between their decisions: an agent repeats its last action until the next one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -9,8 +9,6 @@ Source: ML-Agents, `Visual3DBall.prefab`, `Visual3DBall.unity`, `AgentCube_Blue.
 by 180 degrees about y, which turns the sign of the headband's tilt.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -8,8 +8,6 @@ Source: ML-Agents 3.0.0, `OrientationCubeController.cs`, `PoseExtractor.cs`, and
 scenes' agent scripts; signs of quaternions as Unity's own routines give them.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -7,8 +7,6 @@ Source: ML-Agents 3.0.0, `CameraSensor.cs` (the camera fills the whole picture, 
 it takes).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

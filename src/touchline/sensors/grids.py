@@ -12,8 +12,6 @@ Source: ML-Agents 3.0.0, `GridSensorBase.cs`, `OneHotGridSensor.cs`, `BoxOverlap
 and order of the channels confirmed by Unity's own GridFoodCollector policy.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable

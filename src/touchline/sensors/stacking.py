@@ -5,8 +5,6 @@ Source: ML-Agents 3.0.0, `StackingSensor.cs`; order and fill confirmed by Unity'
 policy.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -10,8 +10,6 @@ rliable, the library of that paper, is not used: its latest release is of August
 on import beside pandas 3.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -12,8 +12,6 @@ Young 1993). Where the reference has no units, units are resampled with replacem
 equal worlds then show any difference beyond chance in one comparison of twenty.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -6,8 +6,6 @@ from a few of our own, most of them SoccerTwos with self-play, and is no survey.
 runs of one algorithm alone, its settings name (`HyperparameterSettings.faults`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Matches of two entrants: a fixed number of games, and their results."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Matches on the nodes of a cluster, to which they take their policies' files."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

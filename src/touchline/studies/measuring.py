@@ -1,7 +1,5 @@
 """What a run costs here: it is trained as usual for some seconds, and its parts are timed."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ members: steps within one depend on each other, units do not. Every agent (group
 number of episodes (games), as in `training.evaluation`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

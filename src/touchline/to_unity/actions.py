@@ -1,7 +1,5 @@
 """What the numbers of a policy mean, as results of `Acting.act`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

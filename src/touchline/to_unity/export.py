@@ -3,8 +3,6 @@
 No library is imported for this: whoever hands over a policy has imported its library.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -10,8 +10,6 @@ CleanRL has no base classes; its files agree in the names of an agent's parts. O
 Source: https://docs.cleanrl.dev, version 1.2.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any

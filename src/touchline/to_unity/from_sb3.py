@@ -6,8 +6,6 @@ normalized as the model's `VecNormalize` does, where it has one.
 Checked against Stable-Baselines3 and sb3-contrib 2.9.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any

@@ -6,8 +6,6 @@ ONNX file. Of the last one, the distribution is read.
 Checked against TorchRL 0.14.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

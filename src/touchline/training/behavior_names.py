@@ -1,7 +1,5 @@
 """Behaviors that a configuration names and a world does not have."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """One behavior in training: learner, metrics, and when summaries and checkpoints are due."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ The game is opened and played at random for some seconds. Each choice is a rule 
 the scenes bear out (`training/config/presets`), written into a YAML with the reason beside it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time

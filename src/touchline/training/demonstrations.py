@@ -8,8 +8,6 @@ a step earlier. Here the pairing is chosen by the traits that tell the two kinds
 (`pairing_of`). The end of an episode is a record too: it has a result, but no action of its own.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

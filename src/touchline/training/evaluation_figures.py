@@ -1,7 +1,5 @@
 """The figures of an evaluation: what they are, and lines of them for people."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, NotRequired, TypedDict
 

@@ -4,8 +4,6 @@ The world is one of this process or, where a cluster collects, one of its nodes:
 on meanwhile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Event

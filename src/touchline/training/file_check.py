@@ -1,7 +1,5 @@
 """Files that a configuration names are checked before anything heavy starts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from touchline.errors import UsageError

@@ -1,7 +1,5 @@
 """Figures of games that have results: the interval of a win rate, and a table for people."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import sqrt
 from typing import Any

@@ -4,8 +4,6 @@ The first episodes that end would be the short ones. So every lone agent plays i
 episodes, and every group its share of the games, however long they take.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Starts a run from its configuration."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

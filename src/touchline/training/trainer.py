@@ -3,8 +3,6 @@
 All teams of a behavior (full names: `SoccerTwos?team=0`) teach the learner of its base name.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

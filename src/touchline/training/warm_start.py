@@ -3,8 +3,6 @@
 The earlier one may be a run of ML-Agents: its `.pt` checkpoints and any of its ONNX files serve.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

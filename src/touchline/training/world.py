@@ -3,8 +3,6 @@
 Mistakes that can be found before anything is written or started are refused here.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

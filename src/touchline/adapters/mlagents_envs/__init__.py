@@ -13,8 +13,6 @@ What differs from the original on purpose, and its few modules that have no coun
 in `docs/unity.md`.
 """
 
-from __future__ import annotations
-
 import pkgutil
 import sys
 from importlib import import_module

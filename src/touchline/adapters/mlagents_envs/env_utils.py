@@ -1,7 +1,5 @@
 """Players as files and processes."""
 
-from __future__ import annotations
-
 import subprocess
 
 from touchline.envs.player_process import find_player

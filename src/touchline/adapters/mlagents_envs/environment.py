@@ -1,7 +1,5 @@
 """The client of a Unity player or of the Editor."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numpy.typing import NDArray

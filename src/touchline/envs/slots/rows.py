@@ -1,7 +1,5 @@
 """One behavior's slots after a step, as arrays; and the rows of several tables as one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -13,8 +13,6 @@ These invariants always hold (`touchline.testing.check_slots` checks them on any
 - nothing is reset because something else ended.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -11,8 +11,6 @@ Arrays of observations are never written to once rows hold them: a step brings n
 """
 
 # mypy: disable-error-code="no-any-return"
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

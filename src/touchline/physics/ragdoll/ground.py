@@ -6,8 +6,6 @@ when the anchor was made. Friction pulls the two together, along two directions 
 own. A patch whose friction reached its limit is dropped in the next step, and new anchors are made.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -9,8 +9,6 @@ is about half of the frame's rotation matrix, with errors that are about half of
 drive acts like a torsion spring with a quarter of its spring and damper, and half of its limit.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -8,8 +8,6 @@ A loop that becomes vector instructions writes to one record only: the compiler 
 bodies of an array are different ones.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any, get_type_hints
 

@@ -4,8 +4,6 @@ The relative rotation is split into a swing and a twist about x. Angles are thos
 twist φ = 2 atan2(x, w), the swings 4 atan2(y or z, 1 + w).
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

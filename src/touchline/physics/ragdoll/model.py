@@ -5,8 +5,6 @@ and how it sits in its two bodies; its limits are angles, NaN for a locked axis,
 one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

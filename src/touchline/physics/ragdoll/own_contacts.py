@@ -5,8 +5,6 @@ friction anchors; here a new anchor is made in each step. These contacts are rar
 solves its own, one after the other.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

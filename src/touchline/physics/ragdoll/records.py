@@ -1,7 +1,5 @@
 """What the solver works on during one step, for a block of 16 agents: nothing of it is kept."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ A row is solved in three loops over the lanes, each of which writes to one recor
 become vector instructions (`lanes`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from touchline.physics.kernels import compiled, inlined

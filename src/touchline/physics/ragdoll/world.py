@@ -1,7 +1,5 @@
 """The ragdolls of N agents: their state, and a step of all of them."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -9,8 +9,6 @@ moment of inertia, which is the same about every axis, are a row of two. The row
 stands for everything static.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -9,8 +9,6 @@ would find its own answer again. A cube at rest on the floor is done after a few
 happens elsewhere.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from touchline.physics.kernels import compiled, inlined

@@ -10,8 +10,6 @@ Source: Gottschalk, Lin and Manocha, "OBBTree" (1996), for the axes; Sutherland 
 "Reentrant Polygon Clipping" (1974), for the points.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Contacts of balls, and of other bodies that touch in one point."""
 
-from __future__ import annotations
-
 import math
 
 from touchline.physics.kernels import compiled

@@ -5,8 +5,6 @@ What it leaves to the scenes: pushes, teleports, and what a touch means.
 Source: PhysX 3 and 4 as observed: fitted to every physics step of running Unity scenes (PushBlock).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -11,8 +11,6 @@ Source: PhysX 3 and 4 as observed: fitted to every physics step of running Unity
 PushBlock).
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -11,8 +11,6 @@ Pushes, drag and gravity come before, poses are moved afterwards; `boxes` does b
 Velocities and inverse masses are rows of six, as `contacts` describes.
 """
 
-from __future__ import annotations
-
 import math
 
 from touchline.physics.kernels import compiled, inlined

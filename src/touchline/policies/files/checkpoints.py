@@ -3,8 +3,6 @@
 No pickle: loading an untrusted file runs no code.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence

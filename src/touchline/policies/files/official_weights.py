@@ -8,8 +8,6 @@ Names of modules and the order in which sensors are joined are those of ML-Agent
 `model_saver/torch_model_saver.py` for the parts of a checkpoint).
 """
 
-from __future__ import annotations
-
 import pickle
 import re
 import warnings

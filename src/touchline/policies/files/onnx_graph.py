@@ -1,7 +1,5 @@
 """An ONNX graph in the making: every method gives the name of what it added."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -11,8 +11,6 @@ Source: the files that ship with ML-Agents Release 22; names as in `docs/protoco
 models".
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path

@@ -5,8 +5,6 @@ constants and operators follow `docs/protocol.md`, "ONNX models". Actions are dr
 graph, as Unity expects. The value function is not part of it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

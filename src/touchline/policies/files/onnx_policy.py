@@ -4,8 +4,6 @@ An `Acting` module says what a policy does with observations, masks and a memory
 its operations. Names and constants of the model are those of `onnx_out`.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Which run a folder stands for: itself, or the best one of several seeds or of a search."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Sequence

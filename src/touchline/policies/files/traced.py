@@ -9,8 +9,6 @@ importers read 7 to 15.
 Source: https://docs.pytorch.org/docs/stable/torch.compiler_ir.html, "Core Aten IR".
 """
 
-from __future__ import annotations
-
 import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence

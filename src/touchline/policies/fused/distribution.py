@@ -3,8 +3,6 @@
 Tests hold both to autograd.
 """
 
-from __future__ import annotations
-
 from functools import reduce
 from typing import NamedTuple
 

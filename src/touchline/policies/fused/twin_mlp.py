@@ -5,8 +5,6 @@ autograd takes about twice as long (`docs/decisions/hand-written-gradients.md`).
 to autograd in double precision.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

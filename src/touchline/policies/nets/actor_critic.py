@@ -5,8 +5,6 @@ vectors they are evaluated together (`TwinMLP`): at these sizes a step costs cal
 Images, entities, goals and memory go through `Bodies`, in plain PyTorch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

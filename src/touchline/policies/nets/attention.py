@@ -3,8 +3,6 @@
 Sizes follow ML-Agents 1.1.0 (`torch_entities/attention.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -4,8 +4,6 @@ Sizes, activations and first weights follow ML-Agents 1.1.0
 (`torch_entities/{layers,encoders,networks}.py`).
 """
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Dense layers and their first weights, and the normalization of rows."""
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn

@@ -8,8 +8,6 @@ Source: Cho et al. 2014, arXiv:1406.1078, in the form of `torch.nn.GRU`:
     n = tanh(W_n x + b_n + r (U_n h + c_n)),  h' = (1 - z) n + z h
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

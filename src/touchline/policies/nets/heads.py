@@ -1,7 +1,5 @@
 """What a network ends with: the policy's head, and one value head per reward signal."""
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn

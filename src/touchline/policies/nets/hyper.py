@@ -1,7 +1,5 @@
 """A dense layer that goals steer: its weights are made by a small network from the goal."""
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn

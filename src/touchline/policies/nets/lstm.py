@@ -5,8 +5,6 @@ So `memory_size` counts hidden state and cell together, as in ML-Agents.
 Source: Hochreiter and Schmidhuber 1997, "Long Short-Term Memory".
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Observations with mean 0 and spread 1, by the running statistics of everything observed."""
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn

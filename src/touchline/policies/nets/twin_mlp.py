@@ -5,8 +5,6 @@ networks are stored side by side and one call serves both. `fused.twin_mlp` also
 out, because autograd's bookkeeping would take as long again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

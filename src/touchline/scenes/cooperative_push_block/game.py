@@ -1,7 +1,5 @@
 """The scene: yards, their rounds, what agents observe and what their group earns."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple

@@ -1,7 +1,5 @@
 """Where agents and blocks start."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

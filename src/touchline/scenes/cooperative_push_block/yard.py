@@ -1,7 +1,5 @@
 """The yard: what stands in an area, how large and how heavy it is, and its colors."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from touchline.drawing.tableau import (

@@ -1,7 +1,5 @@
 """How the dragon walks to the portal, whatever is in the way, with the key that it carries."""
 
-from __future__ import annotations
-
 import math
 
 from touchline.physics.kernels import compiled

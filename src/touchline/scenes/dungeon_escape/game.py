@@ -1,7 +1,5 @@
 """The scene: observations, rounds, deaths, keys, rewards and ends."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -3,8 +3,6 @@
 Source: `DungeonEscapePlatform.prefab`.
 """
 
-from __future__ import annotations
-
 from touchline.physics.shapes import ABSENT, box, boxes, pillar, rounds
 from touchline.physics.threads import Threads
 from touchline.physics.upright.boxes import Body, BoxWorld

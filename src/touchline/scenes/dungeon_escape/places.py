@@ -3,8 +3,6 @@
 Source: `DungeonEscapeEnvController.cs`.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A round of areas: agents act, bodies move, the dragon walks, and what touched what."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

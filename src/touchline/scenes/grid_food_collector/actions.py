@@ -3,8 +3,6 @@
 Source: `FoodCollectorAgent.cs`.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -5,8 +5,6 @@ touch something other than the floor. Walls and bodies are mixed in the order of
 no log from Unity that shows which should be solved last.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -3,8 +3,6 @@
 Source: `FoodCollectorArea.prefab`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The scene: starts, observations, rounds and time limits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar

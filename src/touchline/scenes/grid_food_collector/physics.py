@@ -4,8 +4,6 @@ Bodies that touch one another are solved together. All others, which are most, t
 floor; their step is worked out by hand.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -10,8 +10,6 @@ Source: ML-Agents Release 22, `VisualFoodCollectorArea.prefab`, `VisualFoodColle
 `Food.prefab`, `AgentBlue.mat`, `Green.mat`, `RedEmissive.mat`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple

@@ -1,7 +1,5 @@
 """What boards look like: a plate, a ball for each piece, and a dot on special ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -3,8 +3,6 @@
 Source: ML-Agents 3.0.0 (Release 22), `Match3Agent.cs`, `Match3Sensor.cs`, `Match3.unity`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 

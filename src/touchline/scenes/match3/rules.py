@@ -8,8 +8,6 @@ Source: ML-Agents 3.0.0 (Release 22), `Match3Board.cs`, `Match3ExampleActuator.c
 package's `Integrations/Match3/Move.cs`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """The upright half of the physics: the agent and the switch, among stones and walls."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ bricks, stones, walls and the switch are static. Bricks that lie still are not s
 something comes near.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Every function adds contacts and returns their number.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

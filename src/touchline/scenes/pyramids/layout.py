@@ -3,8 +3,6 @@
 Source: `AreaPB.prefab`, `BrickPyramid.prefab`, `StonePyramid.prefab`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from touchline.physics.shapes import Floats, box, boxes

@@ -1,7 +1,5 @@
 """What an area looks like: walls, stones, the switch, the agent and bricks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

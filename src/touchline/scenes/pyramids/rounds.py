@@ -1,7 +1,5 @@
 """A round: the agents act, then the upright bodies take a step, then the bricks."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """What the agent's three fans of rays hit: upright boxes first, then bricks that are nearer."""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import NamedTuple

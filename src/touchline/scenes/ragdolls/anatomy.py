@@ -1,7 +1,5 @@
 """A ragdoll as its prefab lists it, and the tables that the scenes' kernels read."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ The body and the upper legs may not touch the ground.
 Source: ML-Agents Release 22, `CrawlerAgent.cs`, `PhysicsBodySensor.cs`, `Crawler.prefab`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """What Walker, Crawler and Worm share: targets, orientation cubes, rounds, ends and resets."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping

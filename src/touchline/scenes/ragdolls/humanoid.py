@@ -1,7 +1,5 @@
 """The Walker's parts and bones, as its prefab has them."""
 
-from __future__ import annotations
-
 from touchline.physics.ragdoll.model import Part, box, capsule, sphere
 from touchline.physics.shapes import Vector
 from touchline.scenes.ragdolls.anatomy import (

@@ -1,7 +1,5 @@
 """What an area of Walker, Crawler or Worm looks like: ground, walls, the ragdoll, its target."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ belong to the same kernel: agents are paid while their block's numbers are still
 cache, and a round is handed to threads only once.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

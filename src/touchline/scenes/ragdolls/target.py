@@ -4,8 +4,6 @@ In Unity it is a free body; here it stays level and is watched by distance, whic
 a part that comes near enough to push it makes it move in that very step.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

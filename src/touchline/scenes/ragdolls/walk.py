@@ -1,7 +1,5 @@
 """What a ragdoll walks for: its orientation cube, its goal speed, and the cube to reach."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ Only shins and feet may touch the ground.
 Source: ML-Agents Release 22, `WalkerAgent.cs`, `WalkerRagdoll.prefab`, `Platform.prefab`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -5,8 +5,6 @@ Only the first segment's speed and direction count. Nothing ends an episode but 
 Source: ML-Agents Release 22, `WormAgent.cs`, `Worm.prefab`, `PlatformWorm.prefab`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

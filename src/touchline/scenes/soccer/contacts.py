@@ -1,7 +1,5 @@
 """What touches what on a field: players, ball, walls, goals and floor."""
 
-from __future__ import annotations
-
 import math
 
 from touchline.physics.kernels import compiled, inlined

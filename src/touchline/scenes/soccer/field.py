@@ -3,8 +3,6 @@
 Source: `SoccerFieldTwos.prefab`, `StrikersVsGoalieField.prefab`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from touchline.physics.shapes import box, boxes

@@ -1,7 +1,5 @@
 """What SoccerTwos and StrikersVsGoalie share: kickoffs, observations, goals, rewards and time."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import replace

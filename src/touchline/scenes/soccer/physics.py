@@ -3,8 +3,6 @@
 `contacts` finds what touches what, `upright` solves it.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """SoccerTwos: two against two."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -4,8 +4,6 @@ Rays show a player some of this, and coarsely. A value function that sees all of
 a game's result, and less is left to chance in what it teaches (`docs/lab_log.md`, 2026-11-23).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

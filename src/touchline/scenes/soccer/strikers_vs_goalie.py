@@ -1,7 +1,5 @@
 """StrikersVsGoalie: two strikers against a goalie."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

@@ -3,8 +3,6 @@
 Source: `WallJumpArea.prefab`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from touchline.physics.shapes import box, boxes

@@ -1,7 +1,5 @@
 """The scene: walls, behaviors, rounds, rewards and ends."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar

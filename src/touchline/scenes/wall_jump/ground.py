@@ -3,8 +3,6 @@
 All functions take the fixed boxes [F, 9] and the boxes [B, 9] of one area.
 """
 
-from __future__ import annotations
-
 from touchline.physics.kernels import compiled
 from touchline.physics.shapes import COS, HALF_X, HALF_Y, HALF_Z, SIN, Floats, X, Y, Z
 from touchline.physics.upright.boxes import box_gap

@@ -3,8 +3,6 @@
 Source: `WallJumpAgent.cs`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

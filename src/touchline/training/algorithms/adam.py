@@ -7,8 +7,6 @@ Source: Kingma and Ba 2015, arXiv:1412.6980, algorithm 1, in the order of operat
 2.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """What is likely wrong with a run that learns from fresh experience and does not get better."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a learner has learned: checked after each update, saved for a resume point, restored."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import count, takewhile
 from typing import Any, Protocol, runtime_checkable

@@ -1,7 +1,5 @@
 """What learners share that start over with every update: experience, rates, figures, state."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

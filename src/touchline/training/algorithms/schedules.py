@@ -1,7 +1,5 @@
 """Settings that change as training goes on."""
 
-from __future__ import annotations
-
 
 def linear_schedule(start: float, end: float, progress: float) -> float:
     """From `start` to `end` as `progress` goes from 0 to 1, and no further."""

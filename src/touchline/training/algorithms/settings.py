@@ -4,8 +4,6 @@ The settings of an algorithm are the `hyperparameters` block of a behavior; they
 torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 

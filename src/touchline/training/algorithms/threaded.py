@@ -9,8 +9,6 @@ The policy that acts is at most one version behind: update k learns from actions
 or, where it had to be waited for, of version k.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy

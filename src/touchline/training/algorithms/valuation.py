@@ -4,8 +4,6 @@ On-policy learners share this. Each reward signal has a value column, a discount
 its own; the policy learns from their mean.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The lineup of a worker: copies of the latest policies, and of opponents in self-play."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Collecting in this process: one decision step of all slots at a time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from pathlib import Path

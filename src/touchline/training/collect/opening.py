@@ -1,7 +1,5 @@
 """Opens what collects: the worlds of this process, or several collectors, here or on a cluster."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

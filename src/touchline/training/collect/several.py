@@ -6,8 +6,6 @@ in the order of the collectors, whichever was first. So a run with N collectors 
 wherever they are.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,6 @@ ones go out. The bound: when a piece is learned from, at most `versions_behind` 
 gone out since it was begun. A collector that is so far ahead of the slowest one waits for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Policies as plain values, for collectors that act with copies of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path

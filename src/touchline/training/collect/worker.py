@@ -5,8 +5,6 @@ plain arrays and small values. Between two rounds its state goes along with the 
 whoever holds that can put another worker in its place, and collect the same once more.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack

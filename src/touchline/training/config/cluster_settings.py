@@ -1,7 +1,5 @@
 """Settings of several collectors: the `cluster_settings` block, which ML-Agents does not have."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Self
 

@@ -1,7 +1,5 @@
 """What pydantic found wrong with a configuration, as one line that names place, key and remedy."""
 
-from __future__ import annotations
-
 import difflib
 import typing
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The flags of the command line that set a key: name, key, type and help come from the models."""
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ curricula and samplers stand in files of their own. 0.17 has today's blocks, wit
 Source: ML-Agents' `docs/Migrating.md` and `config/` of the releases 0.10 to 0.18.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from copy import deepcopy

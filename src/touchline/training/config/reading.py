@@ -4,8 +4,6 @@ A built-in default gives way to `default_settings`, that to the behavior's own b
 `--set`, and all to a flag of the command line.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """The configuration of a run as a verb takes it: a name or a file, changes, and settings."""
 
-from __future__ import annotations
-
 import difflib
 import os
 from collections.abc import Iterable, Mapping

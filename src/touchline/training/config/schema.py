@@ -1,7 +1,5 @@
 """The JSON Schema of the configuration, for editors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic.json_schema import models_json_schema

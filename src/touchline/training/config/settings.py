@@ -5,8 +5,6 @@ or beside the algorithm and the reward signal that it belongs to; the command li
 and the JSON Schema for editors derive from these models. `reading` makes them from a file.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self

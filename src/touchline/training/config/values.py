@@ -4,8 +4,6 @@ Numbers are read as ML-Agents reads them: YAML 1.1 takes `5e5` and `1e-3` for te
 are numbers wherever a number is expected.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import itertools

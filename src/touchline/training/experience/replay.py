@@ -4,8 +4,6 @@ Every action has the observation that truly followed it, also where its episode 
 refers to the agent's next action, so that returns over several actions need no second copy.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ Slots need not decide at every step, and a result may arrive steps after its act
 the rows as they came; `trajectories` then puts every action beside its own result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -4,8 +4,6 @@ Every action stands beside its own result. Own reward and group reward stay apar
 keeps its agent, group and world: reward signals and learners decide what becomes of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -9,8 +9,6 @@ arXiv:1705.05363, section 2; sizes and weights of ML-Agents 1.1.0
 (`torch_entities/components/reward_providers/curiosity_reward_provider.py`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

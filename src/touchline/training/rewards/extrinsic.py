@@ -1,7 +1,5 @@
 """The environment's own reward: what agents and their groups were paid."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

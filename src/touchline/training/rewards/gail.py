@@ -9,8 +9,6 @@ arXiv:1809.02925, section 4 (ends). Sizes and weights of ML-Agents 1.1.0
 (`torch_entities/components/reward_providers/gail_reward_provider.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ in shuffled passes; a learner with a replay lets it judge each minibatch again, 
 model thinks of old experience changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 

@@ -9,8 +9,6 @@ normalized, with one fix: there the networks' normalizers learn with every forwa
 fixed target moves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

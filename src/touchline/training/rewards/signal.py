@@ -4,8 +4,6 @@ A signal gives each action of a batch of trajectories a reward of its own kind. 
 value head, one discount and one advantage per signal, so signals never mix before the policy loss.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable

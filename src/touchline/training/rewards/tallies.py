@@ -4,8 +4,6 @@ Experience arrives in pieces of a few steps or of many, one team after the other
 from piece to piece.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

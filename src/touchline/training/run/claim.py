@@ -1,7 +1,5 @@
 """Who may write into a run's folder: one process, and never over another run by accident."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import suppress
 from pathlib import Path

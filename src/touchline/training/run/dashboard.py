@@ -1,7 +1,5 @@
 """A run's metrics in Weights & Biases, under the same tags as in TensorBoard."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Which device a run's networks are on."""
 
-from __future__ import annotations
-
 import torch
 
 from touchline.errors import UsageError

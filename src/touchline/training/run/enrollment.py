@@ -1,7 +1,5 @@
 """The behaviors of a run: enrolled when the world first shows them, restored when a run resumes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

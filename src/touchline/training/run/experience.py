@@ -6,8 +6,6 @@ before it, and those that it no longer names are deleted after it. So whenever a
 pieces of its latest two resume points are whole: what was written after that is under other names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

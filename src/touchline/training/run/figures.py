@@ -6,8 +6,6 @@ the run's algorithm.
 Source of every metric: `docs/training.md`, "Metrics"; of the files, `RunLayout`.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

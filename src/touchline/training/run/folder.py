@@ -3,8 +3,6 @@
 Where each of them is, `touchline.policies.files.run_layout` knows.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -5,8 +5,6 @@ fast, but each of its calls costs some 10 µs more (`docs/benchmarks.md`, "oneDN
 compute in float32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

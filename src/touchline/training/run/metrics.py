@@ -3,8 +3,6 @@
 Metrics are names with values; every name and tag is defined in `docs/training.md`, "Metrics".
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import time

@@ -5,8 +5,6 @@ differ in length (a table grew, another number of episodes ended), so every colu
 lengths; -1 stands for None.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import count, takewhile

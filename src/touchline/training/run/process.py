@@ -3,8 +3,6 @@
 Each is a context that puts back what it found, so that a program may train several times.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """How far a run is, for whoever shows it while the run goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 

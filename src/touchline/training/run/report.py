@@ -1,7 +1,5 @@
 """How a run begins and how it ended: lines for people, the result for programs, `report.md`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 

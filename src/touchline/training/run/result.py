@@ -1,7 +1,5 @@
 """How a run ended, for programs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Resume points: what a run needs to go on bit for bit after it was killed."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Who acts for the slots of a run: the latest policies, or with self-play also their opponents."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from touchline.envs.slots import SlotRows

@@ -1,7 +1,5 @@
 """The parts of a run's wall-clock time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -9,8 +9,6 @@ The games of this process are in a `Seating` here. With collectors each has one 
 `Roster` goes out with every round, and what happened in its games comes back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

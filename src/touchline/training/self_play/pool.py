@@ -1,7 +1,5 @@
 """The opponents of one behavior: snapshots of its own policy, and policies from files."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ Sources: Bradley and Terry 1952, Biometrika 39:324; Coulom 2008, "Whole-history 
 prior between successive policies, whose variance grows with the time between them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

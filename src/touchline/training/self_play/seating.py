@@ -7,8 +7,6 @@ one.
 Draws are addressed by seed, area and game, so a resumed run repeats them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol

@@ -4,8 +4,6 @@ The first six keys, their meanings and defaults are those of `mlagents-learn` 1.
 not in ML-Agents.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator

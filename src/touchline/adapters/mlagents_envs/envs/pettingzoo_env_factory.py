@@ -1,7 +1,5 @@
 """PettingZoo environments of a registry's entries."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from touchline.adapters.mlagents_envs.envs.unity_aec_env import UnityAECEnv

@@ -1,7 +1,5 @@
 """The agents act one after the other, in PettingZoo's old AEC interface."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gymnasium import error

@@ -4,8 +4,6 @@ For code that was written for ML-Agents' wrapper. New code takes `touchline.make
 distinguishes ends from limits.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """All agents act at once, in PettingZoo's old parallel interface."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gymnasium import error

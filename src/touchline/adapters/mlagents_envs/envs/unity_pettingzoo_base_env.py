@@ -6,8 +6,6 @@ agent's name is `<behavior>?agent_id=<id>`. As in ML-Agents, an agent whose epis
 and comes back under the same name when its next episode begins.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

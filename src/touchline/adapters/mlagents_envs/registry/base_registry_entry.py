@@ -1,7 +1,5 @@
 """One environment of a registry, and a scene of Touchline as such an entry."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

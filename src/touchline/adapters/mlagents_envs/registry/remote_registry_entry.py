@@ -1,7 +1,5 @@
 """A player that is downloaded when it is opened for the first time."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import stat

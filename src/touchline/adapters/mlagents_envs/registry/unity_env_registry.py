@@ -1,7 +1,5 @@
 """A mapping from names to entries that open environments."""
 
-from __future__ import annotations
-
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path

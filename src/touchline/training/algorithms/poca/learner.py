@@ -11,8 +11,6 @@ Source: Cohen et al. 2021, arXiv:2111.05992; Yu et al. 2022, arXiv:2103.01955. H
 their names follow ML-Agents 1.1.0 (`docs/algorithms.md`); differences are listed there.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

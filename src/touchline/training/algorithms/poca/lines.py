@@ -8,8 +8,6 @@ Source: Cohen et al. 2021, arXiv:2111.05992, section 4. ML-Agents 1.1.0 pairs a 
 step with its mates' step before (`agent_processor.py`); here all stand in one moment.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

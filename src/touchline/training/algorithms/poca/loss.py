@@ -4,8 +4,6 @@ Source: Cohen et al. 2021, arXiv:2111.05992, section 4 (MA-POCA); Yu et al. 2022
 (MAPPO). Weights of the terms: ML-Agents 1.1.0, `poca/optimizer_torch.py`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

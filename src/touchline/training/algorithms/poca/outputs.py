@@ -1,7 +1,5 @@
 """What policy and critic say of trajectories, before anything is learned from them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The rows of a batch of groups as indices into trajectories, and how groups are valued."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ Each reward signal has a value, a baseline, a discount and a return of its own; 
 from the mean of the advantages.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ Source: Schulman et al. 2017, arXiv:1707.06347. Hyperparameters and their names 
 1.1.0 (`docs/algorithms.md`); differences are listed there.
 """
 
-from __future__ import annotations
-
 import torch
 
 from touchline.policies.nets.normalizer import observation_figures

@@ -7,8 +7,6 @@ the same derivatives written out; networks with a hand-written backward pass sta
 Source: Schulman et al. 2017, arXiv:1707.06347.
 """
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float
 from torch import Tensor

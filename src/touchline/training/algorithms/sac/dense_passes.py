@@ -6,8 +6,6 @@ holds all of it to `AutogradPasses` in double precision; `docs/decisions/hand-wr
 has the measurement.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple

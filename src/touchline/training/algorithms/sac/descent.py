@@ -1,7 +1,5 @@
 """SAC's gradient steps: what the networks make of a minibatch, and the descent of its losses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

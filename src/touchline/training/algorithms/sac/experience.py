@@ -1,7 +1,5 @@
 """What SAC learns from: a replay, and reward signals, computed again for each draw."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

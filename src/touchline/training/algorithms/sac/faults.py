@@ -4,8 +4,6 @@ SAC has no beta and no clip range. It pays for entropy with a learned temperatur
 a replay, so that its faults are others.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

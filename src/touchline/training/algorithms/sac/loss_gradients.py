@@ -4,8 +4,6 @@ Small gradient steps cost calls, and autograd makes three for each of a loss's o
 these to autograd in double precision. B rows, S signals, P choices of all D branches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

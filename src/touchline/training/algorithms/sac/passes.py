@@ -4,8 +4,6 @@
 dense layers over one vector.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 Keys, meanings and defaults are those of `mlagents-learn` 1.1.0, except where a key says otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
