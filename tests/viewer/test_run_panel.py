@@ -23,6 +23,7 @@ import touchline
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.policies.files.run_layout import is_run
+from touchline.training.run.figures import read_run_figures
 from touchline.viewer.opening import ViewOptions, opened
 from touchline.viewer.run_panel import sources_of, steps_of, world_of
 
@@ -163,6 +164,13 @@ def test_two_checkpoints_start_from_the_same_state_and_go_back_together(run):
 # in a browser
 
 
+def _latest(run):
+    """What the page says below the curve; a run ends with its last buffer, after 256 steps."""
+    step = read_run_figures(run)[0].known("step")[-1]
+    assert 256 <= step < 512
+    return f"after {step:,.0f} steps"
+
+
 @pytest.mark.slow
 def test_a_run_is_followed_on_a_page_with_two_checkpoints_side_by_side(run):
     recipe = EnvRecipe("scene", "Basic", num_areas=1)
@@ -174,7 +182,7 @@ def test_a_run_is_followed_on_a_page_with_two_checkpoints_side_by_side(run):
         page.server.scene.configure_default_lights(cast_shadow=False)
         simulation = page.simulation
         browser.get(f"http://127.0.0.1:{page.port}")
-        wait_for(lambda: "after 256 steps" in browser.page_source)
+        wait_for(lambda: _latest(run) in browser.page_source)
         wait_for(lambda: browser.find_elements("css selector", ".uplot"))
         choose(browser, "Beside", str(steps_of(run)[-1]))
         wait_for(lambda: simulation.beside is not None)
@@ -220,7 +228,7 @@ def test_a_page_says_that_a_run_is_still_starting_and_then_shows_it(run, tmp_pat
         wait_for(lambda: "still starting" in browser.page_source)
         shutil.copytree(run, starting, dirs_exist_ok=True)
         # The same page, which nothing reloads, becomes the run's.
-        wait_for(lambda: "after 256 steps" in browser.page_source)
+        wait_for(lambda: _latest(run) in browser.page_source)
         assert f"open http://127.0.0.1:{port}" in lines[1]
 
 
