@@ -270,18 +270,6 @@ def shown(scene, num_areas=3):
     return env, world
 
 
-@pytest.mark.parametrize("scene", [SoccerTwos, StrikersVsGoalie])
-def test_the_state_is_a_last_sensor_for_critics_and_changes_nothing_else(scene):
-    env, world = shown(scene)
-    plain, _ = opened(scene, 3)
-    for name, spec in env.behaviors.items():
-        assert spec.observed == plain.behaviors[name]
-        last = spec.observation_specs[-1]
-        assert (last.name, last.critic_only) == ("State", True)
-        assert last.shape == env.steps(name)[0].obs[-1].shape[1:]
-        assert spec.state_size == last.shape[0] == 7 * len(world.players) + 9
-
-
 def test_the_state_of_a_player_holds_what_moves_from_its_side():
     env, scene = shown(SoccerTwos)
     blue, purple = env.steps(BLUE)[0], env.steps(PURPLE)[0]
@@ -319,7 +307,7 @@ def test_a_field_turned_by_half_looks_the_same_to_the_other_team():
     scene.yaw[0] = [0.5 + np.pi, 0.5, 0.7 + np.pi, 0.7]
     scene.kick[:] = 0.0
     states = [
-        scene.observe(name, np.array(ids))[-1]
+        scene.observe_state(name, np.array(ids))
         for name, ids in ((BLUE, [1, 3]), (PURPLE, [0, 2]))
     ]
     np.testing.assert_allclose(*states, atol=1e-6)

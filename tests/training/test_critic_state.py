@@ -31,6 +31,8 @@ SMALL = {
     "env_settings.seed": 1,
 }
 
+MEMORY = {"memory_size": 8, "sequence_length": 16}
+
 
 def _train(folder, scene="SoccerTwos", **changes):
     keys = SMALL | {"checkpoint_settings.results_dir": str(folder)} | changes
@@ -51,23 +53,37 @@ def test_the_policy_does_without_the_state(tmp_path):
             assert measure(Slots(world), actors, 4, seed=0)
 
 
-def test_a_world_without_the_state_gets_no_values(tmp_path):
-    checkpoint = _train(tmp_path).folder / "SoccerTwos" / "checkpoint.safetensors"
+@pytest.mark.parametrize("memory", [None, MEMORY], ids=["plain", "memory"])
+def test_a_world_without_the_state_gets_no_values(memory, tmp_path):
+    changes = {"behaviors.*.network_settings.memory": memory}
+    checkpoint = (
+        _train(tmp_path, **changes).folder / "SoccerTwos" / "checkpoint.safetensors"
+    )
     for options in ({}, {"state": True}):
         with make(EnvRecipe("scene", "SoccerTwos", 1, options=options)) as world:
             slots = Slots(world)
             name, rows = next(iter(slots.reset(3).items()))
             policy = load_policy(checkpoint, name, slots.behaviors[name]).policy
-            outlook = policy.outlook(rows, None)
+            outlook = policy.outlook(rows, policy.new_memory())
         assert (outlook.value is None) == (not options)
         probabilities = outlook.probabilities[0].sum(axis=1)
         np.testing.assert_allclose(probabilities, 1.0, rtol=1e-5)
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
-@pytest.mark.parametrize("normalize", [False, True])
-def test_a_run_resumes_bit_for_bit(normalize, tmp_path, monkeypatch):
-    changes = {"behaviors.*.network_settings.normalize": normalize}
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"network_settings.normalize": False},
+        {"network_settings.normalize": True},
+        {"network_settings.memory": MEMORY},
+        {"reward_signals.rnd.strength": 0.1, "network_settings.normalize": True},
+        {"reward_signals.curiosity.strength": 0.1},
+    ],
+    ids=["plain", "normalized", "memory", "rnd", "curiosity"],
+)
+def test_a_run_resumes_bit_for_bit(changes, tmp_path, monkeypatch):
+    changes = {f"behaviors.*.{key}": value for key, value in changes.items()}
     whole = _train(tmp_path / "whole", **changes).folder
     collect, count = LocalCollector.collect, []
 
@@ -130,10 +146,8 @@ def test_players_are_refused_and_an_earlier_run_stays(force, tmp_path):
 @pytest.mark.parametrize(
     ("key", "value", "named"),
     [
-        ("network_settings.memory", {}, "memory"),
         ("hyperparameters.shared_critic", True, "shared_critic"),
         ("behavioral_cloning", {"demo_path": "x.demo"}, "behavioral_cloning"),
-        ("reward_signals.rnd", {}, "reward_signals.rnd"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused_when_the_file_is_read(key, value, named):

@@ -227,14 +227,6 @@ class TeamMerging(Protocol):
 
 
 @runtime_checkable
-class StateShowing(Protocol):
-    """A scene that can show critics what its agents do not observe."""
-
-    def show_state(self) -> None:
-        """Add the state as each behavior's last sensor. Only before the first reset."""
-
-
-@runtime_checkable
 class Waiting(Protocol):
     """A world that runs in another process."""
 

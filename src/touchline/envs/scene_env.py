@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from touchline.drawing.tableau import Tableau
 from touchline.envs.actions import check_actions
-from touchline.envs.env import ClosesOnExit, EnvRecipe, StateShowing, TeamMerging
+from touchline.envs.env import ClosesOnExit, EnvRecipe, TeamMerging
 from touchline.envs.ml_agents_names import MLAgentsNames
 from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.errors import NonFiniteError, UsageError
@@ -52,10 +52,9 @@ def open_scene(recipe: EnvRecipe) -> SceneEnv:
         recipe.num_areas or cls.unity_areas, int(recipe.options.get("num_threads", 0))
     )
     if recipe.options.get("state"):
-        if not isinstance(scene, StateShowing):
+        if not scene.state_size:
             raise UsageError(
-                f"scene {recipe.target}: it has no state to show to critics "
-                "(critic_sees_state); SoccerTwos and StrikersVsGoalie have"
+                f"scene {recipe.target}: it has no state to show; set critic_sees_state to false"
             )
         scene.show_state()
     return SceneEnv(scene, recipe.seed, recipe.parameters)

@@ -80,8 +80,10 @@ class NetworkPolicy:
                 None if rows.action_mask is None else self._tensor(rows.action_mask)
             )
             value: torch.Tensor | None = None
-            if len(rows.obs) < len(self.network.spec.observation_specs):
-                # Its critic has seen more in training than this world shows.
+            # Its critic may have seen more in training than this world shows.
+            sensors = self.network.spec.observation_specs
+            has_all = len(rows.obs) == len(sensors)
+            if memory is None and not has_all:
                 distribution = self.network.distribution(obs, allowed)
             elif memory is None:
                 distribution, value = self.network(obs, allowed)
@@ -90,6 +92,7 @@ class NetworkPolicy:
             else:
                 before = self._tensor(memory.recall(rows))
                 distribution, value, _ = self.network.step(obs, allowed, before)
+                value = value if has_all else None
             continuous, _ = distribution.mode()
             limited = to_environment(continuous)
         branches: Sequence[torch.Tensor] = ()

@@ -15,6 +15,7 @@ Source: ML-Agents 3.0.0, `Academy.cs` and `Agent.cs`, as observed in running sce
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from touchline.physics.kernels import compiled
 from touchline.scenes.stored_actions import StoredActions
-from touchline.specs import ActionTuple, BehaviorSpec
+from touchline.specs import ActionTuple, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, Exchange, TerminalSteps
 
 Agents = NDArray[np.intp]
@@ -37,7 +38,7 @@ class SceneHooks(Protocol):
 
     def begin_episodes(self, agents: Agents) -> None: ...
 
-    def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]: ...
+    def observe_all(self, behavior: str, agents: Agents) -> list[NDArray[Any]]: ...
 
     def action_mask(
         self, behavior: str, agents: Agents
@@ -97,12 +98,7 @@ class Academy:
         """The agents that decided in the last exchange, in its order."""
         self._ended: dict[str, list[TerminalSteps]] = {name: [] for name in behaviors}
         """Ends since the last exchange."""
-        self._no_decisions = {
-            name: DecisionSteps.empty(spec) for name, spec in behaviors.items()
-        }
-        self._no_ends = {
-            name: TerminalSteps.empty(spec) for name, spec in behaviors.items()
-        }
+        self.add_sensors()
 
         self._all_agents = np.arange(num_areas * agents_per_area)
         self.order = self._all_agents
@@ -112,6 +108,18 @@ class Academy:
         self._all_by_behavior: tuple[bytes, list[tuple[str, Agents]]] = b"", []
         """All agents split by behavior, and the bytes of `behavior` that this was made from."""
         self.restart()
+
+    def add_sensors(self, *sensors: ObservationSpec) -> None:
+        """Agents of all behaviors observe these, too, after their own sensors."""
+        for name, spec in self.behaviors.items():
+            observed = (*spec.observation_specs, *sensors)
+            self.behaviors[name] = replace(spec, observation_specs=observed)
+        self._no_decisions = {
+            name: DecisionSteps.empty(spec) for name, spec in self.behaviors.items()
+        }
+        self._no_ends = {
+            name: TerminalSteps.empty(spec) for name, spec in self.behaviors.items()
+        }
 
     @property
     def clock(self) -> int:
@@ -162,7 +170,7 @@ class Academy:
             reward, agent_id, group_id, group_reward = sent
             self._ended[name].append(
                 TerminalSteps(
-                    obs=scene.observe(name, chosen),
+                    obs=scene.observe_all(name, chosen),
                     reward=reward,
                     interrupted=np.full(len(chosen), interrupted),
                     agent_id=agent_id,
@@ -274,7 +282,7 @@ class Academy:
             sent = [array[agents] for array in self._sent]
             reward, agent_id, group_id, group_reward = sent
             decisions[name] = DecisionSteps(
-                obs=scene.observe(name, agents),
+                obs=scene.observe_all(name, agents),
                 reward=reward,
                 agent_id=agent_id,
                 action_mask=scene.action_mask(name, agents),

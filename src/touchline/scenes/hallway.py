@@ -28,7 +28,13 @@ from touchline.physics.upright.boxes import Body, BoxWorld
 from touchline.physics.upright.contacts import TOUCH_M
 from touchline.physics.world import DT_S, GRAVITY, Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.cube_agents import CubeGame, act_alone, play_alone
+from touchline.scenes.cube_agents import (
+    STATE_OF_BODY,
+    CubeGame,
+    act_alone,
+    play_alone,
+    state_of_bodies,
+)
 from touchline.scenes.scene import Scene
 from touchline.sensors.rays import RayFan, RaySensor, Traces, View
 from touchline.sensors.stacking import Stack, stacked_spec
@@ -65,6 +71,8 @@ HIDDEN_M = -1000.0
 GOAL_M = (7.0, 0.5, 22.29)
 BOARD_ABOVE_M, BOARD_BEHIND_M = 2.0, 2.5
 
+STATE_M, STATE_MPS = 12.0, 5.0
+"""Units of places and velocities in the state."""
 FRAMES = 3
 SENSOR = RaySensor(
     TAGS, TAGS, RayFan(rays_per_direction=2, max_degrees=70.0, length_m=12.0)
@@ -118,6 +126,7 @@ class Hallway(Scene):
     }
     decision_period: ClassVar[int] = DECISION_PERIOD
     max_step: ClassVar[int] = MAX_STEP
+    state_size: ClassVar[int] = STATE_OF_BODY + 4
     parameters: ClassVar[Mapping[str, Parameter]] = {
         "gravity": Parameter(
             GRAVITY * GRAVITY_MULTIPLIER, 0.0, 1000.0, "downward acceleration, m/s²"
@@ -212,6 +221,19 @@ class Hallway(Scene):
         rays = SENSOR.observe(self._threads, self._rays, agents, self._view)
         time_share = self.academy.step_count.reshape(-1)[agents, None] / MAX_STEP
         return [*rays, self._time.push(agents, time_share)]
+
+    def observe_state(self, behavior: str, agents: Agents) -> NDArray[np.float32]:
+        """Where the agent is, what the symbol shows, on which side its goal is, and the time."""
+        world, areas = self.world, agents
+        body = world.boxes[areas, AGENT : AGENT + 1]
+        velocity = world.velocity[areas, AGENT : AGENT + 1]
+        own = state_of_bodies(body, velocity, STATE_M, STATE_MPS)
+        symbol = np.where(self.shows_x[areas], 1.0, -1.0)
+        side_of_o = np.sign(world.boxes[areas, PLATE_O, X])
+        right_side = np.where(self.shows_x[areas], -side_of_o, side_of_o)
+        share = self.academy.step_count.reshape(-1)[areas] / MAX_STEP
+        others = np.stack([symbol, side_of_o, right_side, share], axis=1)
+        return np.concatenate([own, others.astype(np.float32)], axis=1)
 
     # play
 

@@ -47,9 +47,11 @@ from touchline.physics.world import DT_S, GRAVITY, Arrays
 from touchline.scenes.academy import Agents
 from touchline.scenes.cube_agents import (
     CHOICES,
+    STATE_OF_BODY,
     CubeGame,
     act_alone,
     play_alone,
+    state_of_bodies,
     turn_to,
 )
 from touchline.scenes.random import StreamArrays, draw
@@ -89,6 +91,8 @@ FIXED = boxes(
     box((0.0, 0.5, 12.75), (26.0, 2.0, 0.5), TAGS.index("wall")),
     box((0.0, 0.5, -12.75), (26.0, 2.0, 0.5), TAGS.index("wall")),
 )
+STATE_M, STATE_MPS = 6.0, 5.0
+"""Units of places and velocities in the state."""
 FRAMES = 3
 HIGH = RaySensor(
     TAGS,
@@ -130,6 +134,7 @@ class PushBlock(Scene):
         )
     }
     max_step: ClassVar[int] = MAX_STEP
+    state_size: ClassVar[int] = 2 * STATE_OF_BODY + 4
     parameters: ClassVar[Mapping[str, Parameter]] = {
         "block_scale": Parameter(2.0, 0.1, 5.0, "the block's length and width, m"),
         "dynamic_friction": Parameter(
@@ -218,6 +223,18 @@ class PushBlock(Scene):
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         return RAYS.observe(self._threads, self._stack, agents, self._view)
+
+    def observe_state(self, behavior: str, agents: Agents) -> NDArray[np.float32]:
+        """Where agent and block are, the block seen from the agent, how large it is, the time."""
+        world, areas = self.world, agents
+        boxes = world.boxes[areas, : BLOCK + 1]
+        velocity = world.velocity[areas, : BLOCK + 1]
+        bodies = state_of_bodies(boxes, velocity, STATE_M, STATE_MPS)
+        away = (boxes[:, BLOCK][:, [X, Z]] - boxes[:, AGENT][:, [X, Z]]) / STATE_M
+        size = boxes[:, BLOCK, HALF_X, None]
+        share = self.academy.step_count.reshape(-1)[areas, None] / MAX_STEP
+        others = np.concatenate([away, size, share], axis=1, dtype=np.float32)
+        return np.concatenate([bodies, others], axis=1)
 
     # play
 

@@ -8,6 +8,7 @@ A scene module reads in one order: constants with their units, reset, observe, p
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from touchline.physics.world import Arrays
 from touchline.scenes.academy import Academy, Agents
 from touchline.scenes.random import Streams
 from touchline.sensors.rays import Traces
-from touchline.specs import BehaviorSpec
+from touchline.specs import BehaviorSpec, ObservationSpec
 
 
 class Scene(ABC):
@@ -45,6 +46,8 @@ class Scene(ABC):
     max_step: ClassVar[int] = 0
     """Academy steps after which an agent's episode is interrupted; 0: never."""
     parameters: ClassVar[Mapping[str, Parameter]] = {}
+    state_size: ClassVar[int] = 0
+    """How many numbers `observe_state` shows to critics; 0: the scene has no state to show."""
     team_names: ClassVar[tuple[str, ...]] = ()
     """What people call team 0, team 1 and so on."""
 
@@ -65,6 +68,7 @@ class Scene(ABC):
         """How games of two or more groups ended since it was last cleared.
 
         Group id -> 1 for the group that won, 0 for one that lost, 0.5 for a draw."""
+        self._shows_state = False
         self._areas = np.arange(num_areas)
         self._threads = Threads(num_threads)
 
@@ -96,6 +100,13 @@ class Scene(ABC):
 
         Stacked sensors take one frame per call.
         """
+
+    def observe_state(self, behavior: str, agents: Agents) -> NDArray[np.float32]:
+        """[K, state_size] what a critic may know besides what K agents of one behavior observe.
+
+        In units that spread about as much as a standard normal.
+        """
+        raise NotImplementedError
 
     def act(self) -> None:  # noqa: B027
         """The first part of a round: every enabled agent executes its stored action.
@@ -182,6 +193,19 @@ class Scene(ABC):
             if left <= 0 or academy.has_news:
                 return most - left
             academy.advance_clock(1)
+
+    def show_state(self) -> None:
+        """Show critics the state as each behavior's last sensor; only before the first reset."""
+        sensor = ObservationSpec.vector(self.state_size, "State")
+        self.academy.add_sensors(replace(sensor, critic_only=True))
+        self._shows_state = True
+
+    def observe_all(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
+        """What these agents observe and, where it is shown, the state."""
+        observed = self.observe(behavior, agents)
+        if self._shows_state:
+            observed.append(self.observe_state(behavior, agents))
+        return observed
 
     def capacity(self, behavior: str) -> int:
         """The most agents of this behavior that can exist at one time, all areas together."""

@@ -67,10 +67,10 @@ class ActorCritic(nn.Module):
             self.trunk = TwinMLP(
                 size, hidden, layers, gains, num_signals, spec.state_size
             )
-        elif spec.state_size:
+        elif spec.state_size and architecture.shared_critic:
             raise UsageError(
-                "a critic sees the state only beside vector observations, without a memory, a "
-                "shared critic or goals that steer"
+                "a critic that shares the policy's layers cannot see the state, which the policy "
+                "does without"
             )
         else:
             self.trunk = Bodies(spec, self.sensors, architecture, gains, num_signals)

@@ -99,8 +99,13 @@ class Body(nn.Module):
     def step(
         self, obs: Obs, memory: Float[Tensor, "B M"]
     ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B M"]]:
-        """The result and the next memory."""
+        """The result and the next memory.
+
+        Of a critic in a world that shows no state, nothing is known: zeros, and the same memory.
+        """
         assert self.memory is not None
+        if obs[0].shape[1] < self.sensors.vector_size:
+            return memory.new_zeros(len(memory), self.size), memory
         return self.memory.step(self.features(obs), memory)
 
     def features(self, obs: Obs) -> Float[Tensor, "B H"]:
@@ -112,7 +117,8 @@ class Body(nn.Module):
         return torch.cat([self._features(chunk) for chunk in chunks])
 
     def _features(self, obs: Obs) -> Float[Tensor, "B H"]:
-        x = obs[0]
+        # The state, which only a critic sees, comes after all other vectors.
+        x = obs[0][:, : self.sensors.vector_size]
         pairs = zip(self.images, self.sensors.images, strict=True)
         encoded = [encode(obs[i]) for encode, i in pairs]
         if encoded:
@@ -143,9 +149,8 @@ class Bodies(nn.Module):
     ) -> None:
         super().__init__()
         count = 1 if architecture.shared_critic else 2
-        self.bodies = nn.ModuleList(
-            Body(spec, sensors, architecture) for _ in range(count)
-        )
+        seen = [sensors, Sensors.from_spec(spec)][:count]
+        self.bodies = nn.ModuleList(Body(spec, one, architecture) for one in seen)
         size = self.actor.size
         self.policy_head = linear(size, len(output_gains))
         self.value_head = linear(size, num_signals)

@@ -10,6 +10,7 @@ from touchline.drawing.tableau import Tableau
 from touchline.physics.shapes import BOX_TAG, COS, SIN, X, Y, Z, box
 from touchline.physics.world import DT_S, Arrays
 from touchline.scenes.academy import Agents
+from touchline.scenes.cube_agents import STATE_OF_BODY, state_of_bodies
 from touchline.scenes.pyramids.agent import MAX_STEP, act, new_upright
 from touchline.scenes.pyramids.bricks import Bricks
 from touchline.scenes.pyramids.layout import (
@@ -37,6 +38,8 @@ from touchline.sensors.rays import Shapes, Traces, View
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 GOLD_REWARD = 2.0
+STATE_M, STATE_MPS = 25.0, 10.0
+"""Units of places and velocities in the state."""
 
 
 class Pyramids(Scene):
@@ -71,6 +74,7 @@ class Pyramids(Scene):
         )
     }
     max_step: ClassVar[int] = MAX_STEP
+    state_size: ClassVar[int] = STATE_OF_BODY + 8
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
@@ -152,6 +156,31 @@ class Pyramids(Scene):
         ahead = vx * sin + vz * cos
         own = np.stack([on[agents], right, vy, ahead], axis=1)
         return [*frames, own.astype(np.float32)]
+
+    def observe_state(self, behavior: str, agents: Agents) -> NDArray[np.float32]:
+        """Where the agent is; whether the switch is on; where the agent has to go next, and how far
+        that is; where the bricks are or will be; and the time.
+        """
+        areas, upright, bricks = agents, self.upright, self.bricks
+        body = upright.boxes[areas, AGENT : AGENT + 1]
+        own = state_of_bodies(
+            body, upright.velocity[areas, AGENT : AGENT + 1], STATE_M, STATE_MPS
+        )
+        on = bricks.on[areas]
+        gold = bricks.pose[areas, -1][:, [X, Z]]
+        switch = upright.boxes[areas, SWITCH][:, [X, Z]]
+        goal = np.where(on[:, None], gold, switch)
+        away = goal - body[:, 0, [X, Z]]
+        others = [
+            on[:, None],
+            away / STATE_M,
+            np.linalg.norm(away, axis=1, keepdims=True) / STATE_M,
+            (bricks.spot[areas] - switch) / STATE_M,
+            np.linalg.norm(bricks.spot[areas] - switch, axis=1, keepdims=True)
+            / STATE_M,
+            self.academy.step_count.reshape(-1)[areas, None] / MAX_STEP,
+        ]
+        return np.concatenate([own, *others], axis=1, dtype=np.float32)
 
     def _place_buttons(self) -> None:
         """Put the buttons into their switches.

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -43,10 +42,10 @@ from touchline.scenes.soccer.field import (
     WALL,
     Player,
 )
-from touchline.scenes.soccer.state import observe_state, state_size, team_first
+from touchline.scenes.soccer.state import team_first, write_state
 from touchline.sensors.rays import RayFan, RaySensor, Traces, View
 from touchline.sensors.stacking import Stack, stacked_spec
-from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from touchline.specs import ActionSpec, BehaviorSpec
 
 MAX_FIELD_STEPS = 5000
 """The field's own time limit (MaxEnvironmentSteps); agents have none."""
@@ -126,7 +125,6 @@ class Soccer(Scene):
         }
         no_boxes = np.tile(boxes(), (num_areas, 1, 1))
         self._view = View(self.rounds, self.yaw, self.field, no_boxes, self.rounds)
-        self._shows_state = False
         self._team_first = team_first(self._teams)
         self.restart()
 
@@ -210,37 +208,25 @@ class Soccer(Scene):
 
     # observe
 
-    def show_state(self) -> None:
-        """Show critics the state of the field from the next restart on, as a last sensor."""
-        size = state_size(len(self.players))
-        sensor = replace(ObservationSpec.vector(size, "State"), critic_only=True)
-        behaviors = {}
-        for name, spec in self.academy.behaviors.items():
-            sensors = (*spec.observation_specs, sensor)
-            behaviors[name] = replace(spec, observation_specs=sensors)
-        self._shows_state = True
-        self.academy = self._make_academy(behaviors)
-        self.restart()
-
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        rays = self._rays[behavior]
-        stack = self._stacks[behavior]
-        observed = rays.observe(self._threads, stack, agents, self._view)
-        if self._shows_state:
-            state = np.empty((len(agents), state_size(len(self.players))), np.float32)
-            observe_state(
-                agents,
-                self._team_first,
-                self._teams,
-                self.rounds,
-                self.velocity,
-                self.yaw,
-                self.kick,
-                self.timer,
-                state,
-            )
-            observed.append(state)
-        return observed
+        rays, stack = self._rays[behavior], self._stacks[behavior]
+        return rays.observe(self._threads, stack, agents, self._view)
+
+    def observe_state(self, behavior: str, agents: Agents) -> NDArray[np.float32]:
+        """Everything that moves, from each player's side of the field."""
+        state = np.empty((len(agents), self.state_size), np.float32)
+        write_state(
+            agents,
+            self._team_first,
+            self._teams,
+            self.rounds,
+            self.velocity,
+            self.yaw,
+            self.kick,
+            self.timer,
+            state,
+        )
+        return state
 
     def rays(self, area: int, agent: int) -> Traces:
         behavior = self.players[agent].behavior

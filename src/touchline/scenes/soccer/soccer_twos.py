@@ -17,6 +17,7 @@ from touchline.scenes.soccer.field import (
     Player,
 )
 from touchline.scenes.soccer.game import Soccer, behaviors_of, field_player_sensors
+from touchline.scenes.soccer.state import state_size
 from touchline.sensors.rays import RaySensor, observe_together
 from touchline.specs import BehaviorSpec, base_name, team_of
 
@@ -48,6 +49,7 @@ class SoccerTwos(Soccer):
         _player(BLUE, -1.0),
     )
     agents_per_area: ClassVar[int] = len(players)
+    state_size: ClassVar[int] = state_size(len(players))
     field: ClassVar[Floats] = FIELD
     sensors: ClassVar[Mapping[str, Mapping[str, RaySensor]]] = {
         PURPLE_NAME: field_player_sensors(

@@ -36,7 +36,7 @@ def team_first(teams: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 @compiled
-def observe_state(
+def write_state(
     agents: NDArray[np.intp],
     order: NDArray[np.intp],
     teams: NDArray[np.intp],

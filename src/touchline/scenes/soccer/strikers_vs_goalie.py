@@ -22,6 +22,7 @@ from touchline.scenes.soccer.game import (
     field_player_sensors,
     ray_sensor,
 )
+from touchline.scenes.soccer.state import state_size
 from touchline.sensors.rays import RaySensor
 from touchline.specs import BehaviorSpec
 
@@ -51,6 +52,7 @@ class StrikersVsGoalie(Soccer):
         _striker(-START_Z_M),
     )
     agents_per_area: ClassVar[int] = len(players)
+    state_size: ClassVar[int] = state_size(len(players))
     field: ClassVar[Floats] = np.concatenate([FIELD, boxes(BLUE_GOAL_BLOCK)])
     sensors: ClassVar[Mapping[str, Mapping[str, RaySensor]]] = {
         STRIKER: field_player_sensors(

@@ -20,9 +20,10 @@ from touchline.drawing.tableau import (
     join,
 )
 from touchline.parameters import Parameter
-from touchline.physics.shapes import COS, HALF_Y, SIN, Floats, rounds
+from touchline.physics.shapes import COS, HALF_Y, SIN, Floats, Y, rounds
 from touchline.physics.world import DT_S, GRAVITY, Arrays
 from touchline.scenes.academy import Agents
+from touchline.scenes.cube_agents import STATE_OF_BODY, state_of_bodies
 from touchline.scenes.scene import Scene
 from touchline.scenes.wall_jump.course import (
     AGENT,
@@ -55,6 +56,8 @@ from touchline.specs import ActionSpec, BehaviorSpec
 SMALL, BIG = "SmallWallJump?team=0", "BigWallJump?team=0"
 MAX_STEP = 2000
 GOAL_REWARD, FALL_REWARD = 1.0, -1.0
+STATE_M, STATE_MPS = 4.0, 6.0
+"""Units of places and velocities in the state."""
 
 FRAMES = 6
 VECTOR_SIZE = 4
@@ -102,6 +105,7 @@ class WallJump(Scene):
     seconds_per_step: ClassVar[float] = DT_S
     behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {SMALL: _SPEC, BIG: _SPEC}
     max_step: ClassVar[int] = MAX_STEP
+    state_size: ClassVar[int] = 2 * STATE_OF_BODY + 5
     parameters: ClassVar[Mapping[str, Parameter]] = {
         "no_wall_height": Parameter(0.0, 0.0, 100.0, _HEIGHT),
         "small_wall_height": Parameter(4.0, 0.0, 100.0, _HEIGHT),
@@ -223,6 +227,24 @@ class WallJump(Scene):
         place = np.empty((len(agents), FRAMES * VECTOR_SIZE), np.float32)
         observe_place(agents, self.world.kernel_arrays, self._place.frames, place)
         return [*RAYS.observe(self._threads, self._rays, agents, self._view), place]
+
+    def observe_state(self, behavior: str, agents: Agents) -> NDArray[np.float32]:
+        """Where agent and block are, how high the agent is, its jump, the wall, and the time."""
+        world, areas = self.world, agents
+        boxes = world.boxes[areas, : BLOCK + 1]
+        velocity = world.velocity[areas, : BLOCK + 1]
+        bodies = state_of_bodies(boxes, velocity, STATE_M, STATE_MPS)
+        others = np.stack(
+            [
+                boxes[:, AGENT, Y] / STATE_M,
+                velocity[:, AGENT, 1] / STATE_MPS,
+                self.jump_steps[areas] > 0,
+                world.boxes[areas, WALL_BOX, HALF_Y] / STATE_M,
+                self.academy.step_count.reshape(-1)[areas] / MAX_STEP,
+            ],
+            axis=1,
+        )
+        return np.concatenate([bodies, others], axis=1, dtype=np.float32)
 
     # play
 

@@ -186,7 +186,7 @@ def signal_setup(
     """What the reward signals of a learner are made from."""
     return SignalSetup(
         behavior=setup.behavior,
-        spec=setup.spec,
+        spec=setup.spec.observed,
         device=setup.device,
         seed=setup.seed,
         log=setup.log,

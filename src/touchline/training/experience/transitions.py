@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,15 @@ class Transitions:
             discrete=change(self.discrete),
             terminated=change(self.terminated),
         )
+
+    def narrowed(self, size: int) -> Transitions:
+        """The same with the first `size` numbers of all vectors."""
+        if self.obs[0].shape[1] == size:
+            return self
+        obs, next_obs = (
+            (part[0][:, :size], *part[1:]) for part in (self.obs, self.next_obs)
+        )
+        return replace(self, obs=obs, next_obs=next_obs)
 
     def to(self, device: torch.device) -> Transitions:
         """The same on another device."""

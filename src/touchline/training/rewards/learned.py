@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
+from touchline.policies.nets.encoders import Sensors
 from touchline.policies.network import Architecture
 from touchline.training.algorithms.adam import Adam, FlatParameters
 from touchline.training.algorithms.learned_state import restore, saved
@@ -80,6 +81,7 @@ class LearnedSignal:
         self.ignores_ends = ignores_ends
         self.model = model
         self._device = setup.device
+        self._vector_size = Sensors.from_spec(setup.spec).vector_size
         self._batch_size = setup.batch_size
         self._num_epoch = settings.num_epoch or setup.num_epoch
         self._learning_rate = settings.learning_rate
@@ -107,7 +109,7 @@ class LearnedSignal:
     @torch.no_grad()
     def reward_of(self, transitions: Transitions) -> Float[Tensor, " B"]:
         """What the model thinks now of actions of a replay; on its device."""
-        return self.model.reward(transitions.to(self._device)) * self._factor
+        return self.model.reward(self._seen(transitions)) * self._factor
 
     @property
     def _factor(self) -> float:
@@ -126,7 +128,11 @@ class LearnedSignal:
         for start in range(0, len(steps), CHUNK_SIZE):
             part = slice(start, start + CHUNK_SIZE)
             transitions = transitions_at(trajectories, steps[part], slots[part])
-            yield steps[part], slots[part], transitions.to(self._device)
+            yield steps[part], slots[part], self._seen(transitions)
+
+    def _seen(self, transitions: Transitions) -> Transitions:
+        """What agents observe of them, without what only a critic sees; on the model's device."""
+        return transitions.narrowed(self._vector_size).to(self._device)
 
     # learning
 
@@ -146,7 +152,7 @@ class LearnedSignal:
         self, transitions: Transitions, generator: torch.Generator
     ) -> Figures:
         """Descend the model's loss on a minibatch."""
-        loss, figures = self.model.loss(transitions.to(self._device), generator)
+        loss, figures = self.model.loss(self._seen(transitions), generator)
         self._weights.gradient_of(loss)
         self._adam.step(self._weights.gradient, self._learning_rate, float("inf"))
         figures = {name: value.detach() for name, value in figures.items()}

@@ -30,19 +30,16 @@ class PPOSettings(OnPolicySettings):
     ML-Agents)."""
     critic_sees_state: Switch = False
     """The value function also sees the state of the scene, which agents do not observe; policies do
-    without. SoccerTwos and StrikersVsGoalie can show it (not in ML-Agents)."""
+    without. For scenes that can show it (not in ML-Agents)."""
     advantage_normalization: Literal["batch", "minibatch", "none"] = "batch"
     """Over what advantages get mean 0 and spread 1 (not in ML-Agents)."""
 
     def conflict(self, behavior: Any) -> tuple[str, str] | None:
         if not self.critic_sees_state:
             return None
-        signals = [name for name in behavior.reward_signals if name != "extrinsic"]
         conflicts = {
-            "network_settings.memory": behavior.network_settings.memory is not None,
             "behavioral_cloning": behavior.behavioral_cloning is not None,
             "hyperparameters.shared_critic": self.shared_critic,
-            **{f"reward_signals.{name}": True for name in signals},
         }
         for key, is_set in conflicts.items():
             if is_set:
