@@ -38,14 +38,14 @@ class FilmOptions:
     deterministic: bool = False
     """Whether the policy takes its most likely actions instead of sampling."""
     seed: int = 0
-    """Of the environment and of the policy."""
+    """Seed of the environment and of the policy."""
     versus: Sequence[str] = ()
     """The policy of the other teams; otherwise all teams play by the same one."""
 
 
 DEFAULTS = FilmOptions()
 PICTURES_PER_SECOND = 10.0
-"""Of a film of observations: a usual rate of decisions."""
+"""Rate for a film of observations: a usual rate of decisions."""
 PICTURE_HEIGHT = 336
 """Roughly, in pixels: observed pictures are small, so they are enlarged."""
 

@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from touchline.errors import UsageError
 
 _SHOWN = 8
-"""So many sensors or branches are listed in messages; the rest is counted. A board of 256 cells has
-1,792 branches, and no message should exceed some hundred characters."""
+"""Sensors or branches listed in messages; the rest is counted. A board of 256 cells has 1,792
+branches, and no message should exceed some hundred characters."""
 
 
 class DimensionProperty(enum.IntFlag):

@@ -77,7 +77,7 @@ class Layout:
         self.branches = (len(choice_table(branches)),) if self._is_flat else branches
         """Choices per branch as the learner sees them."""
         self.mask_ends = list(accumulate(self.branches))
-        """Where each branch ends in a flat mask."""
+        """End of each branch in a flat mask."""
         self.views = _views(spec.observation_specs, options.join_vectors, channels_last)
         """What the learner observes, in order."""
         self.has_names = len(self.views) > 1 or options.name_single

@@ -57,7 +57,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "steps_per_turn": 8,
     },
 }
-"""By scene: the sizes of its official file (`config/sac`)."""
+"""Sizes of each scene's official file (`config/sac`)."""
 ROWS = 5_000
 """Experiences in the replay."""
 PARTS = ("sampling", "gradient_steps")

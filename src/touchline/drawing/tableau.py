@@ -146,15 +146,15 @@ class Light(NamedTuple):
 
     ambient: float = 0.38
     headlight: float = 0.3
-    """From the eye, diffuse."""
+    """Diffuse light from the eye."""
     glare: float = 0.0
-    """From the eye, in highlights."""
+    """Highlights of the light from the eye."""
     sun: float = 0.42
-    """From far away, diffuse, with shadows; 0: there is no sun."""
+    """Diffuse light from far away, with shadows; 0: there is no sun."""
     sun_position: Point = (-8.0, 30.0, -14.0)
-    """From where shadows are worked out, m."""
+    """Position from which shadows are worked out, m."""
     sun_direction: Point = (0.25, -1.0, 0.4)
-    """Where its light goes."""
+    """Direction of the sun's light."""
 
 
 DAYLIGHT = Light()
@@ -168,7 +168,7 @@ class Camera:
     target: Point
     """What is in the middle of the picture."""
     field_of_view_deg: float = 45.0
-    """From the picture's bottom to its top."""
+    """Angle between the picture's bottom and its top."""
     height_m: float | None = None
     """If given, rays are parallel, and this is the height of the picture in meters."""
     extent_m: float = 25.0

@@ -54,10 +54,10 @@ class PlayerLaunch:
     path: Path | None
     """Its executable; None for the Editor, which the user starts."""
     port: int | None
-    """Where it calls; None finds a free port."""
+    """Port on which the player calls; None finds a free one."""
     no_graphics: bool
     log_file: Path | None
-    """Where it writes its log; None keeps the log only for messages."""
+    """File of the player's log; None keeps the log only for messages."""
     additional_args: Sequence[str]
     num_areas: int
     max_message_bytes: int

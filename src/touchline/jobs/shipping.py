@@ -29,7 +29,7 @@ class Build:
     """A build as it travels."""
 
     digest: str
-    """Of the archive."""
+    """Digest of the archive."""
     player: str
     """The executable's path in the archive."""
     archive: Any

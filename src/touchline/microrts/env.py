@@ -103,7 +103,7 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
         task = task_named(target)
         self.match = Match.of(self.options, task)
         self.weights = np.array(self.match.weights)
-        """Of each reward now, by REWARDS; the parameter `shaping` changes them."""
+        """Current weight of each of REWARDS; the parameter `shaping` changes them."""
         self.set_parameters(parameters or {})
         self.games = _open_games(
             self.options, self.match, task.map if task else target, num_areas
@@ -131,7 +131,7 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
         self._num_invalid = np.zeros(num_rows, np.int64)
         self._records: list[GameRecord] = []
         self._num_reported = 0
-        """Of these, how many are in statistics already."""
+        """Number of these that are in statistics already."""
         self._exchanges = 0
         self._watcher: tuple[Callable[[], None], int] | None = None
         self._exchange: Exchange | None = None

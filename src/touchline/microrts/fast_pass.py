@@ -212,15 +212,15 @@ class _Evaluated(NamedTuple):
     """Their units."""
     log_prob: Float[Tensor, " B"]
     entropy: Float[Tensor, " B"]
-    """Of the choice of a unit, plus of the chosen one's order."""
+    """Entropy of the choice of a unit plus that of the chosen one's order."""
     entropies: Float[Tensor, "B D"]
-    """Of each part."""
+    """The same for each part."""
     read_probs: Float[Tensor, "B parts"]
     """The probability of a type that reads the part."""
     unit_log_probs: Float[Tensor, " K"]
     hidden: Float[Tensor, "B H"]
     order_log_probs: Float[Tensor, "B choices"]
-    """Of the chosen units."""
+    """Log-probabilities of the chosen units' orders."""
 
 
 class FusedForward:

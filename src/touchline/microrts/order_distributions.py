@@ -20,7 +20,7 @@ _READ_PARTS = torch.from_numpy(READ_PARTS).float()
 _PARTS = list(PARTS)
 
 Units = tuple[Tensor, ...]
-"""Where K units are: the row [K] and the cell [K] of each."""
+"""The row [K] and the cell [K] of each of K units."""
 
 
 class StagedUnitAction:

@@ -128,7 +128,7 @@ class Task:
     map: str
     opponent: str
     weights: tuple[float, ...]
-    """By REWARDS."""
+    """One weight for each of REWARDS."""
     max_steps: int
     seat: str
     """As the option of `options.Options`."""

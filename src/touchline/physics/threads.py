@@ -155,7 +155,8 @@ class Threads:
         self._helpers: list[_Helper] = []
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._worked_s = self._waited_s = 0.0
-        """Of the calling thread, since the trial began: its own parts, and waiting for others."""
+        """Times of the calling thread since the trial began: in its own parts, and waiting for
+        others."""
         self._alone_until_s = -math.inf
 
     def parts(self, count: int) -> int:

@@ -17,7 +17,7 @@ CONTINUOUS_LIMIT = 3.0
 """Raw actions are clipped to ±3 and divided by 3. Source: ML-Agents 1.1.0, and its exported
 models."""
 LOG_STD_RANGE = (-20.0, 2.0)
-"""Of a squashed normal. Source: ML-Agents 1.1.0, `torch_entities/distributions.py`."""
+"""Range for a squashed normal. Source: ML-Agents 1.1.0, `torch_entities/distributions.py`."""
 FORBIDDEN = -1e8
 """Logit of a forbidden choice: its probability is 0, and gradients stay finite."""
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -112,7 +112,7 @@ class SquashedDistribution:
     """
 
     mean: Float[Tensor, "B C"]
-    """Of u."""
+    """Mean of u."""
     log_std: Float[Tensor, "B C"]
     log_probs: Sequence[Float[Tensor, "B _"]]
     """[B, choices] for each branch, masks applied."""

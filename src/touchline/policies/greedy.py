@@ -32,7 +32,7 @@ _SHAPES = (
     [(_CELLS * TYPES,), (_CELLS * SPECIALS,)],
     [(TYPES, ROWS, COLUMNS), (SPECIALS, ROWS, COLUMNS)],
 )
-"""Of the two sensors, in either form."""
+"""Shapes of the two sensors, in either form."""
 
 
 class GreedyPolicy(RulePolicy):

@@ -45,7 +45,7 @@ OutputGradients = Callable[
     [Float[Tensor, " B"], Float[Tensor, "B S"]],
     tuple[Float[Tensor, " B"], Float[Tensor, "B S"]],
 ]
-"""From log-probabilities and values to the gradient of the loss with respect to each of them."""
+"""Maps log-probabilities and values to the gradient of the loss with respect to each of them."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Distribution(Protocol):
 
 
 Actor = Callable[..., Distribution]
-"""From observations, masks and, where actions are staged, second-stage masks."""
+"""Maps observations, masks and, for staged actions, second-stage masks to a distribution."""
 
 
 @runtime_checkable

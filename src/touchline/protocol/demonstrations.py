@@ -57,7 +57,7 @@ MOST_IMAGE_VALUES = 1 << 28
 LONGEST_NAME = 16
 """So much of a demonstration's name is kept, so that the metadata fits."""
 _PNG_SIZE_AT = 16
-"""Where a PNG file has its width and height."""
+"""Offset of width and height in a PNG file."""
 
 
 class _BrokenFileError(Exception):

@@ -166,7 +166,7 @@ class _Frame(NamedTuple):
     flags: int
     stream: int
     body: memoryview
-    """Of what arrived; what is kept of it must be copied."""
+    """View of what arrived; what is kept of it must be copied."""
 
 
 _NOTHING = memoryview(b"")

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 HEAD_BYTES = 20
-"""Of a message: the identifier and the payload's length."""
+"""Bytes of a message's head: the identifier and the payload's length."""
 
 
 class OutgoingMessage:

@@ -70,7 +70,7 @@ TILE_RADIUS_M, TILE_Y_M = 20.5, 1.84
 FLOOR_TOP_M = -0.2085
 WALLS = 48
 WALL_FACE_M = 19.943
-"""From the middle to the flat inner faces; their corners are at 19.986 m."""
+"""Distance from the middle to the flat inner faces; their corners are at 19.986 m."""
 WALL_WIDTH_M = 3 * 2 * 19.986 * math.sin(math.pi / WALLS)
 """Three times a face's. What is too wide lies outside of the arena, behind the next faces: so an
 agent that is inside one wall by a step's motion never meets the end of another."""
@@ -105,7 +105,7 @@ FRAMES = 2
 CAMERA = Camera(eye=(0.0, 36.0, -31.0), target=(0.0, 0.0, -2.2), extent_m=32.0)
 LIGHTEST = np.array([1.0, 0.85, 0.35])
 DARKENING = np.array([0.4, 0.65, 0.33])
-"""Of tiles, from the lowest value to the highest: red, green, blue."""
+"""Darkening of red, green and blue of tiles, from the lowest value to the highest."""
 
 
 class Sorter(Scene):

@@ -41,7 +41,7 @@ BEHAVIOR = "Visual3DBall?team=0"
 SIDE = 84
 FRAMES = 4
 EYE_M = (0.0, 7.0, -8.0)
-"""From the cube's center."""
+"""Position relative to the cube's center."""
 CUBE_HALF_M = (CUBE_M / 2, CUBE_M / 2, CUBE_M / 2)
 BAND_CENTER_M = (0.0, 1.705, 0.0)
 BAND_HALF_M = (2.610, 0.482, 2.610)

@@ -152,7 +152,7 @@ class _Carpet(NamedTuple):
     eye: Floats
     """As in `GridView.eyes`."""
     cos: float
-    """Of the agent's yaw."""
+    """Cosine of the agent's yaw."""
     sin: float
     half: Floats
     """[3] a cell's half sizes, m."""

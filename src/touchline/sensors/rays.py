@@ -61,11 +61,11 @@ class RayFan:
     length_m: float
     """Level length."""
     radius_m: float = 0.5
-    """Of the swept sphere."""
+    """Radius of the swept sphere."""
     start_m: float = 0.0
-    """Where rays start, above the agent's center."""
+    """Height of the rays' starts above the agent's center."""
     end_m: float = 0.0
-    """Where they end."""
+    """Height of their ends."""
     yaw_deg: float = 0.0
     """The whole fan's turn, clockwise from above."""
     tie_m: float = 0.0
@@ -204,7 +204,7 @@ class RaySensor:
         self.num_tags = len(tags)
         self.size = len(angles) * (len(tags) + 2)
         self.sizes = [self.size]
-        """Of each sensor, when several are read as one."""
+        """Size of each sensor, when several are read as one."""
         self._geometry = self._as_geometry()
 
     def joined_with(self, other: RaySensor) -> RaySensor:
@@ -324,7 +324,7 @@ class _NearBox:
     hy: float
     hz: float
     cos: float
-    """Of the box's yaw."""
+    """Cosine of the box's yaw."""
     sin: float
     tag: float
     at_least: float
@@ -365,7 +365,7 @@ class _Rays(NamedTuple):
     best: Floats
     """How far each traveled; 0 for padding, so that it hits nothing."""
     tag: Floats
-    """Of the shape that each has hit; ABSENT: none."""
+    """Tag of the shape that each has hit; ABSENT: none."""
 
 
 class _Look(NamedTuple):

@@ -51,7 +51,7 @@ class Figures:
     num_units: int | None
     """How many units they come from; None: enough that they have no error."""
     rounding: float = 0.0
-    """By how much each may be rounded."""
+    """Largest error that rounding makes in each."""
 
 
 @dataclass(frozen=True)

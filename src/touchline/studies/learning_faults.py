@@ -24,10 +24,10 @@ from touchline.training.run.folder import same_lessons
 MIN_EPISODES = 50
 """Before which unseen rewards mean nothing, as long as the run goes on."""
 MIN_EPISODES_AT_THE_END = 10
-"""Of a run that is over, however short it was."""
+"""Fewest episodes of a run that is over, however short it was."""
 MIN_STEPS_WITHOUT_END = 100_000
-"""Of all agents together: episodes of ML-Agents' scenes have up to 5,000 steps, runs dozens of
-agents."""
+"""Steps of all agents together: episodes of ML-Agents' scenes have up to 5,000 steps, runs dozens
+of agents."""
 EARLY = 0.1
 """Share of `max_steps` in which a run may still be looking for its first reward."""
 CONSTANT_SHARE = 0.9
@@ -40,17 +40,17 @@ OBS_HIGH_NORMALIZED = 1e5
 CLIPPED_SHARE = 0.05
 """A normal distribution has 6e-7 beyond 5 standard deviations; sparse numbers have some more."""
 RATE_LEAST = 0.05
-"""Of the first learning rate."""
+"""Share of the first learning rate."""
 RISE = 0.2
-"""Of a whole run's gain in return, made while the learning rate was ending."""
+"""Share of a whole run's gain in return, made while the learning rate was ending."""
 BOUND = 0.9
-"""Of the wall-clock time in one part of the work."""
+"""Share of the wall-clock time in one part of the work."""
 MIN_SECONDS = 60.0
 """Shorter runs are mostly compilation and start-up."""
 EVALUATION_ERRORS = 4.0
 """Standard errors below the return in training; two are exceeded by chance in every 40th run."""
 EVALUATION_SHARE = 0.25
-"""Of the size of the return in training: smaller differences matter to few."""
+"""Share of the return's size in training: smaller differences matter to few."""
 _Z95 = 1.96
 """Standard errors in half of a 95 % interval."""
 _RECENT_EPISODES = 100

@@ -40,13 +40,13 @@ class Costs:
     other: float
     """Slots, rollouts, counting."""
     learning: float
-    """Of the actions of one decision step."""
+    """Seconds of learning from one decision step's actions."""
     agents: float
     """Actions that get a result, of one decision step."""
     shares: Mapping[str, float]
     """Base name -> its share of those actions."""
     bytes_per_action: float
-    """Of trajectories."""
+    """Bytes of trajectories."""
     weight_bytes: float
 
     @property

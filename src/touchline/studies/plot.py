@@ -149,7 +149,7 @@ class Curve:
     x: Values
     middle: Values
     low: Values | None
-    """Of the 95 % interval; None for a single run."""
+    """Lower bound of the 95 % interval; None for a single run."""
     high: Values | None
     seeds: Sequence[tuple[Values, Values]]
     """Each run by itself: what it is drawn against, and its values."""

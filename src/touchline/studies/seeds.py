@@ -49,10 +49,10 @@ class SeedFigures:
     """
 
     scores: dict[int, float]
-    """By seed."""
+    """One score for each seed."""
     mean: float
     standard_error: float | None
-    """Of the mean; None for a single seed."""
+    """Standard error of the mean; None for a single seed."""
     interquartile_mean: float
     interquartile_mean_ci95: list[float] | None
     """[low, high]; None for a single seed."""
@@ -70,7 +70,7 @@ class SeedsResult:
     failed: dict[int, str]
     """Seed -> why its process failed."""
     behaviors: dict[str, SeedFigures]
-    """By base name; over the seeds that are done."""
+    """Figures by base name, over the seeds that are done."""
 
 
 # which seeds

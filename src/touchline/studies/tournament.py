@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MEAN_RATING = 1200.0
-"""Of all entrants of a tournament."""
+"""Mean over all entrants of a tournament."""
 GAMES_PER_MATCH = 50
 """Pairs with more games play several matches, so that all cores have work. Not a matter of how
 many cores there are: results must not depend on that."""

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from touchline.training.config.settings import RunConfig
 
 POINTS = 20
-"""Of a learning curve at which trials are compared."""
+"""Points of a learning curve at which trials are compared."""
 NEVER_STOPPED = 5
-"""So many trials are finished first, as Optuna's default has it."""
+"""Trials that are finished before any is stopped, as Optuna's default has it."""
 WARM_UP = 4
 """No trial is stopped before this point: early returns say little."""
 MOST_FAILURES = 3

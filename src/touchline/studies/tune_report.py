@@ -32,7 +32,7 @@ class TrialFigures:
     state: str
     """complete, pruned (stopped because others did better), fail or running."""
     score: float | None
-    """Of its last evaluation, the mean over behaviors; None unless it is complete."""
+    """Mean score of its last evaluation over behaviors; None unless it is complete."""
     values: dict[str, Any]
     """Key -> the value that was tried."""
     why: str | None = None

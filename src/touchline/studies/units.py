@@ -125,9 +125,9 @@ class _Tally:
         num_obs = flat_observations(rows, no_slots).shape[1]
         width = FIRST_OBS + 2 * num_obs
         self._open_sums = np.zeros((len(rows), width))
-        """Of the episode that goes on in each slot."""
+        """Sums over each slot's open episode."""
         self._game_sums = {group: np.zeros(width) for group in self.quotas.groups}
-        """Of the episodes that have ended in each group's current game."""
+        """Sums over the episodes that have ended in each group's current game."""
         self._observe(rows)
 
     def add(self, rows: SlotRows) -> None:

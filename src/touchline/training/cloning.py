@@ -39,11 +39,11 @@ from touchline.training.config.cloning_settings import CloningSettings
 from touchline.training.demonstrations import Demonstration, read_demonstration
 
 PASSES = 3
-"""Of an update, and of a run that only clones, where nothing is configured."""
+"""Passes of an update, and of a run that only clones, where nothing is configured."""
 LEAST_RATE = 1e-10
-"""Where a learning rate ends that falls. Source: as above."""
+"""Final value of a decaying learning rate. Source: as above."""
 LINES = 5
-"""So many lines report how cloning before the first step goes."""
+"""Number of progress lines while cloning before the first step."""
 
 
 def imitation_loss(

@@ -25,7 +25,7 @@ from touchline.training.config.environment_parameters import (
 from touchline.training.config.settings import RunConfig
 
 OLD_SHARE = 0.25
-"""Of the last measure in a smoothed one. Source: ML-Agents 1.1.0, `settings.py`."""
+"""Share of the last measure in a smoothed one. Source: ML-Agents 1.1.0, `settings.py`."""
 
 
 @dataclass(frozen=True)

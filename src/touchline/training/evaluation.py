@@ -182,7 +182,7 @@ class Outcomes:
     """Successive episodes that belong to one game; 1 for an agent without a group."""
     games: Games = field(default_factory=Games)
     scores: list[float] = field(default_factory=list)
-    """Of each episode its return, of a game the group's return and the mean of its members'."""
+    """Return of each episode; the group's return and the mean of its members' for a game."""
 
     def add(
         self, returns: Sequence[float], lengths: Sequence[int], group_return: float

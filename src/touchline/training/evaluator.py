@@ -48,7 +48,7 @@ _KEPT = (
 
 
 Policies = Mapping[str, NetworkPolicy]
-"""By base name."""
+"""Policies by base name."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class SentPolicies:
     """Policies of a run as copies for another process."""
 
     weights: Mapping[str, PolicyWeights]
-    """By base name."""
+    """Weights by base name."""
 
     def __call__(self, name: str, spec: BehaviorSpec) -> NetworkPolicy:
         # As in the process that learns (`process.one_torch_thread`).

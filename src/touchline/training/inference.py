@@ -64,10 +64,10 @@ class _Behavior:
     name: str
     config: BehaviorConfig
     actors: dict[str, SlotActor] = field(default_factory=dict)
-    """By full name."""
+    """Actors by full name."""
     steps: int = 0
     returns: list[float] = field(default_factory=list)
-    """Of the episodes that ended since the last summary."""
+    """Returns of the episodes that ended since the last summary."""
     last_summary: int = 0
 
     def summarize_if_due(self, log: Log) -> None:

@@ -18,7 +18,7 @@ import sys
 from importlib import import_module
 
 __version__ = "1.1.0"
-"""Of `mlagents_envs`, whose names these are."""
+"""The version of `mlagents_envs` whose names these are."""
 
 
 def take_the_name() -> None:

@@ -60,7 +60,7 @@ _ANCHOR_LIFT_M = 0.025
 _ANCHOR_GAP_M = 0.04
 """Points with a smaller gap can become anchors."""
 _CLOSE_M = 0.02
-"""Of more than four points, those with a smaller gap are preferred."""
+"""A point with a smaller gap than this is preferred where there are more than four."""
 FRICTION_GAIN = 0.8
 STILL_SQUARE = 1e-4
 """Below this squared sliding speed, (m/s)², friction takes a fixed direction."""

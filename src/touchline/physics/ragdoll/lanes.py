@@ -18,7 +18,7 @@ from touchline.physics.kernels import inlined
 from touchline.physics.shapes import Floats, Vector
 
 LANES = 16
-"""By measurement: with 8, the compiler finds vector instructions not worth their checks."""
+"""Chosen by measurement: with 8, the compiler finds vector instructions not worth their checks."""
 
 Lane = Annotated[Floats, ()]
 Lane3 = Annotated[Floats, (3,)]

@@ -43,9 +43,9 @@ class Part:
     half: Vector
     """Box: half sizes. Otherwise radius, half the distance between the caps' centers, 0."""
     center: Vector = (0.0, 0.0, 0.0)
-    """Of collider and mass."""
+    """Center of collider and mass."""
     turn: Quaternion = NO_TURN
-    """Of the collider; a capsule lies along x of this."""
+    """Rotation of the collider; a capsule lies along x of this."""
     inertia: Vector | None = None
     """Principal moments about the body's axes; None: of uniform density."""
 
@@ -178,11 +178,11 @@ class Ragdoll:
     joints: Sequence[Joint]
     """In the order in which the engine created them, which decides the order of the sweeps."""
     spring: float
-    """Of all drives, N m/rad; acts as a quarter of this (see `joints`)."""
+    """Stiffness of all drives, N m/rad; acts as a quarter of this (see `joints`)."""
     damper: float
     """N m s/rad, likewise."""
     drag: Sequence[float]
-    """Of each part, 1/s."""
+    """Drag of each part, 1/s."""
     angular_drag: Sequence[float]
     max_spin: Sequence[float]
     """rad/s"""

@@ -43,7 +43,8 @@ class JointFrame:
     relative: Lane4
     """The connected frame as the owner's sees it, w ≥ 0"""
     target: Lane4
-    """Where the drive turns the connected frame to: seen by the owner's frame, then in the world"""
+    """Rotation to which the drive turns the connected frame: seen by the owner's frame, then in the
+    world"""
     torque: Lane
     """The drive's greatest"""
     axes: Lane9
@@ -51,10 +52,10 @@ class JointFrame:
     twist_axis: Lane3
     """The connected frame's x"""
     owner_arm: Lane3
-    """From the owner's center of mass to its anchor"""
+    """Arm from the owner's center of mass to its anchor"""
     connected_arm: Lane3
     offset: Lane3
-    """From the owner's anchor to the connected body's"""
+    """Vector from the owner's anchor to the connected body's"""
     jacobian: Lane9
     """Three rows: how an angular velocity changes the vector part of a relative rotation"""
     error: Lane3
@@ -83,11 +84,11 @@ class Row:
     kept_constant: Lane
     """`constant` in the sweeps for the velocity that is kept"""
     high: Lane
-    """Of drives, which are clipped at ± this"""
+    """Largest impulse of drives, which are clipped at ± this"""
     impulse: Lane
     change: Lane
     low: float
-    """Of locked axes and limits: no bound, or 0"""
+    """Smallest impulse of locked axes and limits: no bound, or 0"""
     mass0: float
     """Inverse masses, scaled"""
     mass1: float
@@ -144,7 +145,7 @@ class OwnContact:
     ax: float
     ay: float
     az: float
-    """From a's center of mass to the point"""
+    """Arm from a's center of mass to the point"""
     bx: float
     by: float
     bz: float

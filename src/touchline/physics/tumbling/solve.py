@@ -18,7 +18,7 @@ from touchline.physics.tumbling.patches import ROWS, Contacts, Patch, Row
 from touchline.physics.tumbling.touch import MAX_POINTS
 
 SWEEPS, FRICTION_SWEEPS = 12, 3
-"""Of either phase, and those at the end of the first phase that apply friction."""
+"""Sweeps of either phase, and those at the end of the first phase that apply friction."""
 STILL_MPS = 1e-4
 """A body whose velocity changes by less is taken as unchanged. The step of gravity is 2000 times as
 much; no difference was seen against 1e-7."""

@@ -47,7 +47,7 @@ CHECKPOINT, MODEL = ".safetensors", ".onnx"
 """Suffixes of a policy that can learn on, and of the model that Unity loads."""
 LATEST = f"checkpoint{CHECKPOINT}"
 OFFICIAL_LATEST = "checkpoint.pt"
-"""Where ML-Agents' own runs, which have the same folders, keep the latest checkpoint."""
+"""Latest checkpoint of ML-Agents' own runs, which have the same folders."""
 _LOGS = "run_logs"
 _LONGEST_NAME = 200
 """Bytes of a behavior's name: file systems allow 255, steps and suffixes come after it."""

@@ -38,11 +38,11 @@ class Sensors:
     goal_spans: tuple[tuple[int, int], ...]
     """Which columns of the joined vectors are goals: the first, and one past the last."""
     images: tuple[int, ...]
-    """Where in `Obs` the images and grids are."""
+    """Indices of images and grids in `Obs`."""
     entities: tuple[int, ...]
-    """Where in `Obs` the lists of entities are."""
+    """Indices of lists of entities in `Obs`."""
     shapes: tuple[tuple[int, ...], ...]
-    """Of each part of `Obs`."""
+    """Shape of each part of `Obs`."""
 
     @staticmethod
     def from_spec(spec: BehaviorSpec) -> Sensors:

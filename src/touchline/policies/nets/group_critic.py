@@ -70,9 +70,9 @@ class GroupSequences:
     """How moments and credited members fall into pieces of episodes, for critics with memory."""
 
     moments: Sequences
-    """Of the K moments; memories [S, 1, M]."""
+    """The K moments; memories [S, 1, M]."""
     members: Sequences
-    """Of the R credited members; memories [S, 1, M]."""
+    """The R credited members; memories [S, 1, M]."""
 
 
 class GroupCritic(nn.Module):

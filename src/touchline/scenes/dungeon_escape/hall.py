@@ -49,7 +49,7 @@ PORTAL_M = (11.58, -11.59)
 """x and z of where the dragon walks."""
 CARRIED_KEY_Y_M, KEY_Y_M = 0.38, 0.75
 KEY_AHEAD_M, KEY_LEFT_M = 0.94, 0.19
-"""Where the dragon carries its key."""
+"""Place of the key that the dragon carries, relative to it."""
 
 
 def new_world(num_areas: int, threads: Threads) -> BoxWorld:

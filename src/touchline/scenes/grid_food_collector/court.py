@@ -17,7 +17,7 @@ MOST_BODIES = AGENTS + FOOD
 """VisualFoodCollector has an agent less."""
 
 COURT_M = 50.0
-"""From the court's middle to the walls' inner faces."""
+"""Distance from the court's middle to the walls' inner faces."""
 FLOOR_Y = 0.5
 START_SPREAD_M = 45.0
 AGENT_START_Y, FOOD_START_Y, FOOD_BACK_Y = 2.0, 1.0, 3.0

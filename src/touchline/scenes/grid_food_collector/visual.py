@@ -59,9 +59,9 @@ UNIT_HALF = (1.0, 1.0, 1.0)
 BEHAVIOR = "VisualFoodCollector?team=0"
 SIDE = 84
 EYE_AHEAD_M, FIELD_OF_VIEW_DEG = 0.15, 60.0
-"""From the agent's center, level."""
+"""The camera looks level from here, relative to the agent's center."""
 SHOWN_RADIUS_M = 0.5
-"""Of an item: Unity's sphere mesh at scale 1. Its collider has 0.75 m."""
+"""Radius of an item: Unity's sphere mesh at scale 1. Its collider has 0.75 m."""
 WALL_TOP_Y = FLOOR_Y + 2.5
 SHOWN_BEAM_M = (0.77, 0.26, 20.0)
 """The wider of the beam's two cubes, at `laser_length` 1; it begins at the agent's center."""
@@ -148,7 +148,7 @@ class _View(NamedTuple):
 
     eye: Vector
     cos: float
-    """Of the agent's yaw."""
+    """Cosine of the agent's yaw."""
     sin: float
     rays: Floats
     """[H, W, 3] in the camera's frame."""

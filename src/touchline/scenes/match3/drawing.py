@@ -26,7 +26,7 @@ PIECE_COLORS = np.array([RED, BLUE, GREEN, YELLOW, PURPLE, ORANGE])
 SPECIAL_COLORS = np.array([WHITE, WHITE, DARK])
 BOARDS_ACROSS = 3
 SPACING_M = np.array([COLUMNS + 1.5, ROWS + 1.5])
-"""From one board to the next."""
+"""Distance from one board to the next."""
 PIECE_RADIUS_M, DOT_RADIUS_M, PLATE_DEPTH_M = 0.42, 0.16, 0.2
 
 

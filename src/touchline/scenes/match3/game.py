@@ -48,7 +48,7 @@ BOARDS = (VECTOR, VECTOR, VISUAL, VISUAL, SIMPLE, SMART)
 MAX_MOVES = 500
 POINT_REWARD = 0.01  # Match3Agent.cs, k_RewardMultiplier
 SMALLEST_ROWS, SMALLEST_COLUMNS = 6, 6
-"""Of the boards that Unity's scene deals; the largest are the maximum."""
+"""Size of the smallest boards that Unity's scene deals; the largest are the maximum."""
 BY_ACTION, AT_RANDOM, GREEDY = range(3)
 """Who chooses a board's moves."""
 CAMERA = Camera(

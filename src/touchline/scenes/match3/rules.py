@@ -20,10 +20,10 @@ SIDEWAYS = ROWS * (COLUMNS - 1)
 """Moves below this swap with the right neighbor, the others with the upper one."""
 MOVES = SIDEWAYS + (ROWS - 1) * COLUMNS
 LINE = 3
-"""So many equal pieces in a row or a column are cleared."""
+"""Equal pieces in a row or a column that are cleared."""
 EMPTY = -1
 PLAIN_TENTHS, FIRST_SPECIAL_TENTHS = 7, 9
-"""Of ten new pieces seven are plain, two have the first special and one has the second."""
+"""Seven of ten new pieces are plain, two have the first special and one has the second."""
 _MARK = 16
 """Set in the type of a piece that is part of a line."""
 

@@ -22,7 +22,7 @@ BRICK_KG = 2.0
 """Each of them, gold too."""
 BRICK_M, GOLD_M = 1.0, 2.0
 PYRAMIDS = 6
-"""Of stone."""
+"""Pyramids of stone."""
 
 NUM_STONES = 25
 """In a pyramid."""
@@ -54,10 +54,10 @@ def _pyramid(
 
 
 STONES = _pyramid((0.5, 1.5, 2.5), (-0.82, 0.37, 1.67), (-0.27, 0.92), (0.34, 3.5, 0.8))
-"""Where stones come to rest, from the prefab's heights of 0.151, 1.25, 2.38 and 3.52 above the
-spawn height."""
+"""Places where stones come to rest, from the prefab's heights of 0.151, 1.25, 2.38 and 3.52 above
+the spawn height."""
 STONES_REACH_M = 2.4
-"""From the top stone's center to the pyramid's sides."""
+"""Distance from the top stone's center to the pyramid's sides."""
 BRICKS = _pyramid(
     (0.151, 1.60, 3.11), (-0.803, 0.387, 1.687), (-0.143, 1.047), (0.52, 4.29, 0.8)
 )

@@ -76,7 +76,7 @@ class Anatomy:
     parents: NDArray[np.int64]
     """[B] the part whose transform is the parent's; the root is its own"""
     index: Mapping[str, int]
-    """By the parts' names"""
+    """Index of each part by its name"""
 
     def chosen(self, names: Sequence[str]) -> NDArray[np.bool_]:
         """[B] True for these parts."""

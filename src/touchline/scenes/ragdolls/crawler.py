@@ -50,7 +50,7 @@ PARTS = 9
 START_M = (0.0, 2.656, 0.0)
 _UP_TO_HIP_M = np.array((0.6363961, -0.1500001, 0.6363963))
 _SIDES = ((1, -1), (-1, -1), (-1, 1), (1, 1))
-"""Of the body, each leg: along x and z."""
+"""Side of the body, along x and z, on which each leg is."""
 _TURNS: tuple[Quaternion, ...] = (
     (-0.6532815, -0.270598, -0.270598, 0.6532815),
     (-0.6532815, 0.270598, 0.270598, 0.6532815),

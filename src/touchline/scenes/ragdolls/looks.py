@@ -36,7 +36,7 @@ class Stage:
 
     ground_top: float
     half_m: float
-    """From the middle to the walls"""
+    """Distance from the middle to the walls"""
     wall_m: float
     """Height of the walls"""
     target_m: float
@@ -44,7 +44,7 @@ class Stage:
     eyes: tuple[str, int, float]
     """The part that has eyes drawn on it, along which axis it is wide, and their radius"""
     camera_offset: tuple[float, float, float]
-    """From the root to the camera"""
+    """Vector from the root to the camera"""
 
 
 def tableau_of(

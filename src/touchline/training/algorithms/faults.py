@@ -15,9 +15,9 @@ CLIP_FRACTION_HIGH = 0.5
 """Healthy runs clip 0.03 to 0.2 of the ratios; with half of them clipped, half of the experience
 gives no gradient."""
 ENTROPY_LEAST = 0.02
-"""Of the entropy of uniform choices; policies that still learn have 0.2 and more of it."""
+"""Share of the entropy of uniform choices; policies that still learn have 0.2 and more of it."""
 STD_LEAST = 0.05
-"""Of a continuous action, whose range is -1 to 1."""
+"""Standard deviation of a continuous action, whose range is -1 to 1."""
 VALUE_LOSS_GROWTH = 10.0
 """Over the least so far. Growth alone is healthy where returns grow, hence the second condition."""
 ADVANTAGE_STD_LEAST = 1e-4

@@ -112,7 +112,7 @@ class OnPolicyLearner:
         self._device = setup.device
         self._added: list[Trajectories] = []
         self._advantage_std = 0.0
-        """Of the latest batch, before its advantages were normalized."""
+        """Advantages' spread in the latest batch before they were normalized."""
 
     def _learn_with(
         self, setup: LearnerSetup, network: Network, **others: Module

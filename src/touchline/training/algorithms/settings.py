@@ -27,7 +27,7 @@ ALGORITHMS = {
 }
 """`trainer_type` -> the settings of its `hyperparameters` block; imported when used."""
 DEFAULT_ALGORITHM = "ppo"
-"""Of a behavior without a `trainer_type`, as in ML-Agents."""
+"""Trainer of a behavior without a `trainer_type`, as in ML-Agents."""
 ALGORITHM_PLUGINS = Plugins(
     "an algorithm",
     "touchline.algorithms",

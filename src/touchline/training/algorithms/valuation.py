@@ -33,7 +33,7 @@ class Valuation:
     acting: Network
     """Took the actions: the same, or an earlier version of it."""
     device: torch.device
-    """Where both are."""
+    """Device of both."""
     signals: Sequence[RewardSignal]
     lambd: float
     """λ of generalized advantage estimation."""
@@ -54,11 +54,11 @@ class _Outputs:
     """What the network says of trajectories of T steps and N slots."""
 
     value: Float32[np.ndarray, "T1 N S"]
-    """Of every row, the last one included."""
+    """Value of every row, the last one included."""
     final_value: Float32[np.ndarray, "K S"]
-    """Of the last observations of ended episodes."""
+    """Value of the last observations of ended episodes."""
     log_prob: Float32[np.ndarray, "T N"]
-    """Of the actions taken."""
+    """Log-probability of the actions taken."""
 
 
 def with_values(valuation: Valuation, trajectories: Trajectories) -> Batch:

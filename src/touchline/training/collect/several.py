@@ -182,10 +182,10 @@ class SeveralCollectors:
         self._worlds = AllWorlds()
         self._shown: dict[int, Shown] = {}
         self._states: list[Arrays | None] = [None] * self._size
-        """Of each worker after its latest round: what a resume point holds, and where a worker
-        goes on that takes the place of a dead one."""
+        """State of each worker after its latest round: what a resume point holds, and from which a
+        worker continues that takes the place of a dead one."""
         self._number = 0
-        """Of the round that goes on, or will."""
+        """Number of the current or next round."""
         self._call: Call | None = None
         """That of the round that goes on; None between rounds."""
         self._policies: Any = None
@@ -193,7 +193,7 @@ class SeveralCollectors:
         """The workers that are done with this round."""
         self._underway: dict[int, Mapping[str, int]] = {}
         self._plays: list[dict[str, set[int]]] = [{} for _ in range(self._size)]
-        """Of each worker, by base name: the opponents that play there, with self-play."""
+        """Opponents that play at each worker, by base name, with self-play."""
         self._waited_s = 0.0
         """For answers, in this round."""
 

@@ -31,15 +31,15 @@ class UnorderedCollectors(SeveralCollectors):
     ) -> None:
         super().__init__(workers, log, lineup, stopwatch)
         self.versions_behind = VERSIONS_PER_COLLECTOR * self._size
-        """At most."""
+        """Most versions of the weights that a piece may be behind."""
         self.furthest_behind = 0
-        """Of all pieces so far."""
+        """Most versions that any piece was behind so far."""
         self._version = 0
-        """Of the weights that went out last."""
+        """Version of the weights that were sent last."""
         self._is_outdated = True
         """Whether something was learned since then."""
         self._calls: dict[int, tuple[Call, Any, int]] = {}
-        """Of each worker that collects: its call, policies and their version."""
+        """Each worker that collects: its call, policies and their version."""
         self._drawn: Mapping[str, set[int]] = {}
         """Base name -> the opponents that enter new games, as these policies have them."""
         self._arrived: dict[int, Answer] = {}

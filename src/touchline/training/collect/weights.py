@@ -27,7 +27,7 @@ class PolicyWeights:
     network: str
     """Which network, as `BehaviorSpec.network`."""
     weights: Arrays
-    """By the names of `state_dict`; views, where the network is on the CPU."""
+    """Arrays under the names of `state_dict`; views, where the network is on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class Policies:
     """Who acts in a round."""
 
     latest: Mapping[str, PolicyWeights]
-    """By base name."""
+    """Latest weights by base name."""
     pools: Mapping[str, SentPool] = field(default_factory=dict)
-    """By base name, with self-play."""
+    """Opponents by base name, with self-play."""
     learning_team: int | None = None
     """See `Roster`."""
 

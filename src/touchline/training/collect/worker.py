@@ -49,11 +49,11 @@ class WorkerSetup:
     limits: RestartLimits
     """For its players."""
     seed: int
-    """Of the run."""
+    """Seed of the run."""
     first_world: int
     """The number of its first world among all worlds of the run."""
     num_worlds: int
-    """Of the whole run."""
+    """Worlds of the whole run."""
     replacements: int = 0
     """How often it was replaced. Worlds that cannot be restored then have other seeds, because the
     same course of events might lead to the same end."""
@@ -108,7 +108,7 @@ class Answer:
     playing: Mapping[str, set[int]] = field(default_factory=dict)
     """Base name -> the opponents that play now, with self-play."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """By part of the work, in this round."""
+    """Seconds of this round by part of the work."""
     node: str = ""
     """The id of the worker's node in a cluster."""
 

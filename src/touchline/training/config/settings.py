@@ -363,11 +363,11 @@ class RunConfig(Part):
     environment_parameters: dict[Text, ParameterSettings] = Field(default_factory=dict)
     """Name -> a number, a sampler or a curriculum."""
     checkpoint_settings: CheckpointSettings = Field(default_factory=CheckpointSettings)
-    """Where results go."""
+    """Folder of the results, and how a run begins there."""
     evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
     """The evaluation at each checkpoint."""
     torch_settings: TorchSettings = Field(default_factory=TorchSettings)
-    """Where PyTorch computes."""
+    """Device on which PyTorch computes."""
     debug: Annotated[Switch, Flag("--debug")] = False
     """Log more details."""
     _places: Places = PrivateAttr(default_factory=Places)

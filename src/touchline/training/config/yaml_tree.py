@@ -18,7 +18,8 @@ Keys = tuple[str, ...]
 MOST_DEPTH = 50
 """Blocks within blocks; settings of ML-Agents have eight."""
 MOST_KEYS = 100_000
-"""Of one file, with what its aliases repeat; a few lines of aliases of aliases make billions."""
+"""Keys of one file, with what its aliases repeat; a few lines of aliases of aliases make billions.
+"""
 
 
 class _Loader(yaml.SafeLoader):

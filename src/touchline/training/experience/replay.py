@@ -24,7 +24,7 @@ from touchline.training.experience.transitions import Transitions
 
 Columns = dict[str, NDArray[Any]]
 Rewards = Callable[[NDArray[Any]], NDArray[np.float32]]
-"""From places of actions to their rewards [B, S]."""
+"""Maps places of actions to their rewards [B, S]."""
 _LARGEST = np.float32(255)
 NONE = -1
 """Number of an action that does not exist, or is not known yet."""
@@ -73,7 +73,7 @@ class Replay:
         """Number of the first action that is still there."""
         self._columns: Columns = {}
         self._open: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
-        """By team: each slot's agent, and its last action where the next one is not known yet."""
+        """Each slot's agent, and its last action where the next one is not known yet, by team."""
 
     def __len__(self) -> int:
         return self.added - self.oldest

@@ -29,10 +29,10 @@ class Trajectories:
     """Raw, before they were limited for the world."""
     discrete: Int[np.ndarray, "T N D"]
     acted: Bool[np.ndarray, "T N"]
-    """Where an action was taken, whether or not its result is known."""
+    """Whether an action was taken, its result known or not."""
     valid: Bool[np.ndarray, "T N"]
     begins: Bool[np.ndarray, "T N"]
-    """Where an episode began."""
+    """Whether an episode began."""
     reward: Float32[np.ndarray, "T N"]
     """The agent's own, of the action at this step."""
     group_reward: Float32[np.ndarray, "T N"]

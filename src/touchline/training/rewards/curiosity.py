@@ -34,7 +34,7 @@ from touchline.training.rewards.signal import SignalSetup
 from touchline.training.rewards.tallies import ReturnScale
 
 HIDDEN_UNITS = 256
-"""Of the layer within the inverse and the forward model."""
+"""Width of the layer within the inverse and the forward model."""
 FORWARD_SHARE = 0.2
 """β of the paper: the forward model's share in the loss."""
 LOSS_WEIGHT = 10.0

@@ -30,7 +30,7 @@ from touchline.training.rewards.signal import RewardSignal, SignalSetup
 from touchline.training.rewards.tallies import EpisodeSums, ReturnScale
 
 CHUNK_SIZE = 2048
-"""So many transitions are judged at a time: the pictures of a whole buffer would need gigabytes."""
+"""Transitions judged at a time: the pictures of a whole buffer would need gigabytes."""
 
 Figures = dict[str, Tensor]
 """Metrics of one gradient step, by name."""

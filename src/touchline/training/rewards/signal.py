@@ -32,9 +32,9 @@ class SignalSetup:
     """Base name."""
     spec: BehaviorSpec
     device: torch.device
-    """Where its networks are."""
+    """Device of its networks."""
     seed: int
-    """Of its first weights."""
+    """Seed of its first weights."""
     batch_size: int
     """Experiences in one of its gradient steps."""
     num_epoch: int

@@ -37,7 +37,7 @@ class RunFigures:
 
     behavior: str
     columns: Mapping[str, Float[np.ndarray, " R"]]
-    """Of metrics.csv by name, R rows; NaN where a row has no such figure."""
+    """Columns of metrics.csv by name, R rows; NaN where a row has no such figure."""
     max_steps: float = math.inf
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The behavior's block of the configuration, as far as the file says it."""
@@ -50,7 +50,7 @@ class RunFigures:
     """None where the run has no checkpoint."""
     obs_mean: Float[np.ndarray, " O"] | None = None
     obs_spread: Float[np.ndarray, " O"] | None = None
-    """Of the normalizer; None without one."""
+    """Spread in the normalizer; None without one."""
 
     def known(self, name: str) -> Float[np.ndarray, " K"]:
         """The K values of a metric, in order; none for a metric that the run does not have."""

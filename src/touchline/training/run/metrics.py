@@ -32,7 +32,7 @@ COLUMNS = (
     "std_return",
     "mean_length",
 )
-"""Of every row; a learner's metrics follow in its order."""
+"""Columns of every row; a learner's metrics follow in its order."""
 _TAGS = {
     "mean_return": "Environment/Cumulative Reward",
     "mean_length": "Environment/Episode Length",
@@ -48,7 +48,7 @@ _EVALUATED = "evaluated_win_rate_"
 MOST_COLUMNS = 1 << 16
 """Characters of the first line of a metrics.csv."""
 CURVE_POINTS = 1000
-"""Of a learning curve at most: its picture is 960 pixels wide."""
+"""Most points of a learning curve: its picture is 960 pixels wide."""
 Point = tuple[float, ...]
 
 
@@ -80,16 +80,16 @@ class Summary:
 
     step: int
     returns: Sequence[float]
-    """Of the episodes that ended."""
+    """Returns of the episodes that ended."""
     lengths: Sequence[int]
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Of the latest update."""
+    """Metrics of the latest update."""
     lessons: Mapping[str, int] = field(default_factory=dict)
     """The current lesson number of each environment parameter."""
     statistics: EnvironmentStats = field(default_factory=dict)
     """Figures that the worlds reported."""
     group_returns: Sequence[float] = ()
-    """Of the groups whose last member ended."""
+    """Returns of the groups whose last member ended."""
 
 
 class MetricsWriter:

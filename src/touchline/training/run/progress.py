@@ -18,7 +18,7 @@ class BehaviorProgress:
     """Agent steps, with those that no update has used yet."""
     max_steps: int
     mean_return: float | None
-    """Of the latest episodes; before the first end, of the open episodes so far."""
+    """Mean over the latest episodes; before the first end, over the open episodes so far."""
     std_return: float
     is_so_far: bool
     """Whether no episode has ended yet."""

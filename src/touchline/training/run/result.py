@@ -10,7 +10,7 @@ class BehaviorResult:
 
     steps: int
     mean_return: float | None
-    """Of the last 100 episodes in training; None if none ended."""
+    """Mean over the last 100 episodes in training; None if none ended."""
     model: Path
     """The model for Unity, or the checkpoint of a policy that Unity has no form for."""
     curve: Path | None
@@ -30,4 +30,4 @@ class TrainingResult:
     folder: Path
     interrupted: bool
     behaviors: dict[str, BehaviorResult]
-    """By base name."""
+    """Results by base name."""

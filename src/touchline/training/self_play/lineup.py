@@ -45,7 +45,7 @@ class Roster:
     """Who may play in the games that begin in a round of collectors."""
 
     pools: Mapping[str, Pool]
-    """By base name."""
+    """Pools by base name."""
     learning_team: int | None
     """Position of the only team that learns; None: all do."""
 
@@ -55,7 +55,7 @@ class SelfPlay:
 
     def __init__(self, seed: int) -> None:
         self.pools: dict[str, Pool] = {}
-        """By base name."""
+        """Pools by base name."""
         self.ratings = Ratings()
         self.steps_without_end = 0
         """Decision steps since a game was over."""

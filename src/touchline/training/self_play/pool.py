@@ -20,7 +20,7 @@ from touchline.training.self_play.ratings import Ratings
 from touchline.training.self_play.settings import SelfPlaySettings
 
 DRAWN = 4
-"""So many opponents of a pool of the whole run play at the same time: each costs a forward pass."""
+"""Opponents of a pool of the whole run that play at the same time: each costs a forward pass."""
 _FLOOR = 0.1
 """Share of draws that win rates have no influence on, so that no opponent is forgotten."""
 _DECAY = 0.99
@@ -59,7 +59,7 @@ class Standing:
     games: int
     """All that it played, also while it was the latest policy."""
     win_rate: float
-    """Of the latest policy against it, by recent games."""
+    """Share of recent games that the latest policy won against it."""
 
 
 class Pool:

@@ -28,7 +28,8 @@ SPREAD_OF_SUCCESSORS = 200.0
 """Likewise of a policy around the one that it learned on from, once it is a snapshot's interval
 older."""
 _LEAST_APART = 1e-4
-"""Of an interval: a policy that has learned nothing yet is 2 points around its predecessor."""
+"""Least part of an interval: a policy that has learned nothing yet is 2 points around its
+predecessor."""
 _KEPT = ("names", "kinds", "predecessors", "apart")
 
 

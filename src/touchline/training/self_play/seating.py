@@ -46,7 +46,7 @@ class Meeting:
     """A game that is over, for two behaviors (full names) of different teams."""
 
     name: str
-    """Of the lower team."""
+    """Name of the lower team."""
     other: str
     player: int
     """A number in the ratings, or `OWN` for the latest policy."""
@@ -61,7 +61,7 @@ class GameReport:
 
     meetings: list[Meeting] = field(default_factory=list)
     opponent_steps: dict[str, int] = field(default_factory=dict)
-    """By base name."""
+    """Opponents' steps by base name."""
     steps_without_end: int = 0
     """Decision steps since a game was over."""
 

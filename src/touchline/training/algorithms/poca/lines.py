@@ -26,9 +26,9 @@ class TimeLines:
     slot: Int[np.ndarray, "L G"]
     """Which slot each member is in; 0 where there is no such member."""
     decides: Bool[np.ndarray, "T L"]
-    """Where a line has a moment."""
+    """Whether a line has a moment there."""
     known: Bool[np.ndarray, "T L"]
-    """Where a moment has its result."""
+    """Whether the moment has its result."""
     present: Bool[np.ndarray, "T L G"]
     """Who takes part in each moment."""
     credited: Bool[np.ndarray, "T L G"]

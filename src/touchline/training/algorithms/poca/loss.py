@@ -21,7 +21,8 @@ from touchline.training.algorithms.ppo.loss import (
 )
 
 BASELINE_LOSS_WEIGHT = 0.5
-"""Of the baselines beside the values. Source: ML-Agents 1.1.0, `poca/optimizer_torch.py`."""
+"""Weight of the baselines' loss beside the values'. Source: ML-Agents 1.1.0,
+`poca/optimizer_torch.py`."""
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class JudgedReplay:
         self._hyper = hyper
         own = hyper.reward_signal_steps_per_update
         self.rate = StepRate(hyper.steps_per_update if own is None else own)
-        """Of the gradient steps of signals."""
+        """Rate of the signals' gradient steps."""
 
     def add(self, team: str, trajectories: Trajectories) -> None:
         """Keep the actions with the rewards that do not change."""

@@ -11,11 +11,11 @@ import numpy as np
 from touchline.training.run.figures import Fault, RunFigures
 
 ENTROPY_LEAST_DISCRETE = 0.02
-"""Of the entropy of uniform choices; the target is 0.2 of it."""
+"""Share of the entropy of uniform choices; the target is 0.2 of it."""
 ENTROPY_LEAST_CONTINUOUS = -2.5
 """Nats for each number in [-1, 1]; the target is -1, a standard deviation near 0.1."""
 TEMPERATURE_LEAST = 1e-4
-"""Of the first one; 3DBall, solved, ends at 0.3 of it."""
+"""Share of the first temperature; 3DBall, solved, ends at 0.3 of it."""
 TEMPERATURE_MOST = 10.0
 """Times the first one, and times the reward of a step: an α beyond both outweighs the game."""
 VALUE_EXCESS = 10.0

@@ -31,7 +31,7 @@ class PolicyDraw:
     continuous: Float[Tensor, "B C"]
     """As worlds take it, in [-1, 1]."""
     log_prob: Float[Tensor, " B"]
-    """Of the continuous action; 0 where there is none."""
+    """Log-probability of the continuous action; 0 where there is none."""
     choices: Sequence[Float[Tensor, "B _"]]
     """Log-probabilities of each branch."""
 
@@ -79,7 +79,7 @@ class Evaluation:
     draw: PolicyDraw
     """The distribution's, with this noise."""
     drawn_q: Sequence[Float[Tensor, "B S P"]]
-    """Of each critic, for the drawn action."""
+    """Each critic's Q of the drawn action."""
     num_climbed: int
     """How many of the critics the policy climbs."""
     of_critics: Sequence[Float[Tensor, "B S"]]
@@ -89,11 +89,11 @@ class Evaluation:
     taken: Int[Tensor, "B D"]
     """The choices that were made."""
     taken_q: Sequence[Float[Tensor, "B S"]]
-    """Of each critic, for the action that was taken."""
+    """Each critic's Q of the action that was taken."""
     target: Float[Tensor, "B S"]
     """What `taken_q` should be."""
     value: Float[Tensor, "B S"] | None
-    """Of the value network; None where there is none."""
+    """Output of the value network; None where there is none."""
     target_entropies: Float[Tensor, "B D"]
     policy_trace: Any = None
     critic_trace: Any = None
@@ -127,7 +127,7 @@ class Losses:
     expected: Tensor
     """[B, S] the soft value of each situation."""
     entropy: Tensor
-    """Of the policy, nats, all action parts together."""
+    """Entropy of the policy, nats, all action parts together."""
 
     @staticmethod
     def of(found: Evaluation, temperatures: LogTemperatures) -> Losses:

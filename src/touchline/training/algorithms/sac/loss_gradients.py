@@ -15,7 +15,7 @@ from touchline.policies.distributions import LOG_STD_RANGE
 from touchline.training.algorithms.sac.loss import Evaluation, LogTemperatures
 
 Climb = Callable[[Tensor], Tensor]
-"""From the gradient by Q [N, B, S, P] of drawn actions to that by the actions [B, C]."""
+"""Maps the gradient by Q [N, B, S, P] of drawn actions to that by the actions [B, C]."""
 
 
 class _Slope(NamedTuple):
@@ -23,7 +23,7 @@ class _Slope(NamedTuple):
 
     q: Float[Tensor, "N B S P"]
     by_expected: Float[Tensor, "N B S"]
-    """By each critic's mean over the policy's choices."""
+    """Gradient by each critic's mean over the policy's choices."""
     by_q: Float[Tensor, "N B S P"]
 
 

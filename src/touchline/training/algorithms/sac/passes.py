@@ -25,7 +25,7 @@ class PolicyPass(NamedTuple):
 
     distribution: AnyDistribution
     value: Float[Tensor, "B S"] | None
-    """Of the value network; None where there is none."""
+    """Output of the value network; None where there is none."""
     trace: Any = None
     """What `descend` goes back through."""
 
