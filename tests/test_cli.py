@@ -597,7 +597,7 @@ def test_a_full_disk_is_one_line_and_exit_code_1(tmp_path, monkeypatch, capsys):
     assert run(["train", "Basic", "--run-id", "full"]) == 1
     printed = capsys.readouterr().err
     assert "No space left" in printed
-    assert printed.endswith("free some space, then --resume goes on\n")
+    assert printed.endswith("free some space, then --resume continues\n")
 
 
 @pytest.mark.skipif(

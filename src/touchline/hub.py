@@ -334,7 +334,7 @@ def _is_policy(path: PurePosixPath) -> bool:
 
 
 def _download(repo: str, names: Iterable[str], revision: str, target: Path) -> None:
-    """Download files of one commit beside `target`, then move them there."""
+    """Download files of one commit next to `target`, then move them there."""
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     staging = beside / "run"  # mkdtemp's own folder could not be read by others

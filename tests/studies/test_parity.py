@@ -218,7 +218,7 @@ def test_a_random_policy_is_compared_with_what_is_stored_of_unity():
     assert row["reference"] == pytest.approx(0.9931)
     assert not row["differs"]
     text = "\n".join(parity_lines(report))
-    assert "beside 3DBall.random (statistics), policy random" in text
+    assert "compared with 3DBall.random (statistics), policy random" in text
     assert "independent units; reference: 607" in text
 
 

@@ -31,7 +31,7 @@ MAX_FLAT_CHOICES = 4096
 """With more joint choices than this a policy cannot rank them all; keep the branches apart."""
 
 JOINED = "vector"
-"""The name of the joined vector sensors, where other sensors stand beside them."""
+"""The name of the joined vector sensors, where other sensors stand next to them."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Speed, measured beside a peer in the same run.
+"""Speed, measured compared with a peer in the same run.
 
 Such ratios hold on noisy machines; absolute times do not.
 """

@@ -1,4 +1,4 @@
-"""Speed of the scenes, beside the bare physics of those that MuJoCo steps."""
+"""Speed of the scenes, compared with the bare physics of those that MuJoCo steps."""
 
 import time
 from collections.abc import Mapping, Sequence

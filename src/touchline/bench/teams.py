@@ -1,4 +1,4 @@
-"""POCA with self-play beside the official trainer, and beside our PPO; and a tournament's speed.
+"""POCA with self-play compared with the official trainer and with our PPO; a tournament's speed.
 
 All in SoccerTwos with ML-Agents' own file (512 units, two layers, both teams), but with an update
 after 10,240 steps instead of 20,480, so that a turn is short.

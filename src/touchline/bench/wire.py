@@ -1,4 +1,4 @@
-"""Our client beside a bare gRPC echo server and beside official `mlagents_envs`.
+"""Our client compared with a bare gRPC echo server and compared with official `mlagents_envs`.
 
 All of them serve one lean player, which sends the same bytes whatever it receives, so that only the
 clients differ. The official client runs under its own Python (`bench/official/client.py`;

@@ -28,7 +28,7 @@ from touchline.operating_systems import let_streams_print_everything
 from touchline.version import __version__
 
 RESUMABLE = ("train", "tune")
-"""Verbs that save what they have done, and go on with it by --resume."""
+"""Verbs that save what they have done, and continue with it by --resume."""
 
 FIRST_COMMANDS = f"""\
 touchline {__version__}: train the agents of Unity ML-Agents games, with or without Unity.
@@ -150,7 +150,7 @@ def run(arguments: list[str]) -> int:
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         advice = (
-            "; what was saved before is whole: free some space, then --resume goes on"
+            "; what was saved before is whole: free some space, then --resume continues"
         )
         saves = is_full and arguments[0] in RESUMABLE
         return _fail(f"{error}{advice if saves else ''}", 1)

@@ -56,7 +56,7 @@ WORLD = {
         Flag("--parameter", "NAME=VALUE"),
     ),
 }
-"""The flags that describe a world, beside ENV."""
+"""The flags that describe a world, besides ENV."""
 KINDS = {
     "bool": bool,
     "Sequence": list[str],

@@ -107,7 +107,7 @@ class SceneEnv(ClosesOnExit, MLAgentsNames):
         """
         left = dict(parameters)
         while left:
-            # Again and again, because one may be allowed only beside another of them.
+            # Again and again, because one may be allowed only next to another of them.
             refused: dict[str, UsageError] = {}
             for name, value in left.items():
                 try:

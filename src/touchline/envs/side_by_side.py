@@ -229,12 +229,12 @@ class SideBySide(ClosesOnExit):
         return self._merged(self.step_each(of_each))
 
     def reset_each(self, seed: int | None = None) -> list[Rows]:
-        """Restart every world, world i with seed + i; gives the rows of each by itself."""
+        """Restart every world, world i with seed + i; returns the rows of each by itself."""
         seeds = [None if seed is None else seed + world.index for world in self._worlds]
         return self._each(Slots.reset, seeds)
 
     def step_each(self, actions: Sequence[Actions]) -> list[Rows]:
-        """Step every world with its own actions; gives the rows of each by itself."""
+        """Step every world with its own actions; returns the rows of each by itself."""
         return self._each(Slots.step, actions)
 
     def close(self) -> None:

@@ -42,8 +42,8 @@ spilled to disk; a cluster that was started by hand has its own size."""
 REACHED_WITHIN_S = 3.0
 CHECKED_WITHIN_S = 60.0
 FILES_EVERY_S = 10.0
-"""Between two looks at a job's files: what the death of a node may cost, beside the 20 s between
-resume points."""
+"""Between two looks at a job's files: what the death of a node may cost, in addition to the 20 s
+between resume points."""
 NEWS_AFTER_S = 0.5
 SAY_AFTER_S = 30.0
 """Without an answer, which a job gives at once when it has a place."""

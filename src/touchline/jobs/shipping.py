@@ -21,7 +21,7 @@ from touchline.errors import RunError, UsageError
 from touchline.operating_systems import belongs_to_another_user, replace_file
 
 LIBRARIES = (".so", ".dll", ".dylib")
-"""Files that Unity puts beside a player: UnityPlayer.so, GameAssembly.so."""
+"""Files that Unity puts next to a player: UnityPlayer.so, GameAssembly.so."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Build:
 
 
 def pack_build(player: Path) -> Build:
-    """The executable, its `_Data` folder and the libraries beside it.
+    """The executable, its `_Data` folder and the libraries next to it.
 
     Raises a UsageError where a file cannot be read.
     """

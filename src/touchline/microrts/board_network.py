@@ -80,7 +80,7 @@ class BoardActorCritic(nn.Module):
             nn.Conv2d(channels, 2 * channels, 3, stride=2, padding=1)
         )
         self.overview = _initialized(nn.Linear(2 * channels * num_places, hidden_units))
-        # Numbers beside the board, as the option `economy` observes them.
+        # Numbers in addition to the board, as the option `economy` observes them.
         num_numbers = sum(
             sensor.shape[0]
             for sensor in spec.observation_specs[1:]
@@ -228,7 +228,7 @@ class BoardActorCritic(nn.Module):
     def _look_at(
         self, board: Float[Tensor, "B P H W"], numbers: Float[Tensor, "B V"]
     ) -> Float[Tensor, "B G"]:
-        """Features of whole boards, and of the numbers beside them."""
+        """Features of whole boards, and of the numbers next to them."""
         half = relu(self.see(board))
         quarter = relu(self.deeper(half))
         overview = self.overview(quarter.flatten(1))

@@ -25,7 +25,7 @@ _JAVA_SEEDS = 2**48  # java.util.Random uses as many bits
 
 
 class BotPolicy(RulePolicy):
-    """Gives the orders that a bot gives; every agent has a bot of its own, a new one in each game.
+    """Acts as a bot; every agent has a bot of its own, a new one in each game.
 
     With the option `skip`, and in the asker form, it does not see the ticks without a decision.
     """

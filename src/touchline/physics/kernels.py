@@ -3,7 +3,7 @@
 A kernel takes (first, last, …) and touches only the areas or agents from `first` to `last`, so the
 number of threads (`threads`) changes the time taken and nothing else. Kernels release the
 interpreter lock. numba's own parallel loops would bring a second OpenMP runtime into the process
-beside torch's.
+in addition to torch's.
 
 Machine code is kept on disk by the contents of the sources and not by their place, so all
 environments of a machine with the same version share it. The folder is `touchline` in the user's

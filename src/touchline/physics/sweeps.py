@@ -113,7 +113,7 @@ def sweep_level(
 ) -> float:
     """As `sweep_box` in a plane: a level ray against a rectangle with corners rounded by r.
 
-    A ray that enters the rectangle grown by r beside a corner meets that corner's circle or
+    A ray that enters the rectangle grown by r next to a corner meets that corner's circle or
     nothing.
     """
     near_x, far_x, beside_x = _cross(px, dx, hx + r)

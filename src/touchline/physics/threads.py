@@ -186,7 +186,7 @@ class Threads:
         self._judge(parts, worked - began, time.perf_counter() - worked)
 
     def _judge(self, parts: int, worked_s: float, waited_s: float) -> None:
-        """Go on alone for a while if the others' parts would have taken less time than waiting."""
+        """Continue alone for a while if the others' parts would take less time than waiting."""
         self._worked_s += worked_s
         self._waited_s += waited_s
         if self._worked_s + self._waited_s < _TRIAL_S:

@@ -69,7 +69,7 @@ class Actors(Mapping[str, SlotActor]):
 
     def __getitem__(self, behavior: str) -> SlotActor:
         if behavior not in self._actors:
-            # Those who play already go on with their memories and random numbers.
+            # Those who play already continue with their memories and random numbers.
             self._actors = {**self._load(), **self._actors}
         return self._actors[behavior]
 

@@ -176,7 +176,7 @@ def _load(
         if path.suffix == ".pt":
             raise UsageError(
                 f"{path}: a checkpoint of ML-Agents is for training to start with (init_path); "
-                "to act, give the .onnx beside it"
+                "to act, give the .onnx next to it"
             )
         from touchline.policies.files.onnx_in import OnnxPolicy
 

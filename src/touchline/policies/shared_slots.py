@@ -134,7 +134,7 @@ class SharedSlots:
         return {str(number): m.values for number, m in self._memories.items()}
 
     def load_state(self, state: Mapping[str, NDArray[np.float32]]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` returned."""
         for number, values in state.items():
             memory = SlotMemory(values.shape[1:])
             memory.values = values.copy()

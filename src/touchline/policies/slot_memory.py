@@ -31,7 +31,7 @@ class SlotMemory:
     def keep(
         self, rows: SlotRows, before: NDArray[np.float32], after: NDArray[np.float32]
     ) -> None:
-        """Store `after` for the slots that decided; the others keep what `recall` gave."""
+        """Store `after` for the slots that decided; the others keep what `recall` returned."""
         # [N, 1, ...], so that one flag covers a slot's whole memory.
         ones = [1] * (after.ndim - 1)
         decided = rows.deciding.reshape(-1, *ones)

@@ -333,7 +333,7 @@ def _delimited(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _leave_out_empty_sensors(infos: list[Any]) -> None:
-    """Packages of 2018 and 2019 send a vector of no numbers beside a camera."""
+    """Packages of 2018 and 2019 send a vector of no numbers next to a camera."""
     sensors = infos[0].observations
     empty = [i for i, sensor in enumerate(sensors) if 0 in sensor.shape]
     for info in infos if empty else ():

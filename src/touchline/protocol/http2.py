@@ -154,7 +154,7 @@ Event = Call | TooLarge | Cancelled | Refused | Broken
 
 
 class _BrokenError(Exception):
-    """The connection cannot go on: a GOAWAY with this code and reason ends it."""
+    """The connection cannot continue: a GOAWAY with this code and reason ends it."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -285,7 +285,7 @@ class GrpcConnection:
     # Frames.
 
     def _read(self, arrived: memoryview, events: list[Event]) -> int:
-        """Handle all whole frames; gives the number of bytes that are done with."""
+        """Handle all whole frames; returns the number of bytes that are done with."""
         at, total = 0, len(arrived)
         if self._awaits_preface:
             at = self._read_preface(arrived)

@@ -1,4 +1,4 @@
-"""Side channels: messages beside observations and actions, each kind under its own identifier.
+"""Side channels: messages of other kinds than observations and actions, each with its identifier.
 
 The channels here are ML-Agents' own; make another by deriving from `SideChannel`. Names and methods
 are those of `mlagents_envs.side_channel`. Each also works in a player, where it receives what

@@ -93,7 +93,7 @@ class Academy:
 
         sent = (self.reward, self.agent_id, self.group_id, self.group_reward)
         self._sent: list[NDArray[Any]] = [array.reshape(-1) for array in sent]
-        """What every step carries beside observations, by agent: views."""
+        """What every step carries in addition to observations, by agent: views."""
         self._due: dict[str, Agents] = {}
         """The agents that decided in the last exchange, in its order."""
         self._ended: dict[str, list[TerminalSteps]] = {name: [] for name in behaviors}
@@ -354,7 +354,7 @@ class Academy:
             "requested": self.requested,
             "continuous": self.continuous,
             "discrete": self.discrete,
-            "told_end": self._end_sent,
+            "end_sent": self._end_sent,
             "counters": self._counters,
         }
 

@@ -163,7 +163,7 @@ class GridWorld(Scene):
             if symbols > free_cells:
                 raise UsageError(
                     f"{self.name}: parameter {name!r} = {value} would put up to {symbols} symbols "
-                    f"on a board with room for {free_cells} beside the agent; allowed: "
+                    f"on a board with room for {free_cells} besides the agent; allowed: "
                     f"numPlusGoals + numExGoals <= gridSize² - 1 = {free_cells}"
                 )
             self._bounds = bounds

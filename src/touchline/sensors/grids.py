@@ -334,7 +334,7 @@ def _draw_round(shape: Floats, bounds: Floats, channel: int, cells: _Carpet) -> 
     cos = cells.cos
     sin = cells.sin
     half = cells.half
-    # How far the cells are above or below the capsule's straight part: 0 beside it.
+    # How far the cells are above or below the capsule's straight part: 0 next to it.
     height = abs(shape[Y] - eye[1])
     off = max(height - shape[HALF_HEIGHT] - half[1], 0.0)
     square = shape[RADIUS] * shape[RADIUS] - off * off

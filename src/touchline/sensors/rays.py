@@ -526,7 +526,7 @@ def _hit_box(box: _NearBox, rays: _Rays, rise: float, radius: float) -> None:
     start = (px, box.py, pz)
     half = (hx, box.hy, hz)
     for ray in range(len(best)):
-        # Most rays pass beside most boxes: a cheap test before the search.
+        # Most rays pass next to most boxes: a cheap test before the search.
         beside = abs(box.wx * dz[ray] - box.wz * dx[ray])
         if at_least < best[ray] and beside <= box.bound:
             qx = dx[ray] * cos - dz[ray] * sin

@@ -7,7 +7,7 @@ both samples. Episodes compare the policies that are there; seeds compare the wa
 which every policy is one outcome.
 
 rliable, the library of that paper, is not used: its latest release is of August 2024, and it fails
-on import beside pandas 3.
+on import next to pandas 3.
 """
 
 import os

@@ -22,7 +22,7 @@ from touchline.training.run.figures import Fault, RunFigures, read_run_figures
 from touchline.training.run.folder import same_lessons
 
 MIN_EPISODES = 50
-"""Before which unseen rewards mean nothing, as long as the run goes on."""
+"""Before which unseen rewards mean nothing, as long as the run continues."""
 MIN_EPISODES_AT_THE_END = 10
 """Fewest episodes of a run that is over, however short it was."""
 MIN_STEPS_WITHOUT_END = 100_000

@@ -270,7 +270,7 @@ def _plain(number: float) -> float | None:
 def parity_lines(figures: Mapping[str, Any]) -> Iterator[str]:
     """The figures as a table."""
     kind, name = figures["reference"]["kind"], figures["reference"]["name"]
-    yield f"{figures['scene']} beside {name} ({kind}), policy {figures['policy']}"
+    yield f"{figures['scene']} compared with {name} ({kind}), policy {figures['policy']}"
     if kind == "statistics" and figures["policy"] in BUILT_IN:
         yield (
             f"These figures may be of another policy than {figures['policy']}: then a difference "
@@ -327,7 +327,7 @@ def _size_of_difference(observation: Mapping[str, Any]) -> float:
 
 
 def draw_parity(figures: Mapping[str, Any], path: Path) -> None:
-    """A picture: how far means and spreads differ, index by index, beside what chance explains."""
+    """A picture: how far means and spreads differ, index by index, next to what chance explains."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -346,7 +346,9 @@ def draw_parity(figures: Mapping[str, Any], path: Path) -> None:
         axes[2 * row].set(title=f"{behavior}: {_title(own)}")
         axes[2 * row + 1].set(xlabel="observation index")
     reference = figures["reference"]["name"]
-    figure.suptitle(f"{figures['scene']} beside {reference}; gray: chance explains it")
+    figure.suptitle(
+        f"{figures['scene']} compared with {reference}; gray: chance explains it"
+    )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         FigureCanvasAgg(figure).print_figure(path, dpi=110)

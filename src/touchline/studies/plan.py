@@ -140,7 +140,7 @@ class Model:
     ) -> Option:
         whole = sum(parts.values())
         if threaded:
-            # Learning of one batch beside collecting of the next one.
+            # One batch is learned from while the next one is collected.
             learning = parts["learning"]
             whole = max(whole - learning, learning)
         speed = steps / whole

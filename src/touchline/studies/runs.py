@@ -31,7 +31,7 @@ def settings_of(
     resumes = files.resume and own.resume_point.exists()
     start = None if resumes else files.initialize_from
     if start is not None:
-        # A run beside the study, not beside this one.
+        # A run next to the study, not next to this one.
         start = str(Path(files.results_dir, start).absolute())
     own_files = {
         "results_dir": str(own.path.parent),

@@ -122,7 +122,7 @@ def train_seeds(
     As many run at once as there are cores; with `cluster_settings.cluster` and without collectors,
     on the nodes of that cluster, as many as it has processors for. Run N is that of `train` with
     the seed N, bit for bit; its folder is `seed-N` below that of `run_id`. The report, the curves
-    and `seeds.json` are beside these folders.
+    and `seeds.json` are next to these folders.
 
     Parameters
     ----------

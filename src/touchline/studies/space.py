@@ -92,7 +92,7 @@ class Dimension(Part):
         if self.log and low <= 0:
             raise mistake_at("low", f"expected more than 0 with log, got {low}")
         if self.log and self.step is not None:
-            raise mistake_at("step", "does not go with log: take one")
+            raise mistake_at("step", "cannot be combined with log: take one")
         return self
 
     @property

@@ -7,7 +7,7 @@ tree-structured Parzen estimator (Bergstra et al. 2011, Algorithms for Hyper-Par
 section 4).
 
 Optuna keeps every trial in a journal in the result folder, so that a search that was stopped or
-killed goes on, with the runs of its open trials.
+killed continues, with the runs of its open trials.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def search(
         result = result_of(study, layout, interrupted=interrupted)
         if result.best is not None:
             keys = dict(result.best.values)
-            # A run of its own beside the search, which neither continues nor overwrites one.
+            # A run of its own next to the search, which neither continues nor overwrites one.
             keys |= {
                 "checkpoint_settings.run_id": f"{settings.run_id}-best",
                 "checkpoint_settings.resume": False,

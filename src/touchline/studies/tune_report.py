@@ -45,7 +45,7 @@ class TuneResult:
 
     folder: Path
     interrupted: bool
-    """Then `resume` goes on with it."""
+    """Then `resume` continues with it."""
     best: TrialFigures | None
     """None if no trial was finished."""
     trials: list[TrialFigures]

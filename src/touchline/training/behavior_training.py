@@ -34,7 +34,7 @@ _KEPT = (
 
 
 class BehaviorTraining:
-    """Counts the episodes and steps of one behavior (base name) beside its learner."""
+    """Counts the episodes and steps of one behavior (base name) next to its learner."""
 
     def __init__(
         self, name: str, config: BehaviorConfig, learner: Learner, writer: MetricsWriter
@@ -101,7 +101,7 @@ class BehaviorTraining:
         return self.learner.steps >= self._next_summary or self.is_done
 
     def summarize(self, lessons: Mapping[str, int]) -> str:
-        """Write a summary; gives it as a line for people."""
+        """Write a summary; returns it as a line for people."""
         step = self.learner.steps
         frequency = self.config.summary_freq
         # The next multiple, as in ML-Agents: an update may pass several at once.
@@ -153,7 +153,7 @@ class BehaviorTraining:
     def restore(
         self, counters: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Go on from what `counters` and `arrays` gave."""
+        """Continue from what `counters` and `arrays` returned."""
         if spec_from_json(counters["spec"]) != self.learner.policy.network.spec:
             raise UsageError(
                 f"the behavior {self.name} has changed since this run: "

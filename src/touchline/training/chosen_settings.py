@@ -1,7 +1,7 @@
 """Settings for a game without a configuration, chosen from what its behaviors observe and do.
 
 The game is opened and played at random for some seconds. Each choice is a rule that the presets of
-the scenes bear out (`training/config/presets`), written into a YAML with the reason beside it.
+the scenes bear out (`training/config/presets`), written into a YAML with the reason next to it.
 """
 
 import json

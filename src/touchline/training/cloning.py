@@ -1,4 +1,4 @@
-"""Behavioral cloning: a policy imitates demonstrated actions beside what it learns otherwise.
+"""Behavioral cloning: a policy imitates demonstrated actions, whatever else it learns.
 
 ML-Agents regresses the raw sample of a continuous action on the demonstrated one, but divides raw
 actions by 3 before it sends them, so that an agent does a third of what it was shown. Here actions
@@ -245,7 +245,7 @@ class Cloning:
         return saved({"adam": self._adam, **clone})
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave; from a run that did not clone, with a fresh Adam."""
+        """Continue from what `state` returned; from a run that did not clone, with a fresh Adam."""
         adam = part_of("adam.", state)
         if adam:
             self._adam.load_state(adam)

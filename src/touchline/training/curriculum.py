@@ -87,7 +87,7 @@ class Curriculum:
             self._has_new_returns.add(behavior)
 
     def advance(self, progress: Mapping[str, float]) -> NewLessons | None:
-        """Go on to the next lesson where this one is over, and to later ones where that is over,
+        """Continue to the next lesson where this one is over, and to later ones where that is over,
         too; `progress` is each behavior's steps / max_steps.
         """
         found = None
@@ -114,7 +114,7 @@ class Curriculum:
         )
 
     def state(self) -> dict[str, Any]:
-        """Everything needed to go on from here, as plain values."""
+        """Everything needed to continue from here, as plain values."""
         returns = {name: list(values) for name, values in self._returns.items()}
         return {
             "lessons": self.numbers,
@@ -123,7 +123,7 @@ class Curriculum:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave; parameters that are new begin with their first lesson."""
+        """Continue from what `state` returned; new parameters begin with their first lesson."""
         for name in self._lessons.keys() & state["lessons"].keys():
             # The configuration may have lost lessons since.
             last = len(self._lessons[name]) - 1

@@ -1,4 +1,4 @@
-"""Demonstrations: each observation beside the action that followed it, and what that action earned.
+"""Demonstrations: each observation with the action that followed it, and what that action earned.
 
 A record of a `.demo` file is written when a decision is requested. Packages since 1.0 write it
 before the new action exists, so a record holds the action of the record *before*; older recorders
@@ -95,7 +95,7 @@ class Demonstration:
     def pictures(self) -> list[NDArray[np.float32]]:
         """[M, channels, height, width] of each camera: what it saw at each action, in [0, 1].
 
-        Grids have the same shapes, so cameras are told by the names that Unity gives them.
+        Grids have the same shapes, so cameras are told apart by the names that Unity gives them.
         """
         sensors = zip(self.spec.observation_specs, self.obs, strict=True)
         return [

@@ -236,7 +236,7 @@ def measure(
 ) -> dict[str, Any]:
     """Play until every quota is filled.
 
-    Gives the figures of `touchline eval --json`, except `scene` and `policy`. `evaluated` are the
+    Returns the figures of `touchline eval --json`, except `scene` and `policy`. `evaluated` are the
     full behavior names whose figures count, by default all, also those that appear later; where
     groups of two teams play by one policy, the figures are those of the lower team. Raises a
     RunError when an episode never ends.

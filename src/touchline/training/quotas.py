@@ -20,7 +20,7 @@ class Ended(NamedTuple):
     members: NDArray[np.intp]
     """Their slots."""
     is_over: bool
-    """Whether no other member's episode goes on: then the game is over, too."""
+    """Whether no other member's episode continues: then the game is over, too."""
 
 
 class Quotas:
@@ -40,7 +40,7 @@ class Quotas:
         self._episodes[is_lone] = quota[len(self.groups) :]
         self._group_of = rows.group_id.copy()
         self._is_open = rows.deciding.copy()
-        """Slots in which an episode goes on."""
+        """Slots in which an episode continues."""
 
     @property
     def left(self) -> int:

@@ -168,7 +168,7 @@ class Trainer:
                 training.record_statistics(collection.statistics)
 
     def _learn(self, collection: Collection) -> list[BehaviorTraining]:
-        """Hand trajectories to their learners; gives the behaviors that made an update."""
+        """Hand trajectories to their learners; returns the behaviors that made an update."""
         for name, trajectories in collection.trajectories.items():
             training = self._enrollment.trainings[base_name(name)]
             training.learner.add(name, trajectories)

@@ -22,7 +22,7 @@ from touchline.viewer.history import Moment
 from touchline.viewer.simulation import Returns, new_returns, no_returns
 
 Shown = Mapping[int, Tableau]
-"""By area."""
+"""Tableaux by area."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Score:
 
     episodes: int = 0
     total: float = 0.0
-    """Of their returns."""
+    """Sum of their returns."""
 
     def add(self, before: Returns, rows: Mapping[str, SlotRows]) -> None:
         """Count the episodes that ended in these rows; `before` are the returns until then."""

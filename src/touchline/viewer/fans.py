@@ -21,7 +21,7 @@ from touchline.specs import ObservationSpec
 
 _STACKED = re.compile(r"StackingSensor_size(\d+)_")
 _FEWEST_NUMBERS = 2
-"""Of a ray that knows no tag."""
+"""Numbers of a ray that knows no tag."""
 
 
 class FanLayout(NamedTuple):

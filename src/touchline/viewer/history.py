@@ -22,7 +22,7 @@ class Moment:
     """Everything needed to go on exactly from one decision."""
 
     time_s: float
-    """Of the film, see `Simulation.time_s`."""
+    """Time in the film, see `Simulation.time_s`."""
     world: Arrays
     """As `Slots.state` gave it."""
     rows: Mapping[str, SlotRows]
@@ -33,7 +33,7 @@ class Moment:
     recorded: tuple[int, int] = (0, 0)
     """The number of the tape that ran, 0 for none, and its length."""
     beside: Moment | None = None
-    """Of the world beside, if there was one."""
+    """Moment of the world beside, if there was one."""
     board: Scoreboard = field(default_factory=Scoreboard)
 
     @property

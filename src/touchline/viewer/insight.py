@@ -38,7 +38,7 @@ class Insight:
     obs: Sequence[NDArray[np.float32]]
     """[*shape] for each sensor of the spec"""
     outlook: Outlook | None
-    """Of this agent alone, N = 1; None from a policy that shows nothing."""
+    """Outlook of this agent alone, N = 1; None from a policy that shows nothing."""
     episode_return: float
     """The rewards of the open episode so far."""
 

@@ -16,13 +16,13 @@ class Press(NamedTuple):
 
     is_continuous: bool
     number: int
-    """Of the continuous action, or the branch."""
+    """Number of the continuous action, or of the branch."""
     value: float
     """What it is set to; the choice of a branch."""
 
 
 Keys = Mapping[str, Press]
-"""By the key's place on a keyboard, as browsers name it (`KeyboardEvent.code`)."""
+"""Presses by the key's place on a keyboard, as browsers name it (`KeyboardEvent.code`)."""
 
 
 def _branch(index: int, choices: Mapping[str, int]) -> dict[str, Press]:
@@ -69,7 +69,7 @@ KEYS: Mapping[str, Keys] = {
     | _branch(1, {"KeyA": 1, "KeyD": 2})
     | _branch(3, {"Space": 1}),
 }
-"""By scene. Crawler, Walker, Worm and Match3 have no heuristic for hands."""
+"""Keys of each scene. Crawler, Walker, Worm and Match3 have no heuristic for hands."""
 _ARROWS = {
     "ArrowUp": "KeyW",
     "ArrowDown": "KeyS",

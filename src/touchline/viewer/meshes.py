@@ -29,7 +29,7 @@ class MeshKey(NamedTuple):
 
     kind: Kind
     ratio: float
-    """Of a capsule, half the distance of its caps per radius; 0 otherwise."""
+    """Half the distance of a capsule's caps per radius; 0 otherwise."""
     is_clear: bool
     """Whether one can look through, which is drawn after everything else."""
 

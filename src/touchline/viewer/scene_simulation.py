@@ -36,7 +36,7 @@ FRAMES_PER_S = 50.0
 MOMENTS_PER_S = 20.0
 """The most that are kept in a second of real time."""
 KEEPING_SHARE = 0.01
-"""Of the time at full speed, what keeping moments may take."""
+"""Most of the time at full speed that keeping moments may take."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +46,9 @@ class Frame:
     number: int
     time_s: float
     tableaux: Mapping[int, Tableau]
-    """By area, of the areas that are shown; ~area is that area of the world beside."""
+    """Tableaux of the areas that are shown; ~area is that area of the world beside."""
     rays: Traces | None = None
-    """Of the selected agent; None where there are none."""
+    """Traces of the selected agent; None where there are none."""
     cells: Cells | None = None
     """Likewise."""
 
@@ -96,7 +96,7 @@ class SceneSimulation(Simulation):
         self.score = Score()
         """Since the second world is there."""
         self.board = Scoreboard(env.scene.team_names)
-        """Of this world alone, since the policies play."""
+        """Scores of this world alone, since the policies play."""
         self._num_tapes = 0
         self._frames_per_s, self._rounds_per_frame = env.film_rate
         self._at = 0

@@ -21,7 +21,7 @@ class Tally:
 
     episodes: int = 0
     total: float = 0.0
-    """Of their returns."""
+    """Sum of their returns."""
 
     @property
     def mean(self) -> float | None:
@@ -37,7 +37,7 @@ class Scoreboard:
     won: Mapping[int, float] = field(default_factory=dict)
     """Team -> its games won, draws counted half; empty before the first end of a game."""
     ended: Mapping[str, Tally] = field(default_factory=dict)
-    """By full behavior name."""
+    """Tallies by full behavior name."""
     last: str = ""
     """The last end of a game or an episode, for people."""
 

@@ -65,7 +65,7 @@ class AllSensors:
 
     def __init__(self, gui: viser.GuiApi) -> None:
         self._readers: dict[tuple[str, int], FanReader] = {}
-        """By behavior and number of the sensor."""
+        """Readers by behavior and number of the sensor."""
         panel = gui.add_panel()
         with panel.add_tab("Observations"):
             self._observations = gui.add_html("")

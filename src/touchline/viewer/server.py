@@ -186,7 +186,7 @@ class _Guard:
         self._server = server
         self._is_local = is_local
         self._updates: defaultdict[int, list[float]] = defaultdict(list)
-        """Of each page, the times of its updates in the last second."""
+        """Times of each page's updates in the last second."""
         sockets = server._websock_server
         refused = (
             messages.ShareUrlRequest,

@@ -20,7 +20,7 @@ from touchline.policies.policy import Outlook
 from touchline.sensors.rays import ray_angles_deg
 
 MOST_NUMBERS = 400
-"""Of one sensor; a list that is longer is cut and says so."""
+"""Numbers shown of one sensor; a list that is longer is cut and says so."""
 _COLUMNS = 8
 _STYLE = (
     "font:11px/1.35 ui-monospace,monospace;display:grid;gap:1px;"
@@ -39,7 +39,7 @@ PALETTE = np.array(
     ],
     np.uint8,
 )
-"""Of a sensor's tags; after the last color comes the first."""
+"""Colors of a sensor's tags; after the last comes the first."""
 
 
 def numbers_html(values: NDArray[Any]) -> str:
@@ -210,7 +210,7 @@ class BoardRow(NamedTuple):
     """One line of a scoreboard."""
 
     color: str
-    """Of a team, as CSS names it; empty where it has none."""
+    """Color of a team, as CSS names it; empty where it has none."""
     who: str
     plays: str
     """The policy."""

@@ -34,19 +34,21 @@ Clicked = Callable[[viser.SceneNodePointerEvent[Any]], Coroutine[Any, Any, None]
 ROOT = "/areas"
 MARK_COLOR = (255, 196, 0)
 _GAP = 1.15
-"""Of neighboring areas, the distance of their centers per width."""
+"""Distance between the centers of neighboring areas, per width."""
 
 
 LABEL_HEIGHT = 0.2
-"""Of labels above areas, per width."""
+"""Height of labels above areas, per width."""
 WIDE = 4 / 3
 """Width per height that shows what a film shows; on a narrower page the camera goes back."""
 _RAISED = 0.22
-"""By how much of its height the picture is raised where a sheet covers half."""
+"""Share of its height by which the picture is raised where a sheet covers half."""
 _MARGIN = 1.05
-"""Of the distance from which several areas just fill the picture: walls are higher than floors."""
+"""Share of the distance from which several areas just fill the picture: walls are higher than
+floors."""
 _ROOM = 1.2
-"""Of the distance from where films are made: the page is narrower than those beside its panel."""
+"""Share of the distance from where films are made: the page is narrower than those beside its
+panel."""
 
 
 class Stage:
@@ -64,7 +66,7 @@ class Stage:
         self._grid: viser.GridHandle | None = None
         self._areas: tuple[int, ...] = ()
         self._target = np.zeros(3)
-        """Where the camera of the shown area looked first; the scene moves under it."""
+        """Point at which the camera of the shown area looked first; the scene moves under it."""
         self._moved = np.zeros(3)
         """How far the scene is drawn back for that, in Unity's frame."""
         self._labels: list[viser.LabelHandle] = []
@@ -72,11 +74,11 @@ class Stage:
         self._score: viser.LabelHandle | None = None
         self._mark: viser.BatchedMeshHandle | None = None
         self._height_m = 0.0
-        """Of labels above areas."""
+        """Height of labels above areas."""
         self.size_m = (0.0, 0.0)
         """Width and depth of an area."""
         self.offsets: dict[int, NDArray[np.float64]] = {}
-        """Of each shown area, where its origin is in the scene, [3] in Unity's frame."""
+        """Origin of each shown area in the scene, [3] in Unity's frame."""
 
     @property
     def places(self) -> dict[int, NDArray[np.float64]]:

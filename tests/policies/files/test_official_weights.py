@@ -319,7 +319,7 @@ def test_a_model_without_ml_agents_names_is_refused(tmp_path):
 def test_to_act_with_a_checkpoint_its_onnx_is_recommended(tmp_path):
     shutil.copy(OFFICIAL / "3DBall.pt", tmp_path)
     with pytest.raises(
-        UsageError, match=r"\(init_path\); to act, give the .onnx beside"
+        UsageError, match=r"\(init_path\); to act, give the .onnx next to"
     ):
         load_policy(tmp_path / "3DBall.pt")
 

@@ -456,7 +456,7 @@ def test_an_old_spelling_beside_the_new_one_or_of_what_is_not_built_is_refused(
 def test_hyperparameters_need_their_trainer(tmp_path):
     with pytest.raises(
         UsageError,
-        match=r"behaviors.A.hyperparameters: trainer_type is missing beside it",
+        match=r"behaviors.A.hyperparameters: trainer_type is missing",
     ):
         _read(tmp_path, "behaviors: {A: {hyperparameters: {batch_size: 5}}}")
 
@@ -906,7 +906,7 @@ def test_gail_needs_demonstrations_and_ends_of_finite_worth(tmp_path):
         ({}, "config.yaml:4:7: behaviors.A.reward_signals.gail.demo_path: missing"),
         (
             {"demo_path": "x", "gamma": 1, "absorbing_ends": True},
-            "reward_signals.gail.absorbing_ends: expected a gamma below 1 beside it, because what "
+            "reward_signals.gail.absorbing_ends: expected a gamma below 1 with it, because what "
             "lasts forever is paid for",
         ),
     ):

@@ -237,7 +237,7 @@ class Slots:
                 )
 
     def _truncate_elsewhere(self, agent_ids: NDArray[np.int32], own: Table) -> None:
-        """Agents whose episodes begin in one table cannot go on in another."""
+        """Agents whose episodes begin in one table cannot continue in another."""
         for table in self._tables.values():
             if table is not own:
                 table.truncate_moved(agent_ids, self._exchanges)

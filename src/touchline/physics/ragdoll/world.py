@@ -252,7 +252,7 @@ def _build(
 @compiled
 def _sweep(sweep: int, room: int, model: Model, work: Work) -> None:
     """Solve every row once: joints first, then contacts, as PhysX orders them; within a sweep the
-    last word is the ground's.
+    ground's impulses come last and override them.
     """
     bodies = work.bodies[room]
     friction = model.settings.friction

@@ -147,7 +147,7 @@ def _inverse_mass(body: Body) -> list[float]:
 
 @makes_arrays
 def step_areas(first: int, last: int, world: Boxes) -> None:
-    """One time step of these areas, for kernels that go on from there."""
+    """One time step of these areas, for kernels that continue from there."""
     _step_each(first, last, world, new_contacts(), np.zeros_like(world.inverse))
 
 
@@ -193,7 +193,7 @@ def step_boxes(
     _slow_down(boxes, velocity, inverse, drag, gravity)
     gaps[:] = np.inf
     area = _Area(contacts, boxes, velocity, inverse, friction, gaps)
-    # What is solved last has the last word: bodies among themselves, then walls, then the floor.
+    # Later contacts override earlier ones: bodies among themselves, then walls, then the floor.
     # With the floor first, friction lifts a pushing agent up to 3 cm off it; Unity's never leave
     # it.
     n = 0

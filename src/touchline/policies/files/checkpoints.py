@@ -90,7 +90,7 @@ def load_network(path: Path, behavior_spec: BehaviorSpec | None = None) -> Netwo
                 sketch = make_network(spec, architecture, num_signals)
         except (RuntimeError, OverflowError, MemoryError) as error:
             raise ValueError(str(error)) from None
-    prefix = "network."  # beside the weights there are the optimizer's state and random numbers
+    prefix = "network."  # next to the weights there are the optimizer's state and random numbers
     weights = {
         name.removeprefix(prefix): tensor
         for name, tensor in tensors.items()

@@ -216,7 +216,7 @@ def _read_onnx(path: Path) -> dict[str, Tensor]:
     if not named:
         raise UsageError(
             f"{path}: its weights have none of ML-Agents' names, so no training can start with "
-            "them; Touchline's own models have a checkpoint beside them"
+            "them; Touchline's own models have a checkpoint next to them"
         )
     made_by = {output: node for node in graph.node for output in node.output}
     for node in graph.node:

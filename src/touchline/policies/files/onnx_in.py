@@ -371,7 +371,7 @@ def _draw_noise_outside(graph: onnx.GraphProto) -> None:
 
 
 def _draw_choices_outside(graph: onnx.GraphProto) -> list[str]:
-    """Make the input of each Multinomial an output, in the branches' order; gives their names.
+    """Make the input of each Multinomial an output, in the branches' order; returns their names.
 
     The draws themselves are no outputs any more.
     """

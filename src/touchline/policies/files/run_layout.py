@@ -6,7 +6,7 @@
     <behavior>.onnx             the latest model for Unity
     <behavior>.png              the learning curve
     report.md                   for people: figures, curve, where the time went, settings
-    resume.safetensors          everything that --resume needs to go on bit for bit
+    resume.safetensors          everything that --resume needs to continue bit for bit
     replay.npz                  after a failure: the actions that led to a NaN
     <behavior>/
         checkpoint.safetensors  the latest policy

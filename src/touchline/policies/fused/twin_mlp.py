@@ -89,7 +89,7 @@ def _backward_heads(
     grad_value: Float[Tensor, "B S"],
     out: Sequence[Tensor],
 ) -> Float[Tensor, "2 B H"]:
-    """Write the gradients of the heads; gives the gradient of their input, `features`."""
+    """Write the gradients of the heads; returns the gradient of their input, `features`."""
     grad_policy_weight, grad_policy_bias, grad_value_weight, grad_value_bias = out
     actor, critic = features.unbind()
     gradient = torch.empty_like(features)

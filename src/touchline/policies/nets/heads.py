@@ -28,7 +28,7 @@ def output_gains(actions: ActionSpec, *, squashed: bool = False) -> Float[Tensor
 
 
 def first_value_weight(num_signals: int, hidden: int) -> Float[Tensor, "S H"]:
-    """Xavier weights of each head alone, so that a head starts the same beside others."""
+    """Xavier weights of each head alone, so that a head starts the same next to others."""
     heads = [
         nn.init.xavier_uniform_(torch.empty(1, hidden)) for _ in range(num_signals)
     ]

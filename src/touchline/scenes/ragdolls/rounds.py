@@ -162,7 +162,7 @@ def _last_of(block: int, num_agents: int) -> int:
 
 @compiled
 def _why_it_ends(agent: int, state: State, rules: Rules) -> int:
-    """FELL, DROPPED, LOST, or 0 where the episode goes on."""
+    """FELL, DROPPED, LOST, or 0 where the episode continues."""
     why = 0
     # Later reasons win: what is lost must be restored, whatever else has happened.
     for i in range(len(rules.deadly)):

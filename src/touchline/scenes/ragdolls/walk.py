@@ -15,7 +15,7 @@ from touchline.sensors.body import cube_rotation, in_cube, mean_velocity, write
 
 
 class Walk(NamedTuple):
-    """What a walking agent has beside its body: N agents."""
+    """What a walking agent has in addition to its body: N agents."""
 
     cube: Floats
     """[N, 3] the orientation cube's origin"""

@@ -43,7 +43,7 @@ def touch(
     Returns the tag of the goal that the ball touches (0: none), and the number of contacts.
     `gaps` and `points` (x, z) become those between each player and the ball.
 
-    What is solved last has the last word: bodies among themselves, then walls, then the floor.
+    Later contacts override earlier ones: bodies among themselves, then walls, then the floor.
     """
     the_ball = len(body) - 1
     n = _touch_bodies(contacts, 0, body, speed, inverse, gaps, points)

@@ -39,7 +39,7 @@ class FlatParameters:
     ) -> Sequence[Tensor]:
         """Write ∂loss/∂parameters into `gradient`; 0 where the loss does not depend on them.
 
-        Gives the gradient of each of the other tensors.
+        Returns the gradient of each of the other tensors.
         """
         inputs = [*self.parameters, *others]
         gradients = torch.autograd.grad(loss, inputs, materialize_grads=True)
@@ -83,7 +83,7 @@ class Adam:
         self._square.mul_(BETA_2).addcmul_(gradient, gradient, value=1.0 - BETA_2)
         # Bias correction of both moments, folded into the step's size as in the paper's section 2.
         root = (1.0 - BETA_2**self._step) ** 0.5
-        # ε is scaled with it: the paper's ε̂ stands beside the uncorrected root.
+        # ε is scaled with it: the paper's ε̂ stands next to the uncorrected root.
         spread = torch.sqrt(self._square, out=gradient)
         spread.add_(EPSILON * root)
         step_size = learning_rate * root / (1.0 - BETA_1**self._step)
@@ -98,7 +98,7 @@ class Adam:
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` returned."""
         self._mean.copy_(state["mean"])
         self._square.copy_(state["square"])
         self._step = int(state["step"])

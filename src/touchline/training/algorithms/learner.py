@@ -103,7 +103,7 @@ class Learner(Protocol):
         """
 
     def state(self) -> dict[str, Tensor]:
-        """Everything needed to go on learning from here bit for bit, on the CPU."""
+        """Everything needed to continue learning from here bit for bit, on the CPU."""
 
     def learned(self) -> dict[str, Tensor]:
         """The part of `state` that a checkpoint holds: what was learned, without experience."""

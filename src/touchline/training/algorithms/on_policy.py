@@ -48,7 +48,7 @@ class LossSettings:
 
 @dataclass(frozen=True)
 class Rates:
-    """The settings that change as training goes on, for one update."""
+    """The settings that change in the course of training, for one update."""
 
     learning_rate: float
     loss: LossSettings
@@ -157,7 +157,7 @@ class OnPolicyLearner:
             self.policy.forget_actor()
 
     def _end_update(self, experience: list[Trajectories], num_actions: int) -> Metrics:
-        """What follows the passes over an update's experience; gives the figures of that."""
+        """What follows the passes over an update's experience; returns the figures of that."""
         metrics: Metrics = {}
         if self._cloning is not None:
             metrics |= self._cloning.update(self.steps)

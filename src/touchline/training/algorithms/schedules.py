@@ -1,4 +1,4 @@
-"""Settings that change as training goes on."""
+"""Settings that change in the course of training."""
 
 
 def linear_schedule(start: float, end: float, progress: float) -> float:

@@ -1,4 +1,4 @@
-"""Learning beside the running world: ML-Agents' `threaded: true`, with the same result every time.
+"""Learning while the world runs: ML-Agents' `threaded: true`, with the same result every time.
 
 While a thread learns from one batch, the world plays the next one with a copy of the policy. New
 weights reach that copy only where a batch is full, so neither the speed of a machine nor its
@@ -56,7 +56,7 @@ class Threaded:
         self.policy = NetworkPolicy(
             self._network, deterministic=deterministic, device=setup.device
         )
-        # Another stream than the learner's, whose draws go on at the same time.
+        # Another stream than the learner's, whose draws continue at the same time.
         stream = np.random.SeedSequence([setup.seed, 1]).generate_state(1)
         self.generator = torch.Generator().manual_seed(int(stream[0]))
         if isinstance(learner, Delayed):
@@ -102,11 +102,11 @@ class Threaded:
         self._added.append((team, trajectories))
 
     def update(self) -> Metrics:
-        """Begin to learn from what was added; gives the figures of the update before."""
+        """Begin to learn from what was added; returns the figures of the update before."""
         self._wait()
         self._note_who_acted()
         metrics = self._publish()
-        # The last update has no next batch to run beside. The first ones may only fill a replay,
+        # The last update has no next batch to run with. The first ones may only fill a replay,
         # and how much is wanted after that is known when they are over.
         is_last = self._learner.steps + self._num_added >= self._max_steps
         waits = is_last or not self._has_learned
@@ -140,7 +140,7 @@ class Threaded:
             learner.acting_network.load_state_dict(self._network.state_dict())
 
     def _publish(self) -> Metrics:
-        """Let the newest weights act; gives the figures of their update."""
+        """Let the newest weights act; returns the figures of their update."""
         weights = self._learner.policy.network.state_dict()
         self._network.load_state_dict(weights)
         self.policy.forget_actor()
@@ -162,7 +162,7 @@ class Threaded:
     def state(self) -> dict[str, Tensor]:
         """Waits for the update that runs. The network is the one that acts, as evaluated.
 
-        Keys that begin with `threaded.` hold what goes on beside it.
+        Keys that begin with `threaded.` hold what runs at the same time.
         """
         self._wait()
         state = self._learner.state()

@@ -62,7 +62,7 @@ class _Outputs:
 
 
 def with_values(valuation: Valuation, trajectories: Trajectories) -> Batch:
-    """The valid actions of trajectories beside their values, advantages and value targets."""
+    """The valid actions of trajectories next to their values, advantages and value targets."""
     network = valuation.network
     # [T + 1, N, ...] each
     # Normalized once: every epoch reads these values, and the statistics change only afterwards.

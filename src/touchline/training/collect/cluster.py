@@ -2,7 +2,7 @@
 
 Ray places them, carries arrays through its object stores and notices deaths; nothing of that is
 written here. A worker that dies is replaced by one in the state that the dead one had before its
-round, so it collects the same once more, and the run goes on as if nothing had died. Only worlds
+round, so it collects the same once more, and the run continues as if nothing had died. Only worlds
 that cannot be restored (Unity players) begin again.
 """
 
@@ -105,7 +105,7 @@ class WorkerOnNode(Running):
         number = self._restarts.number
         self._lines.append(
             f"{self.name} died and is replaced on node {node.address} (restart {number}); its "
-            f"part of the round is collected again, the others go on: {death.failure}"
+            f"part of the round is collected again, the others continue: {death.failure}"
         )
         setup = replace(self._others.setups[self._index], replacements=number)
         # Without a claim to processors, for which it might have to wait: the dead one's may not

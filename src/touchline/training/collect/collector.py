@@ -161,7 +161,7 @@ class Collector(Protocol):
         """Set environment parameters of all worlds."""
 
     def collect(self, wanted: Mapping[str, int]) -> Collection:
-        """Go on for a while: one step, or some of the way to a whole round.
+        """Continue for a while: one step, or some of the way to a whole round.
 
         `wanted` are the results that each learner (by base name) needs; all trajectories of a base
         name are handed over, and begun again, once its teams together have that many.
@@ -171,13 +171,13 @@ class Collector(Protocol):
         """Of a base name: results not yet handed over, and open episodes' returns so far."""
 
     def state(self) -> Arrays:
-        """Everything needed to go on collecting bit for bit.
+        """Everything needed to continue collecting bit for bit.
 
         Empty where the worlds cannot be restored (Unity players): they restart.
         """
 
     def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave, unless it is empty."""
+        """Continue from what `state` returned, unless it is empty."""
 
     def save_trace(self, path: Path, recipe: EnvRecipe) -> None:
         """Write what replays the steps since the last update."""

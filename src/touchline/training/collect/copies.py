@@ -28,7 +28,7 @@ from touchline.training.self_play.seating import GameReport, Seating
 from touchline.training.self_play.settings import SelfPlaySettings
 
 Fetch = Callable[[Any], PolicyWeights]
-"""Gives the weights that a `SentGuest` stands for."""
+"""Returns the weights that a `SentGuest` stands for."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Copies:
         return arrays
 
     def load_state(self, arrays: Arrays) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` returned."""
         for base, state in below("generators", arrays).items():
             self._generator(base).set_state(torch.tensor(state))
         if self._seating is not None:

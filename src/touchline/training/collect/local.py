@@ -144,7 +144,7 @@ class LocalCollector:
         self.stopwatch.add("wire", took - simulated)
 
     def _record(self) -> dict[str, Episodes]:
-        """Add the new rows to the rollouts; gives the episodes that ended in them."""
+        """Add the new rows to the rollouts; returns the episodes that ended in them."""
         episodes = {}
         specs = self.slots.behaviors
         for name, rows in self._rows.items():
@@ -173,7 +173,7 @@ class LocalCollector:
             num_results = sum(rollout.num_results for rollout in rollouts.values())
             if num_results < count:
                 continue
-            # Putting actions beside their results is work for the learner, so its time counts
+            # Putting actions next to their results is work for the learner, so its time counts
             # as learning.
             with self.stopwatch("learning"):
                 for name, rollout in rollouts.items():
@@ -190,7 +190,7 @@ class LocalCollector:
         return num_results, [r for n in names for r in self._meters[n].open_returns]
 
     def state(self) -> Arrays:
-        """Everything needed to go on collecting bit for bit.
+        """Everything needed to continue collecting bit for bit.
 
         Empty where the worlds cannot be restored (Unity players): they restart.
         """
@@ -216,7 +216,7 @@ class LocalCollector:
         self.trace.save(path, recipe, recipe.seed)
 
     def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave, unless it is empty."""
+        """Continue from what `state` returned, unless it is empty."""
         self.slots.load_state(below("slots", arrays))
         self.load_open(arrays)
 
@@ -254,7 +254,7 @@ class EpisodeMeter:
     """Sums rewards and counts actions of the open episodes of one behavior's slots."""
 
     def __init__(self, rows: SlotRows | None = None) -> None:
-        """`rows` are the first ones of a world; episodes go on where they decide."""
+        """`rows` are the first ones of a world; episodes continue where they decide."""
         # In float64: long episodes sum thousands of small rewards.
         self._return = np.zeros(0)
         self._length = np.zeros(0, np.int64)
@@ -262,12 +262,12 @@ class EpisodeMeter:
         self._group = np.zeros(0, np.int64)
         """[N] the group of the slot's latest episode."""
         self._open = np.zeros(0, np.bool_)
-        """[N] whether an episode goes on."""
+        """[N] whether an episode continues."""
         if rows is not None:
             self._widen(rows)
 
     def add(self, rows: SlotRows, counted: NDArray[np.bool_] | None = None) -> Episodes:
-        """Add one step's rows; gives the episodes that end in them, in slots that are counted."""
+        """Add one step's rows; returns the episodes that end in them, in slots that are counted."""
         self._widen(rows)
         self._return += rows.reward
         self._return += rows.group_reward
@@ -325,7 +325,7 @@ class EpisodeMeter:
         return returns
 
     def _widen(self, rows: SlotRows) -> None:
-        """Slots that are new: episodes go on in those that decide."""
+        """Slots that are new: episodes continue in those that decide."""
         known = len(self._return)
         extra = len(rows) - known
         if extra > 0:
@@ -341,5 +341,5 @@ class EpisodeMeter:
         return kept(self, _KEPT)
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` returned."""
         put_back(self, _KEPT, state)

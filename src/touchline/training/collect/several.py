@@ -187,7 +187,7 @@ class SeveralCollectors:
         self._number = 0
         """Number of the current or next round."""
         self._call: Call | None = None
-        """That of the round that goes on; None between rounds."""
+        """That of the current round; None between rounds."""
         self._policies: Any = None
         self._ended: dict[int, Answer] = {}
         """The workers that are done with this round."""
@@ -228,7 +228,7 @@ class SeveralCollectors:
         self._all([("load_state", (state,)) for state in states])
 
     def state(self) -> Arrays:
-        """That before the round that goes on, which is collected again."""
+        """That before the current round, which is collected again."""
         together: Arrays = {}
         for index, state in enumerate(self._states):
             if not state:

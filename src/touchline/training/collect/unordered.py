@@ -1,9 +1,10 @@
 """Collectors that do not wait for each other, for learners that also learn from older policies.
 
-Each collector brings a piece of experience at a time, and goes on at once with the newest weights
-of then, while the head learns from the piece. Weights have versions, one for each time that new
-ones go out. The bound: when a piece is learned from, at most `versions_behind` newer versions have
-gone out since it was begun. A collector that is so far ahead of the slowest one waits for it.
+Each collector brings a piece of experience at a time, and continues at once with the weights that
+are newest at that moment, while the head learns from the piece. Weights have versions, one for each
+time that new ones go out. The bound: when a piece is learned from, at most `versions_behind` newer
+versions have gone out since it was begun. A collector that is so far ahead of the slowest one waits
+for it.
 """
 
 from collections.abc import Mapping
@@ -52,7 +53,7 @@ class UnorderedCollectors(SeveralCollectors):
         self._arrived = {}
         if not answers:
             return NOTHING
-        # They go on while the head learns from what they brought.
+        # They continue while the head learns from what they brought.
         self._start_idle(wanted)
         self._is_outdated = True
         return self._merged(answers)
@@ -97,7 +98,7 @@ class UnorderedCollectors(SeveralCollectors):
             plays[base] = plays.get(base, set()) | drawn
 
     def _received(self) -> dict[int, Answer]:
-        """Pieces that have arrived; the others go on."""
+        """Pieces that have arrived; the others continue."""
         over = {}
         for index, answer in sorted(self._finished().items()):
             call, policies, version = self._calls[index]

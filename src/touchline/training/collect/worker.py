@@ -140,7 +140,7 @@ class Worker:
         self._round = Round(-1)
 
     def run(self, calls: Sequence[Call], policies: Policies | None = None) -> Answer:
-        """Make these calls one after another; gives the answer of the last, or of the first that
+        """Make these calls one after another; returns the answer of the last, or of the first that
         failed. `policies` are for `collect`.
         """
         outcome = call(self._last_of, calls, policies)
@@ -224,7 +224,7 @@ class Worker:
         return self._shown()
 
     def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> Answer:
-        """Go on from a state that an answer held."""
+        """Continue from a state that an answer held."""
         # Copies, because Ray's are read-only and worlds write into theirs.
         state = {name: array.copy() for name, array in arrays.items()}
         self._collector.slots.load_state(below("collector/slots", state))
@@ -240,7 +240,7 @@ class Worker:
         slice_s: float,
         policies: Policies,
     ) -> Answer:
-        """Go on with round `number` for about this many seconds.
+        """Continue with round `number` for about this many seconds.
 
         A round is over as soon as one base name has its share of results; all experience is handed
         over then. It is also over where a behavior shows up that has no policy yet.

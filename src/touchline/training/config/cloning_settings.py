@@ -23,7 +23,7 @@ from touchline.training.config.values import (
 
 
 class CloningSettings(Part):
-    """How a policy imitates demonstrations beside what it learns from rewards."""
+    """How a policy imitates demonstrations in addition to what it learns from rewards."""
 
     demo_path: Text
     """A `.demo` file, or a folder of them."""
@@ -62,7 +62,7 @@ class CloningSettings(Part):
     def conflict(
         self, trainer_type: str, hyperparameters: HyperparameterSettings
     ) -> tuple[str, str] | None:
-        """Key and reason of what does not go with the behavior's algorithm."""
+        """Key and reason of what cannot be combined with the behavior's algorithm."""
         if not hyperparameters.clones:
             others = algorithms_with("clones")
             return (

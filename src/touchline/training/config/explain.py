@@ -114,7 +114,7 @@ def _known_keys(location: Keys, tree: YamlTree) -> list[str]:
     kind: Any = RunConfig
     for depth, key in enumerate(location):
         around = _without_tags(location[:depth])
-        # A trainer's own keys depend on its type, which stands in the file beside them.
+        # A trainer's own keys depend on its type, which stands in the file next to them.
         kind = _kind_below(kind, key, tree.get(around))
     if kind is SIGNAL_PLUGINS:
         return sorted(SIGNAL_PLUGINS.names())

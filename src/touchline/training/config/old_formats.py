@@ -2,7 +2,7 @@
 
 Up to 0.16 a file maps behaviors to flat blocks, with a block `default` under all of them, and
 curricula and samplers stand in files of their own. 0.17 has today's blocks, with `curriculum` and
-`parameter_randomization` beside them. Since 0.18 both are `environment_parameters`.
+`parameter_randomization` next to them. Since 0.18 both are `environment_parameters`.
 
 Source: ML-Agents' `docs/Migrating.md` and `config/` of the releases 0.10 to 0.18.
 """

@@ -58,7 +58,7 @@ def read_config(
         written twice.
     of_several
         For several runs, of which only those that were begun can be resumed: `initialize_from`
-        stays beside `resume`, for the others.
+        stays next to `resume`, for the others.
     text
         What the file `source` will hold, where it is not written yet.
 
@@ -260,7 +260,7 @@ def _modernize_signals(tree: YamlTree, block: Keys, notices: list[str]) -> None:
 
 
 def _modernize_encoding_size(tree: YamlTree, signal: Keys, notices: list[str]) -> None:
-    """`encoding_size` of a reward signal, which counts only beside no `network_settings`."""
+    """`encoding_size` of a reward signal, which counts only next to no `network_settings`."""
     old = (*signal, "encoding_size")
     if _has(tree, (*signal, "network_settings")):
         _drop(tree, old, "network_settings is given too", notices)

@@ -1,7 +1,7 @@
 """Settings of a training run, as frozen models: ML-Agents' YAML with a meaning under every key.
 
 Keys, meanings and defaults are those of `mlagents-learn` 1.1.0. Each default is written once, here
-or beside the algorithm and the reward signal that it belongs to; the command line, the saved YAML
+or next to the algorithm and the reward signal that it belongs to; the command line, the saved YAML
 and the JSON Schema for editors derive from these models. `reading` makes them from a file.
 """
 
@@ -134,7 +134,7 @@ class BehaviorConfig(Part):
         if not isinstance(values, Mapping):
             return values
         if values.get("hyperparameters") and not values.get("trainer_type"):
-            missing = "trainer_type is missing beside it"
+            missing = "trainer_type is missing"
             raise mistake_at(
                 "hyperparameters", f"{missing}; write trainer_type: {DEFAULT_ALGORITHM}"
             )
@@ -172,7 +172,7 @@ class BehaviorConfig(Part):
         return self
 
     def _conflicts(self) -> Iterator[tuple[str, str]]:
-        """Key and reason of each setting that does not go with the others."""
+        """Key and reason of each setting that cannot be combined with the others."""
         hyper, cloning = self.hyperparameters, self.behavioral_cloning
         if self.threaded and not hyper.takes_delay:
             why = f"{self.trainer_type} learns from actions of its present policy alone"

@@ -108,7 +108,7 @@ class Replay:
 
         Of sequences as many as make `size` actions when they are whole; short ones are not filled
         up.
-        `ignores_ends` says of each signal whether its value goes on past the end of an episode, and
+        `ignores_ends`: for each signal whether its value continues past the end of an episode, and
         `rewards` gives rewards [B, S] other than those added, of the actions at some places.
         """
         rewards_at = self.rewards if rewards is None else rewards
@@ -273,7 +273,7 @@ class Replay:
         return state
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave, once `load_rows` has brought the actions."""
+        """Continue from what `state` returned, once `load_rows` has brought the actions."""
         self.added = int(state["added"])
         # A resumed run may have a smaller buffer than the one that was saved.
         self.oldest = max(int(state["oldest"]), self.added - self.capacity)
@@ -293,7 +293,7 @@ class Replay:
         return {name: v[place] for name, v in columns if name != "following"}
 
     def load_rows(self, first: int, columns: Columns) -> None:
-        """Put back what `rows` gave, in order of the numbers; those that are gone are left out."""
+        """Put back what `rows` returned, in order of the numbers; missing ones are left out."""
         number = first + np.arange(len(columns["previous"]))
         self._put(number, columns)
 

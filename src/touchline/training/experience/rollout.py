@@ -1,7 +1,7 @@
 """Rows and actions of one behavior's slots, in order, until a learner takes them as trajectories.
 
 Slots need not decide at every step, and a result may arrive steps after its action. A rollout keeps
-the rows as they came; `trajectories` then puts every action beside its own result.
+the rows as they came; `trajectories` then puts every action next to its own result.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -82,7 +82,7 @@ class Rollout:
         return rows.deciding & learned
 
     def restore(self, saved: Mapping[str, NDArray[Any]], latest: SlotRows) -> None:
-        """Go on from packed `rows`, `actions` and `memory`, as a resume point holds them; without
+        """Continue from packed `rows`, `actions` and `memory` of a resume point; without
         actions, from the latest rows.
         """
         if self.memory is not None:
@@ -99,7 +99,7 @@ class Rollout:
             self.add(row)
 
     def trajectories(self) -> Trajectories:
-        """Every action beside its own result; actions still open are not `valid`."""
+        """Every action next to its own result; actions still open are not `valid`."""
         before = self.rows[:-1]
         after = self.rows[1:]
         width = len(self.rows[-1])  # a table may have grown since the first row
@@ -118,7 +118,7 @@ class Rollout:
         # Results without an action in this rollout belong to the one before: they are left out.
         at, slot = np.nonzero(closed & (latest_action >= 0))
         source = latest_action[at, slot]
-        # A slot that was learned from before may go on without; its results then are not kept.
+        # A slot that was learned from before may continue without; its results then are not kept.
         kept = learned[source, slot]
         at = at[kept]
         slot = slot[kept]

@@ -1,6 +1,6 @@
 """What a learner learns from: T steps of the N slots of one full behavior name.
 
-Every action stands beside its own result. Own reward and group reward stay apart, and every row
+Every action stands next to its own result. Own reward and group reward stay apart, and every row
 keeps its agent, group and world: reward signals and learners decide what becomes of them.
 """
 
@@ -63,7 +63,7 @@ def horizon_cuts(
     """Whether an action is the last of a piece of `horizon` actions, counted from its episode's
     begin, or from the first step of these.
 
-    A look-ahead stops there although the episode goes on: ML-Agents' `time_horizon`.
+    A look-ahead stops there although the episode continues: ML-Agents' `time_horizon`.
     """
     # No episode holds more actions than there are steps.
     if horizon >= len(acted):

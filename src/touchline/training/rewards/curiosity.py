@@ -49,7 +49,7 @@ def make(name: str, settings: CuriositySettings, setup: SignalSetup) -> LearnedS
         model = Curiosity(settings, setup.spec).to(setup.device)
     scale = ReturnScale(settings.gamma) if settings.normalized else None
     # An agent that knew of the end could avoid it to stay curious, or seek it: as in ML-Agents,
-    # curiosity's value goes on past it.
+    # curiosity's value continues past it.
     return LearnedSignal(name, settings, setup, model, ignores_ends=True, scale=scale)
 
 

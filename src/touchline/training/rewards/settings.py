@@ -160,7 +160,7 @@ class GAILSettings(LearnedSettings):
     """Which record of a demonstration holds the action of an observation. None: what the file's
     traits say (not in ML-Agents)."""
     use_actions: Switch = False
-    """Judge what is done, and whether it ends an episode, beside what is observed."""
+    """Judge what is done, and whether it ends an episode, in addition to what is observed."""
     use_vail: Switch = False
     """Judge through a noisy bottleneck, so that small differences do not decide."""
     reward_form: Literal["positive", "signed", "negative"] = "positive"
@@ -176,5 +176,5 @@ class GAILSettings(LearnedSettings):
             return self
         raise mistake_at(
             "absorbing_ends",
-            "expected a gamma below 1 beside it, because what lasts forever is paid for",
+            "expected a gamma below 1 with it, because what lasts forever is paid for",
         )

@@ -53,7 +53,7 @@ class RewardSignal(Protocol):
     discount: float
     """γ of this signal's value and advantage."""
     ignores_ends: bool
-    """Whether its value goes on past the end of an episode: the value of the last observation
+    """Whether its value continues past the end of an episode: the value of the last observation
     counts there, although nothing follows."""
 
     def observe(self, team: str, trajectories: Trajectories) -> None:
@@ -69,13 +69,13 @@ class RewardSignal(Protocol):
     def update(
         self, experience: Sequence[Trajectories], generator: torch.Generator
     ) -> dict[str, float]:
-        """Train what the signal learns, if anything; gives metrics by name."""
+        """Train what the signal learns, if anything; returns metrics by name."""
 
     def state(self) -> dict[str, Tensor]:
         """Everything that the signal has learned, on the CPU."""
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` returned."""
 
 
 @runtime_checkable

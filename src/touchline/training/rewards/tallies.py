@@ -1,6 +1,6 @@
 """What slots were paid so far: by the episode, and discounted.
 
-Experience arrives in pieces of a few steps or of many, one team after the other; these sums go on
+Experience arrives in pieces of any length, one team after the other; these sums continue
 from piece to piece.
 """
 
@@ -45,12 +45,12 @@ class EpisodeSums:
         return float(np.mean(ended))
 
     def state(self) -> dict[str, Tensor]:
-        """Everything needed to go on from here."""
+        """Everything needed to continue from here."""
         state = {f"open.{team}": torch.tensor(v) for team, v in self._open.items()}
         return state | {"ended": torch.tensor(self._ended, dtype=torch.float64)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` returned."""
         self._open = _of_teams("open.", state)
         self._ended = state["ended"].tolist()
 
@@ -100,20 +100,20 @@ class ReturnScale:
         total = self._count + added
         difference = mean - self._mean
         # Deviations from each side's own mean are added: sums of plain squares would cancel
-        # where the spread is small beside the mean.
+        # where the spread is small compared with the mean.
         self._squares += float(np.square(values - mean).sum())
         self._squares += difference**2 * self._count * added / total
         self._mean += difference * added / total
         self._count = total
 
     def state(self) -> dict[str, Tensor]:
-        """Everything needed to go on from here."""
+        """Everything needed to continue from here."""
         figures = [self._count, self._mean, self._squares]
         state = {f"running.{t}": torch.tensor(v) for t, v in self._running.items()}
         return state | {"figures": torch.tensor(figures, dtype=torch.float64)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` returned."""
         self._running = _of_teams("running.", state)
         self._count, self._mean, self._squares = state["figures"].tolist()
 

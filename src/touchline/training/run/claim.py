@@ -36,7 +36,7 @@ def locked(folder: Path, purpose: str) -> BaseFileLock:
 
 
 class Claim:
-    """The right to write into one run's folder, held by a lock beside it.
+    """The right to write into one run's folder, held by a lock next to it.
 
     A run that `force` replaces is put aside, and comes back if the new run fails before it begins.
     Raises a UsageError where the folder holds another run, or is in use.

@@ -171,7 +171,7 @@ class Enrollment:
     def restore(
         self, counters: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Go on from what `counters` and `arrays` gave, once the world shows each behavior."""
+        """Continue from saved counters and arrays, once the world shows each behavior."""
         for name, own in counters.items():
             self._absent[name] = own, below(name, arrays)
 

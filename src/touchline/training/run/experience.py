@@ -1,4 +1,4 @@
-"""What learners remember, beside the resume point: only what is new is written.
+"""What learners remember, next to the resume point: only what is new is written.
 
 A replay is written in pieces, each a file of some actions in order of their arrival. A piece is
 written once and never changed. A resume point names the pieces that it needs; they are written
@@ -30,7 +30,7 @@ class ExperienceFiles:
         """What the resume point before the latest one names."""
 
     def write(self, learners: Mapping[str, Learner]) -> dict[str, list[Piece]]:
-        """Write what is new; gives the pieces that hold everything now, by behavior."""
+        """Write what is new; returns the pieces that hold everything now, by behavior."""
         self._before = dict(self._pieces)
         for name, learner in learners.items():
             replay = _replay(learner)

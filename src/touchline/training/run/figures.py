@@ -107,7 +107,7 @@ class Fault:
 
     name: str
     check: Callable[[RunFigures], str | None]
-    """The figure that shows it beside its limit; None where all is well."""
+    """The figure that shows it next to its limit; None where all is well."""
     advice: str
 
 

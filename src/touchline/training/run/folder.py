@@ -104,7 +104,7 @@ class RunFolder:
         self._claim.settle()
 
     def _continue_status(self) -> None:
-        """Go on with the saved status; nothing is written before it is known to fit."""
+        """Continue with the saved status; nothing is written before it is known to fit."""
         path = self.layout.status
         saved = _status_in(path) if path.exists() else {}
         for behavior in self.config.behaviors:

@@ -125,7 +125,7 @@ class MetricsWriter:
         self._csv = open_to_append(path)
 
     def drop_after(self, step: int) -> None:
-        """Go on from a resume point: what a killed run wrote after it will be written again."""
+        """Continue from a resume point: what a killed run wrote after it will be written again."""
         self.close()
         lines = read_bounded(self._csv_path, MOST_TABLE).splitlines(keepends=True)
         # A kill may leave half a line at the end.
@@ -144,12 +144,12 @@ class MetricsWriter:
             with suppress(ValueError, IndexError):
                 at = self._columns.index("time_s")
                 self._last_time_s = float(kept[-1].split(b",")[at])
-        # Time goes on where the kept rows end, as if the run had not been interrupted.
+        # Time continues where the kept rows end, as if the run had not been interrupted.
         self._started = time.perf_counter() - self._last_time_s
         self._open(purge_after=step)
 
     def write(self, summary: Summary) -> dict[str, Any]:
-        """Write one summary; gives the row as written."""
+        """Write one summary; returns the row as written."""
         row = self._row(summary)
         self._write_csv(row)
         step = summary.step

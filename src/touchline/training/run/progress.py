@@ -1,4 +1,4 @@
-"""How far a run is, for whoever shows it while the run goes on."""
+"""How far a run is, for whoever shows it while the run continues."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class BehaviorProgress:
 
 
 Watch = Callable[[Callable[[], Sequence[BehaviorProgress]]], None]
-"""Called at every step with a function that gives the progress; calls it when it wants to."""
+"""Called at every step with a function that returns the progress; calls it when it wants to."""
 
 
 def unwatched(progress: Callable[[], Sequence[BehaviorProgress]]) -> None:

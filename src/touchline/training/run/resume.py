@@ -1,4 +1,4 @@
-"""Resume points: what a run needs to go on bit for bit after it was killed."""
+"""Resume points: what a run needs to continue bit for bit after it was killed."""
 
 import math
 import time
@@ -109,7 +109,9 @@ class ResumePoints:
         self._collector.set_parameters(values)
         collected = below("collector", arrays)
         if not collected:
-            log("the worlds cannot be restored: they restart, everything else goes on")
+            log(
+                "the worlds cannot be restored: they restart, everything else continues"
+            )
             self._collector.reset(seed)
             return
         before = metadata.get("collectors")
@@ -131,13 +133,13 @@ class ResumePoints:
                     f"--resume: this run has {setting} {saved}, not {count}; leave it so"
                 )
         self._collector.load_state(collected)
-        # Restored worlds hold the parameters of then: only those that changed since are set again.
+        # Restored worlds hold their earlier parameters: those that changed since are set again.
         before = metadata["parameters"]
         changed = {name: v for name, v in values.items() if repr(v) != before.get(name)}
         self._collector.set_parameters(changed)
 
     def _check_options(self, saved: Mapping[str, str]) -> None:
-        """Refuse to go on in a world that shows or does something else."""
+        """Refuse to continue in a world that shows or does something else."""
         here = self._collector.slots.interface_options
         other = [name for name in saved if here.get(name) != saved[name]]
         if other:

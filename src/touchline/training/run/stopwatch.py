@@ -14,7 +14,7 @@ class Stopwatch:
         self._before = 0.0
 
     def restore(self, seconds: Mapping[str, float]) -> None:
-        """Go on from what an earlier stopwatch counted."""
+        """Continue from what an earlier stopwatch counted."""
         self._seconds = dict(seconds)
         self._before = sum(self._seconds.values())
 

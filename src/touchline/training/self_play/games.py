@@ -100,7 +100,7 @@ class Games:
     def follow(
         self, rows: Mapping[str, SlotRows], stated: Mapping[tuple[int, int], float]
     ) -> list[Result]:
-        """Take note of what one step led to; gives the games that are over.
+        """Take note of what one step led to; returns the games that are over.
 
         `stated` are the scores that the worlds state (`Slots.game_scores`).
         """
@@ -122,7 +122,7 @@ class Games:
     def _end(
         self, rows: Mapping[str, SlotRows], stated: Mapping[tuple[int, int], float]
     ) -> list[Result]:
-        """Count the episodes that ended; gives the games that are over now."""
+        """Count the episodes that ended; returns the games that are over now."""
         num_areas = self.num_areas
         num_ended = np.zeros(num_areas)
         num_cut = np.zeros(num_areas)  # cut short, of those that ended
@@ -261,7 +261,7 @@ class Games:
             table.agent[here] = row.agent_id[here]
 
     def state(self) -> Arrays:
-        """Everything needed to go on."""
+        """Everything needed to continue."""
         worlds = [[env, *place] for env, place in self._first_area.items()]
         arrays: Arrays = {"worlds": np.array(worlds, np.int64).reshape(-1, 3)}
         for team, paid in self._paid.items():
@@ -272,7 +272,7 @@ class Games:
         return arrays
 
     def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` returned."""
         worlds = arrays["worlds"].tolist()
         self._first_area = {env: (first, count) for env, first, count in worlds}
         self.num_areas = max((first + count for _, first, count in worlds), default=0)

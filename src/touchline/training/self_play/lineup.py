@@ -238,7 +238,7 @@ class SelfPlay:
         }
 
     def restore(self, counters: Mapping[str, Any], arrays: Arrays) -> None:
-        """Go on from what `counters` and `arrays` gave, once the world shows each behavior."""
+        """Continue from saved counters and arrays, once the world shows each behavior."""
         put_back(self, _KEPT, counters)
         self.ratings.load_state(counters["ratings"])
         self._absent = counters["pools"], below("pool", arrays)

@@ -59,7 +59,7 @@ class Ratings:
     _fitted: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def add(self, kind: str, name: str, predecessor: int = -1) -> int:
-        """A new player; gives its number."""
+        """A new player; returns its number."""
         number = len(self.names)
         self.names.append(name)
         self.kinds.append(kind)
@@ -135,7 +135,7 @@ class Ratings:
         return kept(self, _KEPT) | {"games": [array.tolist() for array in entries]}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` returned."""
         put_back(self, _KEPT, state)
         size = (len(self.names), len(self.names))
         self.points = np.zeros(size)

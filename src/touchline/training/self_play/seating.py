@@ -278,7 +278,7 @@ class Seating:
         return arrays
 
     def load_state(self, arrays: Arrays, behaviors: Sequence[str]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` returned."""
         self.behaviors = list(behaviors)
         self._games.load_state(below("games", arrays))
         self._num_games = arrays["num_games"].copy()

@@ -1,4 +1,4 @@
-"""Messages beside observations and actions."""
+"""Messages in addition to observations and actions."""
 
 from touchline.adapters.mlagents_envs.side_channel.default_training_analytics_side_channel import (
     DefaultTrainingAnalyticsSideChannel as DefaultTrainingAnalyticsSideChannel,

@@ -2,7 +2,7 @@
 
 A line is one group of one world, or one agent without a group. A moment of a line is a step at
 which some member acts; a member that acts less often takes part in each moment with what it last
-observed and did. A member's death is not an end: the line goes on until all members have ended.
+observed and did. A member's death is not an end: the line continues until all members have ended.
 
 Source: Cohen et al. 2021, arXiv:2111.05992, section 4. ML-Agents 1.1.0 pairs a dying agent's last
 step with its mates' step before (`agent_processor.py`); here all stand in one moment.

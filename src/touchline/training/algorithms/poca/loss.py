@@ -21,7 +21,7 @@ from touchline.training.algorithms.ppo.loss import (
 )
 
 BASELINE_LOSS_WEIGHT = 0.5
-"""Weight of the baselines' loss beside the values'. Source: ML-Agents 1.1.0,
+"""Weight of the baselines' loss next to the values'. Source: ML-Agents 1.1.0,
 `poca/optimizer_torch.py`."""
 
 

@@ -109,7 +109,7 @@ def _followers(
     last = np.where(lines.decides, steps, -1).max(axis=0)
     is_last = lines.known & (steps == last) & ~lines.ends
     interrupted = lines.interrupted
-    # Of an end, the last observations count where a signal's value goes on past it.
+    # Of an end, the last observations count where a signal's value continues past it.
     go_on = any(signal.ignores_ends for signal in valuation.signals)
     ends = lines.ends if go_on else interrupted
     step, line = np.nonzero(ends | is_last)

@@ -1,6 +1,6 @@
 """Proximal policy optimization: small, sure steps towards actions that did better than expected.
 
-Reads in order: put values beside experience, descend `ppo_loss` for some epochs, report.
+Reads in order: add values to experience, descend `ppo_loss` for some epochs, report.
 
 Source: Schulman et al. 2017, arXiv:1707.06347. Hyperparameters and their names follow ML-Agents
 1.1.0 (`docs/algorithms.md`); differences are listed there.

@@ -119,7 +119,7 @@ def clipped_value_error(
 
 
 def output_gradients(batch: Batch, settings: LossSettings) -> OutputGradients:
-    """A function that gives ∂L/∂log π [B] and ∂L/∂V [B, S] of `ppo_loss` for a network's outputs.
+    """A function that returns ∂L/∂log π [B] and ∂L/∂V [B, S] of `ppo_loss` for outputs.
 
     Written out because a gradient step of a small network costs calls, not arithmetic
     (`docs/benchmarks.md`).

@@ -43,5 +43,8 @@ class PPOSettings(OnPolicySettings):
         }
         for key, is_set in conflicts.items():
             if is_set:
-                return key, "does not go with critic_sees_state; leave one of them out"
+                return (
+                    key,
+                    "cannot be combined with critic_sees_state; leave one of them out",
+                )
         return super().conflict(behavior)

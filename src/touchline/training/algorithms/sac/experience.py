@@ -38,7 +38,7 @@ class StepRate:
 
 
 class JudgedReplay:
-    """A replay beside the reward signals of its learner.
+    """A replay next to the reward signals of its learner.
 
     A signal that learns judges an action again whenever it is drawn, because what it thinks of old
     experience changes.

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 LONGEST_WAIT = 1024
 """Before the first gradient step, experience arrives in pieces of this many results."""
 REFILL_BATCHES = 10
-"""A replay that starts empty beside trained networks gets this many batches first."""
+"""A replay that starts empty next to trained networks gets this many batches first."""
 
 
 class SAC:
@@ -98,7 +98,7 @@ class SAC:
         self._added: list[tuple[str, Trajectories]] = []
         self._rate = StepRate(self.hyper.steps_per_update)
         self._refills = False
-        """Whether the replay is to be filled again, beside networks that have learned."""
+        """Whether the replay is to be filled again, next to networks that have learned."""
 
     # experience
 
@@ -171,7 +171,7 @@ class SAC:
             sample = self.drawn()
             found.append(self.descend(sample))
             if self._cloning is not None:
-                # Whole passes beside each gradient step, as in ML-Agents; with one minibatch, the
+                # Whole passes next to each gradient step, as in ML-Agents; with one minibatch, the
                 # critics undo what was imitated (`docs/lab_log.md`).
                 cloned = self._cloning.update(self.steps)
             self._rate.count += 1
