@@ -140,9 +140,9 @@ def breach_of(contract: type, found: Any) -> str:
     elif not issubclass(found, contract):
         return f"is no subclass of {wanted}; expected one"
     else:
-        # The class variables that a subclass must set.
+        # The class variables that a subclass must set. An annotation is text where it is postponed.
         annotations = contract.__annotations__.items()
-        names = [name for name, kind in annotations if str(kind).startswith("ClassVar")]
+        names = [name for name, kind in annotations if "ClassVar" in str(kind)]
     missing = [name for name in names if name not in dir(found)]
     if not missing:
         return ""
