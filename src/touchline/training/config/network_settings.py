@@ -5,27 +5,19 @@ Keys, meanings and defaults are those of `mlagents-learn` 1.1.0, except where a 
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
-from pydantic_core import PydanticKnownError
+from pydantic import Field
 
 from touchline.flag import Flag
 from touchline.policies.memory import DEFAULT_MEMORY, MEMORIES, MEMORY_PLUGINS
-from touchline.training.config.values import Part, Switch, Text, Whole
+from touchline.training.config.values import Part, Switch, Text, Whole, known_in
 
 WIDEST, DEEPEST = 65_536, 1_000
 """Units and layers; a layer between two of that width has 17 GB of weights."""
 
 
-def _known_memory(name: str) -> str:
-    if name not in MEMORY_PLUGINS:
-        expected = " or ".join(map(repr, MEMORY_PLUGINS.names()))
-        raise PydanticKnownError("literal_error", {"expected": expected})
-    return name
-
-
 MemoryType = Annotated[
     Text,
-    AfterValidator(_known_memory),
+    known_in(MEMORY_PLUGINS),
     Field(json_schema_extra={"enum": list(MEMORIES)}),
 ]
 

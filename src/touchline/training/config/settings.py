@@ -46,6 +46,7 @@ from touchline.training.config.values import (
     Switch,
     Text,
     Whole,
+    known_in,
     mistake_at,
 )
 from touchline.training.rewards.settings import (
@@ -55,25 +56,8 @@ from touchline.training.rewards.settings import (
 )
 from touchline.training.self_play.settings import SelfPlaySettings
 
-
-def _known_trainer(name: str) -> str:
-    if name not in ALGORITHM_PLUGINS:
-        expected = " or ".join(map(repr, ALGORITHM_PLUGINS.names()))
-        raise PydanticKnownError("literal_error", {"expected": expected})
-    return name
-
-
-TrainerType = Annotated[Text, AfterValidator(_known_trainer)]
-
-
-def _known_signal(name: str) -> str:
-    if name not in SIGNAL_PLUGINS:
-        expected = " or ".join(map(repr, SIGNAL_PLUGINS.names()))
-        raise PydanticKnownError("literal_error", {"expected": expected})
-    return name
-
-
-SignalName = Annotated[str, AfterValidator(_known_signal)]
+TrainerType = Annotated[Text, known_in(ALGORITHM_PLUGINS)]
+SignalName = Annotated[str, known_in(SIGNAL_PLUGINS)]
 
 
 def _not_negative(steps: int) -> int:

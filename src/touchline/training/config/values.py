@@ -13,6 +13,7 @@ from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -20,7 +21,9 @@ from pydantic import (
     Strict,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticKnownError
+
+from touchline.plugins import Plugins
 
 
 def _whole(value: Any) -> Any:
@@ -71,6 +74,18 @@ Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(numeric)]
 Switch = Annotated[bool, Strict()]
 Text = Annotated[str, Field(min_length=1), BeforeValidator(_text)]
 Schedule = Literal["linear", "constant"]
+
+
+def known_in(plugins: Plugins) -> AfterValidator:
+    """Refuses a text that is none of these names."""
+
+    def known(name: str) -> str:
+        if name not in plugins:
+            expected = " or ".join(map(repr, plugins.names()))
+            raise PydanticKnownError("literal_error", {"expected": expected})
+        return name
+
+    return AfterValidator(known)
 
 
 def mistake_at(key: str, reason: str) -> PydanticCustomError:
