@@ -56,7 +56,7 @@ def main() -> None:
         (name,) = rows
         spec = slots.behaviors[name]
         learner = PPO(LearnerSetup("MicroRTS", spec, behavior, 0, torch.device("cpu")))
-        learner.network.load_state_dict(load_network(POLICY, spec).state_dict())
+        learner.network.load_state_dict(load_network(POLICY).state_dict())
         rollout = Rollout(compact=learner.network.compact)
         rollout.begin(rows[name])
         update = 0

@@ -30,11 +30,8 @@ from touchline.microrts.action_forms import are_valid
 from touchline.microrts.board_network import BoardActorCritic
 from touchline.microrts.rules import PARTS, PLANES, READ_PARTS
 from touchline.policies.files.checkpoints import (
-    load_network,
-    read_checkpoint,
     spec_from_json,
     spec_to_json,
-    write_checkpoint,
 )
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.network import Architecture, make_network
@@ -247,17 +244,6 @@ def test_a_staged_spec_survives_a_checkpoint():
     assert spec_from_json(spec_to_json(UNIT)) == UNIT
 
 
-def test_a_checkpoint_that_names_no_network_gets_that_of_the_behavior(tmp_path):
-    """As 0.1.0 wrote them."""
-    path = Path(__file__).parents[2] / "models" / "microrts-8x8.safetensors"
-    tensors, metadata = read_checkpoint(path)
-    spec = spec_from_json(metadata["spec"])
-    unnamed = {k: v for k, v in metadata["spec"].items() if k != "network"}
-    old = tmp_path / "old.safetensors"
-    write_checkpoint(old, tensors, {**metadata, "spec": unnamed})
-    assert isinstance(load_network(old, spec), BoardActorCritic)
-
-
 def test_a_network_takes_boards_of_any_leading_axes_and_as_rollouts_keep_them(network):
     made = network(UNIT)
     steps = boards(6).view(3, 2, PLANES, HEIGHT, WIDTH)
@@ -275,11 +261,7 @@ def test_the_policy_in_the_repository_is_loaded_in_a_process_that_knows_no_board
     program = (
         "from pathlib import Path\n"
         "from touchline.policies.files.checkpoints import load_network\n"
-        "from touchline.specs import *\n"
-        "from touchline.microrts.rules import PARTS\n"
-        "spec = BehaviorSpec((ObservationSpec((27, 8, 8)),), "
-        "ActionSpec.create_discrete(PARTS * 64), network='board')\n"
-        f"load_network(Path({str(path)!r}), spec)\n"
+        f"load_network(Path({str(path)!r}))\n"
         "from touchline.microrts import board_network\n"
         "assert board_network._DX.device.type == 'cpu'\n"
     )

@@ -171,7 +171,7 @@ def _load(
             from touchline.policies.files.checkpoints import load_network
             from touchline.policies.network_policy import NetworkPolicy
 
-            network = load_network(path, spec)
+            network = load_network(path)
             return NetworkPolicy(network, deterministic=deterministic, source=str(path))
         if path.suffix == ".pt":
             raise UsageError(

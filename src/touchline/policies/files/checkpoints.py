@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from torch import Tensor
 
 from touchline.errors import UsageError
 from touchline.policies.network import Architecture, Network, make_network
-from touchline.policies.spec_fit import is_fit
 from touchline.specs import (
     ActionSpec,
     BehaviorSpec,
@@ -65,22 +64,17 @@ def network_metadata(
     return metadata
 
 
-def load_network(path: Path, behavior_spec: BehaviorSpec | None = None) -> Network:
+def load_network(path: Path) -> Network:
     """The network of a checkpoint.
 
-    Checkpoints of 0.1.0 do not name their network: they get the one of `behavior_spec` where that
-    fits, else the standard one. Raises a UsageError for a file that is no checkpoint of a policy,
-    or whose network this version cannot build.
+    Raises a UsageError for a file that is no checkpoint of a policy, or whose network this version
+    cannot build.
     """
     tensors, metadata = read_checkpoint(path)
     if "spec" not in metadata or "network" not in metadata:
         raise UsageError(f"{path}: a checkpoint, but not of a policy")
     with _described_by(path):
         spec = spec_from_json(metadata["spec"])
-        names_network = "network" in metadata["spec"]
-        fits = behavior_spec is not None and is_fit(spec, behavior_spec)
-        if behavior_spec is not None and fits and not names_network:
-            spec = replace(spec, network=behavior_spec.network)
         architecture = _architecture(metadata["network"])
         num_signals = len(metadata.get("reward_signals", ["extrinsic"]))
         _check_sizes(architecture, tensors)
@@ -229,7 +223,8 @@ def spec_to_json(spec: BehaviorSpec) -> dict[str, Any]:
 
 
 def spec_from_json(value: Mapping[str, Any]) -> BehaviorSpec:
-    """The spec that `spec_to_json` wrote, or that 0.1.0 wrote without a network."""
+    """The spec that `spec_to_json` wrote."""
+    # Version 0.1.0 wrote neither these two keys nor a network.
     sensors = tuple(map(_observation_spec, value["observation_specs"]))
     action = value["action_spec"]
     action_spec = ActionSpec(

@@ -43,8 +43,8 @@ def values(
     """One column per reward signal."""
     if weight.shape[0] > 1:
         return torch.addmm(bias, features, weight.t())
-    # One column: a matrix by a vector takes a third less time than by a matrix, and rounds as
-    # 0.1.0 did. The bias is expanded because `addmv` of no rows would otherwise give one row.
+    # One column: a matrix by a vector takes a third less time than by a matrix.
+    # The bias is expanded because `addmv` of no rows would otherwise give one row.
     bias_of_each = bias.expand(features.shape[0])
     column = torch.addmv(bias_of_each, features, weight[0])
     return column[:, None]
