@@ -99,9 +99,7 @@ pictures: setup  ## the pictures in docs/ that are not there, and the film, whic
 		-k "1280 or phone or pauses_and_steps or two_checkpoints_side"
 
 schema: setup  ## JSON Schema of the configuration, for editors
-	$(BIN)/python -c "import json; \
-		from touchline.training.config.schema import json_schema; \
-		print(json.dumps(json_schema(), indent=2))" > docs/config.schema.json
+	$(BIN)/python docs/config_schema.py > docs/config.schema.json
 
 lock: setup  ## rewrite requirements.lock with the newest versions that fit
 	$(PYTHON) -m venv build/lock

@@ -1,5 +1,6 @@
 """The JSON Schema of the configuration, for editors."""
 
+import json
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
@@ -63,3 +64,7 @@ def _parts_below(part: type[Part]) -> list[type[Part]]:
     for subclass in part.__subclasses__():
         below += [subclass, *_parts_below(subclass)]
     return below
+
+
+if __name__ == "__main__":
+    print(json.dumps(json_schema(), indent=2))

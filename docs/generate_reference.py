@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from config_schema import json_schema
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from typer.main import get_command
@@ -23,7 +24,6 @@ import touchline
 from touchline.cli.app import COMMANDS, app
 from touchline.training.algorithms.settings import ALGORITHMS, algorithm_settings
 from touchline.training.config.flags import setting_flags
-from touchline.training.config.schema import json_schema
 from touchline.training.rewards.settings import REWARD_SIGNALS, signal_settings
 
 SOURCE = Path(touchline.__file__).parent

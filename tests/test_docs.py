@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 import touchline
-from touchline.cli.commands import COMMANDS
+from touchline.cli.app import COMMANDS
 from touchline.cli.generate import command_of
 from touchline.player import build
 from touchline.training.config.flags import setting_flags

@@ -26,7 +26,6 @@ from touchline.specs import BehaviorSpec
 from touchline.testing import allowed_actions
 
 STEPS = 20
-"""How many steps the world is given."""
 PROBE_MESSAGE_BYTES = 1 << 20
 """The server that tries out the port receives nothing, so any limit would do."""
 PROXY_VARIABLES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy")

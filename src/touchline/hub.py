@@ -57,7 +57,6 @@ class Upload:
     files: Mapping[str, int]
     """Path in the repository -> bytes, the card included."""
     card: str
-    """The text of the model card."""
     url: str | None = None
     """The repository's page; None for a dry run."""
 

@@ -208,7 +208,6 @@ if sys.platform == "win32":
 
 if sys.platform == "win32":
     KEYBOARD_SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGBREAK)
-    """Ctrl-C and Ctrl-Break."""
 else:
     KEYBOARD_SIGNALS = (signal.SIGINT,)
 STOP_SIGNALS = (*KEYBOARD_SIGNALS, signal.SIGTERM)

@@ -270,7 +270,6 @@ class ScriptedWorld(ClosesOnExit):
         )
         self.names = names or default_names
         self.agents: dict[int, ScriptedAgent] = {}
-        """Every agent by its id."""
         self.tick = 0
         self.exchange: dict[str, tuple[DecisionSteps, TerminalSteps]] = {}
         self._num_agents = num_agents

@@ -13,7 +13,7 @@ from touchline.protocol.demonstrations import read_demo
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec, base_name
 from touchline.training.config.reading import preset_names, read_config
 from touchline.training.demonstrations import read_demonstration
-from touchline.training.file_check import check_files
+from touchline.training.world import check_files
 
 META_VERSION, META_STEPS, BRAIN_AT = 2, 10, 33
 """Bytes of TWO_EPISODES: the version, the number of steps, and the behavior's length."""

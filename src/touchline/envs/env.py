@@ -343,7 +343,6 @@ WORLDS = {
     "unity": World("touchline.envs.unity_env:open_unity", is_player=True),
     "recording": World("touchline.envs.recorded_env:open_recording", is_replay=True),
 }
-"""Every kind of world by its name."""
 
 # Looks for the folder without importing it: the wing can be deleted.
 if find_spec("touchline.microrts") is not None:

@@ -90,7 +90,6 @@ class PlayerConnection:
         self.timeout_s = timeout_s
         """How long to wait for each message; may be changed."""
         self.waited_s = 0.0
-        """Seconds spent waiting for the player."""
         self.session = TrainerSession(launch.image_layout)
         self.exchange: Exchange | None = None
         """The last exchange; None before the first reset."""

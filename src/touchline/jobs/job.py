@@ -60,7 +60,6 @@ class Outcome:
     value: Any = None
     failure: str = ""
     kind: type[TouchlineError] = RunError
-    """Kind of failure, one of `_KINDS`."""
     died: bool = False
     """Whether the place or the process failed, so that another attempt may succeed."""
     cause: Exception | None = None

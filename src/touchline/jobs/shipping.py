@@ -29,7 +29,6 @@ class Build:
     """A build as it travels."""
 
     digest: str
-    """Digest of the archive."""
     player: str
     """The executable's path in the archive."""
     archive: Any

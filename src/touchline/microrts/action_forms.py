@@ -65,7 +65,6 @@ class Form(Protocol):
 
     action_spec: ActionSpec
     extra_planes: int
-    """How many planes it adds to an observation."""
 
     def begin(self, row: int) -> None:
         """Forget the last game of this row; a new one has begun."""

@@ -220,7 +220,6 @@ class _Evaluated(NamedTuple):
     unit_log_probs: Float[Tensor, " K"]
     hidden: Float[Tensor, "B H"]
     order_log_probs: Float[Tensor, "B choices"]
-    """Log-probabilities of the chosen units' orders."""
 
 
 class FusedForward:

@@ -43,12 +43,7 @@ from touchline.scenes.academy import Agents
 from touchline.scenes.cube_agents import turn_to
 from touchline.scenes.scene import Scene
 from touchline.sensors.stacking import Stack, stacked_spec
-from touchline.specs import (
-    ActionSpec,
-    BehaviorSpec,
-    DimensionProperty,
-    ObservationSpec,
-)
+from touchline.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 BEHAVIOR = "Sorter?team=0"
 MAX_STEP = 5000

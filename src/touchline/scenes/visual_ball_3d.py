@@ -22,20 +22,9 @@ from touchline.physics.shapes import Floats
 from touchline.physics.world import Arrays
 from touchline.scenes.academy import Agents
 from touchline.scenes.ball_3d import BALL_RADIUS_M, CUBE_M, Ball3D
-from touchline.sensors.cameras import (
-    MISS,
-    brightness,
-    meet_ball,
-    meet_box,
-    view_rays,
-)
+from touchline.sensors.cameras import MISS, brightness, meet_ball, meet_box, view_rays
 from touchline.sensors.stacking import Stack
-from touchline.specs import (
-    ActionSpec,
-    BehaviorSpec,
-    DimensionProperty,
-    ObservationSpec,
-)
+from touchline.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 BEHAVIOR = "Visual3DBall?team=0"
 SIDE = 84

@@ -19,12 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.physics.kernels import (
-    compiled,
-    inlined,
-    makes_arrays,
-    record_type,
-)
+from touchline.physics.kernels import compiled, inlined, makes_arrays, record_type
 from touchline.physics.shapes import (
     ABSENT,
     BOX_TAG,

@@ -14,10 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from touchline.plugins import imported
-from touchline.training.algorithms.settings import (
-    ALGORITHM_PLUGINS,
-    algorithm_settings,
-)
+from touchline.training.algorithms.settings import ALGORITHM_PLUGINS, algorithm_settings
 from touchline.training.run.figures import Fault, RunFigures, read_run_figures
 from touchline.training.run.folder import same_lessons
 

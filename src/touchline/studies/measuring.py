@@ -46,7 +46,6 @@ class Costs:
     shares: Mapping[str, float]
     """Base name -> its share of those actions."""
     bytes_per_action: float
-    """Bytes of trajectories."""
     weight_bytes: float
 
     @property

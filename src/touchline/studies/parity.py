@@ -24,24 +24,10 @@ from touchline.policies.loading import BUILT_IN
 from touchline.policies.sides import PolicySource, load_sides, sources_in
 from touchline.policies.trained_world import as_trained
 from touchline.specs import BehaviorSpec
-from touchline.studies.comparison import (
-    EPISODE_FIGURES,
-    Comparison,
-    Figures,
-    compare,
-)
-from touchline.studies.references import (
-    Reference,
-    find_reference,
-    write_statistics,
-)
+from touchline.studies.comparison import EPISODE_FIGURES, Comparison, Figures, compare
+from touchline.studies.references import Reference, find_reference, write_statistics
 from touchline.studies.tournament import check_picture
-from touchline.studies.units import (
-    EPISODES,
-    Units,
-    observation_names,
-    play_units,
-)
+from touchline.studies.units import EPISODES, Units, observation_names, play_units
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

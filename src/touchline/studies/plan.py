@@ -18,8 +18,7 @@ from touchline.log import Log, silent
 from touchline.operating_systems import num_cores
 from touchline.training.config.request import Changes, read_run
 from touchline.training.config.settings import BehaviorConfig, RunConfig
-from touchline.training.file_check import check_files
-from touchline.training.world import recipe_of
+from touchline.training.world import check_files, recipe_of
 
 if TYPE_CHECKING:
     from touchline.studies.measuring import Costs
@@ -63,9 +62,7 @@ class Plan:
     options: list[Option]
     """On this machine; the first one is the run as it is configured."""
     machines: list[Option]
-    """Several machines like this one."""
     advice: list[str]
-    """Lines for people."""
 
 
 # the model

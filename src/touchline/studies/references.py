@@ -24,18 +24,8 @@ from touchline.policies.files.onnx_in import OnnxPolicy, load_model
 from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.policy import Policy, RandomPolicy
 from touchline.specs import BehaviorSpec, shortened
-from touchline.studies.comparison import (
-    EPISODE_FIGURES,
-    Figures,
-    figures_of,
-)
-from touchline.studies.units import (
-    EPISODES,
-    GAMES,
-    Units,
-    flat_size,
-    observation_names,
-)
+from touchline.studies.comparison import EPISODE_FIGURES, Figures, figures_of
+from touchline.studies.units import EPISODES, GAMES, Units, flat_size, observation_names
 
 UNITY = Path(__file__).parent / "unity"
 """`<scene>.<policy>.json`: figures measured in Unity."""

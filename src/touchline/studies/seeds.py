@@ -220,7 +220,7 @@ def _runs(
 ) -> dict[int, tuple[RunConfig, EnvRecipe]]:
     """The settings and the world of each seed; mistakes in them are found here."""
     from touchline.log import silent
-    from touchline.training.file_check import check_files
+    from touchline.training.world import check_files
 
     runs: dict[int, tuple[RunConfig, EnvRecipe]] = {}
     for position, seed in enumerate(seeds):

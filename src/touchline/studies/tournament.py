@@ -24,13 +24,7 @@ from touchline.log import Progress, no_progress
 from touchline.operating_systems import num_cores
 from touchline.policies.sides import PolicySource, sources_in
 from touchline.policies.trained_world import as_trained
-from touchline.studies.matches import (
-    Match,
-    Score,
-    play,
-    single_threaded,
-    sources_of,
-)
+from touchline.studies.matches import Match, Score, play, single_threaded, sources_of
 from touchline.training.collect.opening import import_ray
 from touchline.training.game_results import wilson_interval
 from touchline.training.self_play.ratings import ELO, SPREAD_OF_PLAYERS, most_likely

@@ -33,11 +33,8 @@ class NewLessons:
     """What changes now."""
 
     values: Mapping[str, ParameterValue]
-    """The parameters to set in every world."""
     needs_reset: bool
-    """Whether the worlds must be restarted."""
     lines: tuple[str, ...]
-    """A line for each new lesson."""
 
     def before(self, later: NewLessons) -> NewLessons:
         """Both, one right after the other."""

@@ -46,7 +46,6 @@ class Demonstration:
     """
 
     behavior: str
-    """Base name of the recorded behavior."""
     spec: BehaviorSpec
     """As learners have it: images CHW."""
     seen: list[NDArray[np.float32]]

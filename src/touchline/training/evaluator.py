@@ -48,7 +48,6 @@ _KEPT = (
 
 
 Policies = Mapping[str, NetworkPolicy]
-"""Policies by base name."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,6 @@ class SentPolicies:
     """Policies of a run as copies for another process."""
 
     weights: Mapping[str, PolicyWeights]
-    """Weights by base name."""
 
     def __call__(self, name: str, spec: BehaviorSpec) -> NetworkPolicy:
         # As in the process that learns (`process.one_torch_thread`).

@@ -64,7 +64,6 @@ class _Behavior:
     name: str
     config: BehaviorConfig
     actors: dict[str, SlotActor] = field(default_factory=dict)
-    """Actors by full name."""
     steps: int = 0
     returns: list[float] = field(default_factory=list)
     """Returns of the episodes that ended since the last summary."""

@@ -19,18 +19,18 @@ from touchline.training.collect.opening import MakeCollector, open_collector, wo
 from touchline.training.config.settings import RunConfig
 from touchline.training.curriculum import Curriculum
 from touchline.training.evaluator import evaluator_of
-from touchline.training.file_check import check_files
 from touchline.training.run import process
-from touchline.training.run.dashboard import weights_and_biases
 from touchline.training.run.device import device_of
 from touchline.training.run.enrollment import Enrollment
 from touchline.training.run.folder import RunFolder
+from touchline.training.run.metrics import weights_and_biases
 from touchline.training.run.progress import Watch, progress_of, unwatched
 from touchline.training.run.report import introduce, result_of, write_report
 from touchline.training.run.result import TrainingResult
 from touchline.training.run.resume import ResumePoints
 from touchline.training.run.seats import lineup_of
 from touchline.training.run.stopwatch import Stopwatch
+from touchline.training.world import check_files
 from touchline.whole import write_whole
 
 RESUME_EVERY_S = 20.0  # between resume points: what a kill may cost

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from docs.config_schema import json_schema
 
 from touchline.errors import UsageError
 from touchline.parameters import Gaussian, MultiRangeUniform, Uniform
@@ -20,7 +21,6 @@ from touchline.training.config.reading import (
     read_config,
     write_config,
 )
-from touchline.training.config.schema import json_schema
 from touchline.training.config.settings import RunConfig
 
 YAML = """\

@@ -19,14 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.envs.env import (
-    Configured,
-    Env,
-    Refereed,
-    Reporting,
-    Stateful,
-    Waiting,
-)
+from touchline.envs.env import Configured, Env, Refereed, Reporting, Stateful, Waiting
 from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.envs.slots.rows import SlotCounts, SlotRows
 from touchline.envs.slots.table import Table

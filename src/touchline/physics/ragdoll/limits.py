@@ -23,11 +23,7 @@ from touchline.physics.ragdoll.lanes import (
     put,
     times,
 )
-from touchline.physics.ragdoll.model import (
-    IS_CONE,
-    IS_LIMITED,
-    JointRecord,
-)
+from touchline.physics.ragdoll.model import IS_CONE, IS_LIMITED, JointRecord
 from touchline.physics.ragdoll.records import JointFrame, Row
 from touchline.physics.shapes import Vector
 

@@ -7,15 +7,7 @@ become vector instructions (`lanes`).
 from typing import Any
 
 from touchline.physics.kernels import compiled, inlined
-from touchline.physics.ragdoll.lanes import (
-    LANES,
-    add,
-    dot,
-    get,
-    minus,
-    subtract,
-    times,
-)
+from touchline.physics.ragdoll.lanes import LANES, add, dot, get, minus, subtract, times
 from touchline.physics.ragdoll.model import PartRecord
 from touchline.physics.ragdoll.records import (
     ANCHORS,

@@ -36,16 +36,9 @@ from touchline.physics.ragdoll.model import (
     num_rows,
     part_records,
 )
-from touchline.physics.ragdoll.own_contacts import (
-    find_own_contacts,
-    sweep_own_contacts,
-)
+from touchline.physics.ragdoll.own_contacts import find_own_contacts, sweep_own_contacts
 from touchline.physics.ragdoll.records import Body, Work, new_work
-from touchline.physics.ragdoll.solve import (
-    keep_velocity,
-    sweep_ground,
-    sweep_joints,
-)
+from touchline.physics.ragdoll.solve import keep_velocity, sweep_ground, sweep_joints
 from touchline.physics.shapes import Floats
 from touchline.physics.threads import Threads
 from touchline.physics.world import Arrays, PhysicsWorld

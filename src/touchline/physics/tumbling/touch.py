@@ -25,7 +25,6 @@ CUBOID_COLUMNS = 15
 GAP = 3
 """The column after a point's place."""
 MAX_POINTS = 4
-"""Points of a contact that are kept."""
 
 _MOST_CORNERS = 8
 """A rectangle cut by the four sides of another one has at most eight."""

@@ -61,7 +61,6 @@ class Body(NamedTuple):
     turns: bool = False
     """Whether contacts may turn it about the vertical axis."""
     falls: bool = True
-    """Whether its height is free."""
 
 
 class Boxes(NamedTuple):

@@ -9,11 +9,15 @@ from numpy.typing import NDArray
 
 from touchline.drawing.tableau import BLUE, Tableau, box_shapes, eye_shapes, join
 from touchline.parameters import Parameter
-from touchline.physics.kernels import compiled
+from touchline.physics.kernels import compiled, makes_arrays
 from touchline.physics.shapes import (
     ABSENT,
+    BOX_COLUMNS,
     BOX_TAG,
     COS,
+    HALF_X,
+    HALF_Y,
+    HALF_Z,
     SIN,
     Floats,
     X,
@@ -24,10 +28,10 @@ from touchline.physics.shapes import (
 from touchline.physics.upright.boxes import Boxes, box_gap, step_areas
 from touchline.physics.world import DT_S, Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.cooperative_push_block.places import place
 from touchline.scenes.cooperative_push_block.yard import (
     AGENTS,
     BLOCK_COLORS,
+    BLOCK_TAG,
     BLOCK_TAGS,
     BLOCK_VALUE,
     BLOCKS,
@@ -45,10 +49,59 @@ from touchline.scenes.cube_agents import (
     RIGID_BODY,
     move_cube,
     observe_rigid_bodies,
+    turn_to,
 )
+from touchline.scenes.random import StreamArrays, draw
 from touchline.scenes.scene import Scene
 from touchline.sensors.grids import Cells, GridSensor, GridView, bounds_of
 from touchline.specs import ActionSpec, BehaviorSpec
+
+SPAWN_M, SPAWN_HEIGHT_M = 6.25, 1.0
+"""Half the 25 m floor times the spawn margin of 0.5."""
+CLEAR_M = (1.5, 0.01, 1.5)
+"""Half extents of the flat box around a new place that must be free."""
+
+
+@makes_arrays
+def place(areas: NDArray[np.intp], streams: StreamArrays, world: Boxes) -> None:
+    """Put agents, then blocks, where a flat box is free, turned at random, at rest 1 m up.
+
+    An agent's old place is in the way, because it reaches up to that flat box; a block on the floor
+    does not. The flat box is the same for all, so a very large block may overlap a neighbor; the
+    contact rule parts them without a jolt.
+    """
+    slab = np.zeros(BOX_COLUMNS)
+    slab[HALF_X], slab[HALF_Y], slab[HALF_Z] = CLEAR_M
+    slab[Y] = SPAWN_HEIGHT_M
+    slab[COS] = 1.0
+    for area in areas:
+        shapes = world.boxes[area]
+        yaw = world.yaw[area]
+        world.velocity[area] = 0.0
+        for i in range(AGENTS + BLOCKS):
+            if i >= AGENTS:  # it may have vanished in the goal
+                shapes[i, BOX_TAG] = BLOCK_TAG[i - AGENTS]
+            turn = 0.0
+            while True:
+                u, v, turn, _ = draw(streams, area)
+                slab[X] = SPAWN_M * (2.0 * u - 1.0)
+                slab[Z] = SPAWN_M * (2.0 * v - 1.0)
+                if _is_free(slab, shapes):
+                    break
+            shapes[i, X] = slab[X]
+            shapes[i, Y] = SPAWN_HEIGHT_M
+            shapes[i, Z] = slab[Z]
+            turn_to(2.0 * math.pi * turn, i, shapes, yaw)
+
+
+@compiled
+def _is_free(slab: Floats, shapes: Floats) -> bool:
+    """Whether a box touches no body; no new place reaches walls or goal."""
+    for k in range(len(shapes)):
+        if shapes[k, BOX_TAG] != ABSENT and box_gap(slab, shapes[k])[0] <= 0.0:
+            return False
+    return True
+
 
 BEHAVIOR = "PushBlockCollab?team=0"
 MAX_AREA_STEPS = 5000

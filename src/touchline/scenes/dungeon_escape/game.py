@@ -28,11 +28,7 @@ from touchline.parameters import Parameter
 from touchline.physics.shapes import ABSENT, BOX_TAG, COS, HALF_Y, SIN, Floats, X, Y, Z
 from touchline.physics.world import DT_S, GRAVITY, Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.cube_agents import (
-    CHOICES,
-    RIGID_BODY,
-    observe_rigid_bodies,
-)
+from touchline.scenes.cube_agents import CHOICES, RIGID_BODY, observe_rigid_bodies
 from touchline.scenes.dungeon_escape.hall import (
     AGENTS,
     CARRIED_KEY,

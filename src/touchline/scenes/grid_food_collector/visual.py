@@ -40,19 +40,8 @@ from touchline.scenes.grid_food_collector.court import (
     Courts,
 )
 from touchline.scenes.grid_food_collector.game import GridFoodCollector
-from touchline.sensors.cameras import (
-    MISS,
-    brightness,
-    meet_ball,
-    meet_box,
-    view_rays,
-)
-from touchline.specs import (
-    ActionSpec,
-    BehaviorSpec,
-    DimensionProperty,
-    ObservationSpec,
-)
+from touchline.sensors.cameras import MISS, brightness, meet_ball, meet_box, view_rays
+from touchline.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 UNIT_HALF = (1.0, 1.0, 1.0)
 """Half of the size of a cube in its own frame, which is scaled to it."""
@@ -148,7 +137,6 @@ class _View(NamedTuple):
 
     eye: Vector
     cos: float
-    """Cosine of the agent's yaw."""
     sin: float
     rays: Floats
     """[H, W, 3] in the camera's frame."""

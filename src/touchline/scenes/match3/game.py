@@ -34,12 +34,7 @@ from touchline.scenes.match3.rules import (
 )
 from touchline.scenes.random import StreamArrays, Streams, draw
 from touchline.scenes.scene import ParameterReader, Scene
-from touchline.specs import (
-    ActionSpec,
-    BehaviorSpec,
-    DimensionProperty,
-    ObservationSpec,
-)
+from touchline.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 VECTOR, VISUAL = "Match3VectorObs?team=0", "Match3VisualObs?team=0"
 SIMPLE, SMART = "Match3SimpleHeuristic?team=0", "Match3SmartHeuristic?team=0"

@@ -7,12 +7,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.drawing.tableau import Tableau
-from touchline.physics.shapes import BOX_TAG, COS, SIN, X, Y, Z, box
+from touchline.physics.kernels import compiled, makes_arrays
+from touchline.physics.shapes import BOX_TAG, COS, SIN, Floats, X, Y, Z, box
 from touchline.physics.world import DT_S, Arrays
 from touchline.scenes.academy import Agents
 from touchline.scenes.cube_agents import STATE_OF_BODY, state_of_bodies
-from touchline.scenes.pyramids.agent import MAX_STEP, act, new_upright
-from touchline.scenes.pyramids.bricks import Bricks
+from touchline.scenes.pyramids.agent import (
+    MAX_STEP,
+    Upright,
+    act,
+    new_upright,
+    step_upright,
+)
+from touchline.scenes.pyramids.bricks import BrickArrays, Bricks, step_bricks
+from touchline.scenes.pyramids.collisions import new_room
 from touchline.scenes.pyramids.layout import (
     AGENT,
     BODIES,
@@ -31,11 +39,46 @@ from touchline.scenes.pyramids.layout import (
     stone_boxes,
 )
 from touchline.scenes.pyramids.looks import tableau_of
-from touchline.scenes.pyramids.rounds import play_rounds
 from touchline.scenes.pyramids.sight import RAYS, SENSORS, add_bricks, fan_of
 from touchline.scenes.scene import Scene
 from touchline.sensors.rays import Shapes, Traces, View
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+
+@makes_arrays
+def play_rounds(
+    first: int,
+    last: int,
+    most: int,
+    discrete: NDArray[np.int32],
+    reward: NDArray[np.float32],
+    upright: Upright,
+    bricks: BrickArrays,
+    solid: Floats,
+) -> int:
+    """Play rounds from the first one's physics on, until something happens; how many.
+
+    What happens: an agent presses its switch, or touches gold.
+    """
+    room = new_room()
+    for played in range(1, most + 1):
+        if played > 1:
+            act(first, last, discrete, reward, upright)
+        step_upright(first, last, upright, solid)
+        step_bricks(first, last, upright, bricks, room)
+        if _has_happened(first, last, upright, bricks):
+            return played
+    return most
+
+
+@compiled
+def _has_happened(first: int, last: int, upright: Upright, bricks: BrickArrays) -> bool:
+    for a in range(first, last):
+        is_pressed = upright.pressed[a] and not bricks.on[a]
+        if is_pressed or bricks.at_gold[a]:
+            return True
+    return False
+
 
 GOLD_REWARD = 2.0
 STATE_M, STATE_MPS = 25.0, 10.0

@@ -22,7 +22,6 @@ BRICK_KG = 2.0
 """Each of them, gold too."""
 BRICK_M, GOLD_M = 1.0, 2.0
 PYRAMIDS = 6
-"""Pyramids of stone."""
 
 NUM_STONES = 25
 """In a pyramid."""

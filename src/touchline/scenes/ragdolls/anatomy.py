@@ -76,7 +76,6 @@ class Anatomy:
     parents: NDArray[np.int64]
     """[B] the part whose transform is the parent's; the root is its own"""
     index: Mapping[str, int]
-    """Index of each part by its name"""
 
     def chosen(self, names: Sequence[str]) -> NDArray[np.bool_]:
         """[B] True for these parts."""

@@ -17,13 +17,7 @@ from touchline.physics.ragdoll.lanes import LANES, conjugate, minus
 from touchline.physics.ragdoll.model import Part, Quaternion, capsule, sphere
 from touchline.physics.ragdoll.world import State
 from touchline.scenes.academy import Agents
-from touchline.scenes.ragdolls.anatomy import (
-    STILL,
-    UPRIGHT,
-    Anatomy,
-    Bone,
-    assemble,
-)
+from touchline.scenes.ragdolls.anatomy import STILL, UPRIGHT, Anatomy, Bone, assemble
 from touchline.scenes.ragdolls.game import WalkingScene
 from touchline.scenes.ragdolls.looks import Stage
 from touchline.scenes.ragdolls.rounds import Rewarded

@@ -2,13 +2,7 @@
 
 from touchline.physics.ragdoll.model import Part, box, capsule, sphere
 from touchline.physics.shapes import Vector
-from touchline.scenes.ragdolls.anatomy import (
-    STILL,
-    UPRIGHT,
-    Anatomy,
-    Bone,
-    assemble,
-)
+from touchline.scenes.ragdolls.anatomy import STILL, UPRIGHT, Anatomy, Bone, assemble
 
 GROUND_TOP_M = 0.125
 

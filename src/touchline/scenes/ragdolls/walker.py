@@ -27,12 +27,7 @@ from touchline.scenes.ragdolls.anatomy import Anatomy
 from touchline.scenes.ragdolls.game import WalkingScene
 from touchline.scenes.ragdolls.humanoid import GROUND_TOP_M, humanoid
 from touchline.scenes.ragdolls.looks import Stage
-from touchline.scenes.ragdolls.rounds import (
-    Rewarded,
-    Start,
-    find_start,
-    stand,
-)
+from touchline.scenes.ragdolls.rounds import Rewarded, Start, find_start, stand
 from touchline.scenes.ragdolls.target import TargetPlace
 from touchline.scenes.ragdolls.walk import Walk, observe_speeds
 from touchline.sensors.body import (

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from touchline.physics.shapes import box, boxes
 
 BLUE, PURPLE = 0, 1
-"""Teams."""
 TAGS = ["ball", "blueGoal", "purpleGoal", "wall", "blueAgent", "purpleAgent"]
 BALL_TAG, BLUE_GOAL, PURPLE_GOAL, WALL, BLUE_AGENT, PURPLE_AGENT = range(6)
 

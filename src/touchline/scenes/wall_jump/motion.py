@@ -1,5 +1,7 @@
 """How the agent moves: places, pushes, jumps, and rounds up to the goal or a fall.
 
+What is below a body, rays and boxes cast downwards find out, as Unity's script does.
+
 Source: `WallJumpAgent.cs`.
 """
 
@@ -10,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.physics.kernels import compiled
-from touchline.physics.shapes import COS, HALF_X, SIN, Floats, X, Y, Z
+from touchline.physics.shapes import COS, HALF_X, HALF_Y, HALF_Z, SIN, Floats, X, Y, Z
 from touchline.physics.upright.boxes import Boxes, box_gap, step_areas
 from touchline.physics.world import DT_S
 from touchline.scenes.academy import Agents
@@ -23,12 +25,104 @@ from touchline.scenes.wall_jump.course import (
     BLOCK_SPREAD_M,
     CONFIGURATIONS,
     GOAL,
+    GROUND,
     GROUND_CENTER_M,
     START_SPREAD_X_M,
     START_Y_M,
     START_Z_M,
+    WALL_BOX,
 )
-from touchline.scenes.wall_jump.ground import has_fallen, has_ground, may_fall, stands
+
+DEEP_M = 20.0
+"""No collider within this distance below: fallen off."""
+
+
+@compiled
+def stands(fixed: Floats, shapes: Floats) -> bool:
+    """Whether the agent has something to stand on within a meter of just below its center."""
+    x = shapes[AGENT, X]
+    y = shapes[AGENT, Y] - 0.05
+    z = shapes[AGENT, Z]
+    return (
+        _top_below(fixed[GROUND], x, y, z, 1.0)
+        or _top_below(shapes[BLOCK], x, y, z, 1.0)
+        or _top_below(shapes[WALL_BOX], x, y, z, 1.0)
+    )
+
+
+@compiled
+def has_ground(fixed: Floats, shapes: Floats) -> bool:
+    """Whether the agent's foot touches something: its own box, a little lower and narrower."""
+    agent = shapes[AGENT]
+    y = agent[Y]
+    half_x = agent[HALF_X]
+    half_z = agent[HALF_Z]
+    # 0.05 and 0.95 of a meter: the script's Physics.OverlapBox. The agent's own row is used and
+    # put back, since kernels make no arrays.
+    agent[Y] -= 0.05
+    agent[HALF_X] = agent[HALF_Z] = 0.475
+    touches = (
+        box_gap(agent, fixed[GROUND])[0] < 0.0
+        or box_gap(agent, shapes[BLOCK])[0] < 0.0
+        or box_gap(agent, shapes[WALL_BOX])[0] < 0.0
+    )
+    agent[Y] = y
+    agent[HALF_X] = half_x
+    agent[HALF_Z] = half_z
+    return touches
+
+
+@compiled
+def has_fallen(fixed: Floats, shapes: Floats) -> bool:
+    """Whether agent or block has nothing at all below it."""
+    return not (
+        _is_above(fixed, shapes, AGENT, AGENT)
+        and _is_above(fixed, shapes, BLOCK, BLOCK)
+    )
+
+
+@compiled
+def may_fall(fixed: Floats, shapes: Floats) -> bool:
+    """Whether `has_fallen` may be true once the agent has acted.
+
+    Acting moves nothing, but it turns the agent, on which a block may stand: so the agent does not
+    count as something below a block.
+    """
+    return not (
+        _is_above(fixed, shapes, AGENT, AGENT)
+        and _is_above(fixed, shapes, BLOCK, AGENT)
+    )
+
+
+@compiled
+def _is_above(fixed: Floats, shapes: Floats, body: int, but: int) -> bool:
+    """Whether any box, `but` one of the shapes, lies below a body's center."""
+    x = shapes[body, X]
+    y = shapes[body, Y]
+    z = shapes[body, Z]
+    found = False
+    for k in range(len(fixed)):
+        found = found or _top_below(fixed[k], x, y, z, DEEP_M)
+    for k in range(len(shapes)):
+        if k != but:
+            found = found or _top_below(shapes[k], x, y, z, DEEP_M)
+    return found
+
+
+@compiled
+def _top_below(shape: Floats, x: float, y: float, z: float, depth_m: float) -> bool:
+    """Whether a ray straight down from a point hits this box's top; one from within does not."""
+    wx = x - shape[X]
+    wz = z - shape[Z]
+    lx = wx * shape[COS] - wz * shape[SIN]
+    lz = wx * shape[SIN] + wz * shape[COS]
+    top = shape[Y] + shape[HALF_Y]
+    return bool(
+        abs(lx) <= shape[HALF_X]
+        and abs(lz) <= shape[HALF_Z]
+        and y - depth_m <= top <= y
+    )
+
 
 STEP_REWARD = -0.0005
 RUN_SPEED_MPS = 3.0

@@ -64,7 +64,6 @@ class LearnerSetup:
     seed: int
     device: torch.device
     log: Log = silent
-    """Gets lines for people."""
 
     def hyperparameters(self, kind: type[Settings]) -> Settings:
         """The algorithm's own settings, which are of this kind."""

@@ -20,11 +20,7 @@ from touchline.training.algorithms.learned_state import (
     saved,
     state_parts,
 )
-from touchline.training.algorithms.learner import (
-    LearnerSetup,
-    Metrics,
-    signal_setup,
-)
+from touchline.training.algorithms.learner import LearnerSetup, Metrics, signal_setup
 from touchline.training.algorithms.schedules import scheduled
 from touchline.training.algorithms.settings import OnPolicySettings
 from touchline.training.algorithms.valuation import Valuation

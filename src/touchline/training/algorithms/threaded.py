@@ -18,11 +18,7 @@ import torch
 from torch import Tensor
 
 from touchline.policies.network_policy import NetworkPolicy
-from touchline.training.algorithms.learned_state import (
-    part_of,
-    pending,
-    pending_again,
-)
+from touchline.training.algorithms.learned_state import part_of, pending, pending_again
 from touchline.training.algorithms.learner import (
     Delayed,
     Learner,

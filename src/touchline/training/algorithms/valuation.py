@@ -33,7 +33,6 @@ class Valuation:
     acting: Network
     """Took the actions: the same, or an earlier version of it."""
     device: torch.device
-    """Device of both."""
     signals: Sequence[RewardSignal]
     lambd: float
     """λ of generalized advantage estimation."""
@@ -58,7 +57,6 @@ class _Outputs:
     final_value: Float32[np.ndarray, "K S"]
     """Value of the last observations of ended episodes."""
     log_prob: Float32[np.ndarray, "T N"]
-    """Log-probability of the actions taken."""
 
 
 def with_values(valuation: Valuation, trajectories: Trajectories) -> Batch:

@@ -77,7 +77,6 @@ class WorkerOnNode(Running):
         spread = self._class.options(num_cpus=cpus, scheduling_strategy="SPREAD")
         self.actor: Any = spread.remote(setup)
         self.node = ""
-        """The id of its node."""
         self.answer: Any = None
 
     def begin(self, call: Call, policies: Any, back_to: Arrays | None) -> None:

@@ -107,7 +107,6 @@ class Collection:
     """Experience of the learners whose wanted number was reached, by full behavior name; that of
     several collectors by `of_collector`."""
     statistics: EnvironmentStats = field(default_factory=dict)
-    """Figures that the worlds reported."""
 
     def add(self, later: Collection) -> None:
         """Include what was brought after this."""

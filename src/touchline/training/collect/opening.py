@@ -21,7 +21,7 @@ from touchline.training.collect.unordered import UnorderedCollectors
 from touchline.training.collect.worker import WorkerSetup
 from touchline.training.config.settings import RunConfig
 from touchline.training.curriculum import Curriculum
-from touchline.training.run.matrices import is_onednn_worthwhile
+from touchline.training.run.device import is_onednn_worthwhile
 from touchline.training.run.stopwatch import Stopwatch
 from touchline.training.world import open_slots, restart_limits
 

@@ -34,13 +34,7 @@ from touchline.training.collect.collector import (
     of_collector,
 )
 from touchline.training.collect.weights import Policies, policies_of, weights_of
-from touchline.training.collect.worker import (
-    Answer,
-    Call,
-    Shown,
-    Worker,
-    WorkerSetup,
-)
+from touchline.training.collect.worker import Answer, Call, Shown, Worker, WorkerSetup
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.run.packing import unpack
 from touchline.training.run.stopwatch import Stopwatch

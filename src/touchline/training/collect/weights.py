@@ -54,11 +54,8 @@ class Policies:
     """Who acts in a round."""
 
     latest: Mapping[str, PolicyWeights]
-    """Latest weights by base name."""
     pools: Mapping[str, SentPool] = field(default_factory=dict)
-    """Opponents by base name, with self-play."""
     learning_team: int | None = None
-    """See `Roster`."""
 
 
 def policies_of(latest: Mapping[str, PolicyWeights], roster: Roster | None) -> Policies:

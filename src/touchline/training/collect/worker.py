@@ -29,7 +29,7 @@ from touchline.training.collect.collector import Collection
 from touchline.training.collect.copies import Copies
 from touchline.training.collect.local import LocalCollector
 from touchline.training.collect.weights import Policies
-from touchline.training.run.matrices import prefer_onednn
+from touchline.training.run.device import prefer_onednn
 from touchline.training.run.packing import pack
 from touchline.training.run.stopwatch import Stopwatch
 from touchline.training.self_play.seating import GameReport
@@ -49,7 +49,6 @@ class WorkerSetup:
     limits: RestartLimits
     """For its players."""
     seed: int
-    """Seed of the run."""
     first_world: int
     """The number of its first world among all worlds of the run."""
     num_worlds: int
@@ -89,7 +88,6 @@ class Answer:
     outcome: Outcome = field(default_factory=Outcome)
     """What failed, if anything."""
     lines: list[str] = field(default_factory=list)
-    """For people."""
     logs: Mapping[str, bytes] = field(default_factory=dict)
     """What players have added to their logs, by file name."""
     shown: Shown | None = None

@@ -32,15 +32,12 @@ class SignalSetup:
     """Base name."""
     spec: BehaviorSpec
     device: torch.device
-    """Device of its networks."""
     seed: int
-    """Seed of its first weights."""
     batch_size: int
     """Experiences in one of its gradient steps."""
     num_epoch: int
     """Passes over the experience of an update, unless its settings say otherwise."""
     log: Log = silent
-    """Gets lines for people."""
 
 
 @runtime_checkable

@@ -5,9 +5,10 @@ Metrics are names with values; every name and tag is defined in `docs/training.m
 
 import csv
 import io
+import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -17,10 +18,12 @@ import numpy as np
 
 from touchline.bounded import MOST_TABLE, read_bounded
 from touchline.errors import UsageError
+from touchline.extras import explain_missing
+from touchline.log import Log
 from touchline.operating_systems import open_to_append
 from touchline.policies.files.run_layout import RunLayout
 from touchline.statistics import EnvironmentStats, StatsAggregationMethod
-from touchline.training.config.settings import BehaviorConfig
+from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.whole import write_whole
 
 COLUMNS = (
@@ -83,11 +86,9 @@ class Summary:
     """Returns of the episodes that ended."""
     lengths: Sequence[int]
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Metrics of the latest update."""
     lessons: Mapping[str, int] = field(default_factory=dict)
     """The current lesson number of each environment parameter."""
     statistics: EnvironmentStats = field(default_factory=dict)
-    """Figures that the worlds reported."""
     group_returns: Sequence[float] = ()
     """Returns of the groups whose last member ended."""
 
@@ -354,3 +355,34 @@ def progress_line(behavior: str, row: Mapping[str, Any], max_steps: int) -> str:
         f"{behavior}  step {step:>9,} of {max_steps:,} ({percent:3.0f} %){why_more}  "
         f"{speed:>8,.0f} steps/s  {result}  left {left_s // 60}:{left_s % 60:02d}"
     )
+
+
+@contextmanager
+def weights_and_biases(
+    config: RunConfig, folder: Path, log: Log, *, enabled: bool
+) -> Iterator[None]:
+    """Log what the block writes for TensorBoard; offline, below `folder`, unless WANDB_MODE
+    differs.
+    """
+    if not enabled:
+        yield
+        return
+    with explain_missing("--wandb"):
+        import wandb
+    settings = wandb.Settings(
+        # Nothing leaves the machine unless the user says so.
+        mode=os.environ.get("WANDB_MODE", "offline"),
+        silent=os.environ.get("WANDB_SILENT", "true") == "true",
+    )
+    run = wandb.init(
+        project="touchline",
+        name=config.checkpoint_settings.run_id,
+        dir=str(folder),
+        config=config.model_dump(mode="json"),
+        sync_tensorboard=True,
+        settings=settings,
+    )
+    with run:
+        yield
+    if run.settings.mode == "offline":
+        log(f"W&B: offline; to upload the run: wandb sync {run.settings.sync_dir}")

@@ -14,7 +14,7 @@ import torch
 from touchline.interrupts import end_at_once, handled, raise_once, sigterm_as_ctrl_c
 from touchline.operating_systems import KEYBOARD_SIGNALS, STOP_SIGNALS, glibc_mallopt
 from touchline.training.config.settings import RunConfig
-from touchline.training.run.matrices import matrices_for
+from touchline.training.run.device import matrices_for
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's `mallopt`, from its malloc.h."""

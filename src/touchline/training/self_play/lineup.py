@@ -21,12 +21,7 @@ from touchline.policies.shared_slots import OWN, SharedSlots
 from touchline.specs import BehaviorSpec, base_name, team_of
 from touchline.training.self_play.pool import Pool
 from touchline.training.self_play.ratings import Ratings
-from touchline.training.self_play.seating import (
-    GameReport,
-    Meeting,
-    Seating,
-    stream,
-)
+from touchline.training.self_play.seating import GameReport, Meeting, Seating, stream
 from touchline.training.self_play.settings import SelfPlaySettings
 
 MOST_AT_ONCE = 8
@@ -45,7 +40,6 @@ class Roster:
     """Who may play in the games that begin in a round of collectors."""
 
     pools: Mapping[str, Pool]
-    """Pools by base name."""
     learning_team: int | None
     """Position of the only team that learns; None: all do."""
 
@@ -58,7 +52,6 @@ class SelfPlay:
         """Pools by base name."""
         self.ratings = Ratings()
         self.steps_without_end = 0
-        """Decision steps since a game was over."""
         self._seed = seed
         self._seating = Seating((seed,), self.pools)
         self._learning_team = 0

@@ -17,11 +17,7 @@ import torch
 from touchline.policies.nets.group_critic import GroupCritic
 from touchline.policies.nets.normalizer import observation_figures
 from touchline.policies.network import make_network
-from touchline.training.algorithms.learner import (
-    LearnerSetup,
-    Metrics,
-    architecture_of,
-)
+from touchline.training.algorithms.learner import LearnerSetup, Metrics, architecture_of
 from touchline.training.algorithms.on_policy import (
     OnPolicyLearner,
     Rates,

@@ -25,7 +25,6 @@ class Outputs:
     baseline: Float32[np.ndarray, "R S"]
     """With MAPPO, the value of each action's moment."""
     next_value: Float32[np.ndarray, "T L S"]
-    """Value of what followed each moment."""
     log_prob: Float[Tensor, " R"]
     weight: Float[Tensor, " R"]
     """π / π_acting of each action; 1 where the present policy acted."""

@@ -11,11 +11,7 @@ import torch
 from touchline.policies.nets.normalizer import observation_figures
 from touchline.policies.network import make_network
 from touchline.training.algorithms.batch import Batch, joined
-from touchline.training.algorithms.learner import (
-    LearnerSetup,
-    Metrics,
-    architecture_of,
-)
+from touchline.training.algorithms.learner import LearnerSetup, Metrics, architecture_of
 from touchline.training.algorithms.on_policy import (
     OnPolicyLearner,
     Rates,

@@ -16,32 +16,20 @@ from torch import Tensor, nn
 
 from touchline.policies.fused import dense_stack
 from touchline.policies.fused import twin_mlp as fused_mlp
-from touchline.policies.fused.dense_stack import (
-    DenseStack,
-    ForwardPass,
-    side_by_side,
-)
+from touchline.policies.fused.dense_stack import DenseStack, ForwardPass, side_by_side
 from touchline.policies.nets.actor_critic import ActorCritic, AnyDistribution
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.twin_mlp import ACTOR, CRITIC, TwinMLP
 from touchline.policies.network import Network, Obs
 from touchline.training.algorithms.adam import FlatParameters
-from touchline.training.algorithms.sac.loss import (
-    Evaluation,
-    LogTemperatures,
-    Losses,
-)
+from touchline.training.algorithms.sac.loss import Evaluation, LogTemperatures, Losses
 from touchline.training.algorithms.sac.loss_gradients import (
     critic_gradient,
     policy_gradient,
     temperature_gradient,
     value_gradient,
 )
-from touchline.training.algorithms.sac.passes import (
-    CriticPass,
-    Memories,
-    PolicyPass,
-)
+from touchline.training.algorithms.sac.passes import CriticPass, Memories, PolicyPass
 
 TensorOf = Callable[[nn.Parameter], Tensor]
 """A parameter's values, or its part of the vector of gradients."""

@@ -9,11 +9,7 @@ from numpy.typing import NDArray
 
 from touchline.training.algorithms.learner import Metrics, SettingError
 from touchline.training.algorithms.sac.settings import SACSettings
-from touchline.training.experience.replay import (
-    Replay,
-    Sample,
-    memory_bytes,
-)
+from touchline.training.experience.replay import Replay, Sample, memory_bytes
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.signal import Rejudging, RewardSignal
 

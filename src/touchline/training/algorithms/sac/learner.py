@@ -23,11 +23,7 @@ from touchline.training.algorithms.learned_state import (
     saved,
     state_parts,
 )
-from touchline.training.algorithms.learner import (
-    LearnerSetup,
-    Metrics,
-    signal_setup,
-)
+from touchline.training.algorithms.learner import LearnerSetup, Metrics, signal_setup
 from touchline.training.algorithms.sac.descent import Descent
 from touchline.training.algorithms.sac.experience import JudgedReplay, StepRate
 from touchline.training.algorithms.sac.loss import Losses
