@@ -12,14 +12,19 @@ from pathlib import Path
 import pytest
 
 from touchline.training.algorithms.settings import ALGORITHMS
+from touchline.training.config.cloning_settings import CloningSettings
 from touchline.training.rewards.settings import REWARD_SIGNALS
 
 SOURCE = Path(__file__).parents[1] / "src" / "touchline"
 ROOMS = {
     "training/algorithms": set(ALGORITHMS),
-    "training/rewards": set(REWARD_SIGNALS) - {"extrinsic"},
+    "training/rewards": set(REWARD_SIGNALS),
 }
-"""Folder -> what is named only there. The world's own reward is no choice but a given."""
+"""Folder -> what is named only there."""
+CLONING = {
+    SOURCE / "training" / "cloning.py",
+    SOURCE / "training" / "config" / "cloning_settings.py",
+}
 EXEMPT = {SOURCE / "bench", SOURCE / "to_unity" / "from_sb3.py"}
 WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
 """Of an identifier in either style, and of a text."""
@@ -83,6 +88,19 @@ def test_nothing_outside_its_room_names_an_algorithm_or_a_reward_signal(folder):
         f"{path.relative_to(SOURCE)}:{line}: {word}"
         for path in _files_outside(folder)
         for line, word in named(path.read_text(encoding="utf-8"), ROOMS[folder])
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_only_cloning_knows_its_keys():
+    # The others are keys of other blocks, too.
+    own = {"clone_kl", "first_passes", "samples_per_update"}
+    assert own <= set(CloningSettings.model_fields)
+    found = [
+        f"{path.relative_to(SOURCE)}:{line}: {text}"
+        for path in sorted(set(SOURCE.rglob("*.py")) - CLONING)
+        for line, text in _texts(ast.parse(path.read_text(encoding="utf-8")))
+        if any(re.search(rf"(?<![a-z_]){key}(?![a-z_])", text) for key in own)
     ]
     assert not found, "\n".join(found)
 

@@ -167,12 +167,9 @@ class BehaviorTraining:
                 f"in this order, got {', '.join(signals)}"
             )
         cloning = self.config.behavioral_cloning
-        has_clone = any("cloning.clone." in name for name in arrays)
-        if cloning is not None and cloning.clone_kl and not has_clone:
-            raise UsageError(
-                f"{self.name}: behavioral_cloning.clone_kl: this run made no clone to stay near "
-                "before its first step; resume without the key, or start a new run"
-            )
+        obstacle = "" if cloning is None else cloning.resume_obstacle(arrays)
+        if obstacle:
+            raise UsageError(f"{self.name}: {obstacle}")
         try:
             # Copies: tensors share memory with arrays, and the learner writes to its own.
             copies = {name: array.copy() for name, array in arrays.items()}

@@ -26,6 +26,7 @@ from touchline.training.algorithms.settings import (
     DEFAULT_ALGORITHM,
     algorithm_settings,
 )
+from touchline.training.rewards.settings import WORLD_REWARD
 
 LOOKS_FOR_S = 4.0
 """How long a game is played before its settings are chosen."""
@@ -157,7 +158,7 @@ def choices_for(seen: Seen) -> Iterator[Choice]:
     episode = float(np.mean(seen.lengths)) if seen.lengths else math.inf
     lasted = f"{episode:,.0f} decisions" if seen.lengths else "longer than this look"
     yield Choice(
-        "reward_signals.extrinsic.gamma",
+        f"reward_signals.{WORLD_REWARD}.gamma",
         0.995 if episode > LONG_EPISODE else 0.99,
         f"its episodes lasted {lasted}",
     )

@@ -49,11 +49,11 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def network_metadata(
-    network: Network, reward_signals: Sequence[str] = ("extrinsic",)
+    network: Network, reward_signals: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The part of a checkpoint's metadata that `load_network` needs.
 
-    `reward_signals` are the names of the network's value heads, in order.
+    `reward_signals` are the names of the network's value heads, in order; a single one needs none.
     """
     metadata: dict[str, Any] = {
         "spec": spec_to_json(network.spec),
@@ -76,7 +76,7 @@ def load_network(path: Path) -> Network:
     with _described_by(path):
         spec = spec_from_json(metadata["spec"])
         architecture = _architecture(metadata["network"])
-        num_signals = len(metadata.get("reward_signals", ["extrinsic"]))
+        num_signals = len(metadata.get("reward_signals", ())) or 1
         _check_sizes(architecture, tensors)
         # Without memory for the weights: a small file may describe a network of any size.
         try:

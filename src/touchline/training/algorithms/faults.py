@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from touchline.training.rewards.settings import WORLD_REWARD
 from touchline.training.run.figures import Fault, RunFigures
 
 KL_HIGH = 0.1
@@ -77,7 +78,7 @@ def value_loss_grows(run: RunFigures) -> str | None:
     # The largest mean square of returns so far, which a value loss can hardly exceed.
     own_square = float((mean**2 + std**2).max())
     group_square = float((groups**2).max(initial=0.0))
-    strength = run.setting("reward_signals", "extrinsic", "strength", default=1.0)
+    strength = run.setting("reward_signals", WORLD_REWARD, "strength", default=1.0)
     if not strength:
         return None  # values are of other rewards
     scale = strength**2 * (own_square + group_square)

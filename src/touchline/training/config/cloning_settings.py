@@ -3,6 +3,7 @@
 Keys, meanings and defaults are those of `mlagents-learn` 1.1.0, except where a key says otherwise.
 """
 
+from collections.abc import Iterable
 from typing import Literal, Self
 
 from pydantic import model_validator
@@ -76,3 +77,12 @@ class CloningSettings(Part):
                 f"only {others} stays near its clone, not {trainer_type}",
             )
         return None
+
+    def resume_obstacle(self, state: Iterable[str]) -> str:
+        """Why a learner whose saved state has these names cannot continue so; mostly ""."""
+        if not self.clone_kl or any("cloning.clone." in name for name in state):
+            return ""
+        return (
+            "behavioral_cloning.clone_kl: this run made no clone to stay near before its first "
+            "step; resume without the key, or start a new run"
+        )

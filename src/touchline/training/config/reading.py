@@ -23,7 +23,11 @@ from touchline.training.config.flags import setting_flags
 from touchline.training.config.old_formats import refuse_old
 from touchline.training.config.settings import RunConfig
 from touchline.training.config.yaml_tree import Keys, YamlTree, loaded
-from touchline.training.rewards.settings import SIGNAL_PLUGINS, signal_settings
+from touchline.training.rewards.settings import (
+    SIGNAL_PLUGINS,
+    WORLD_REWARD,
+    signal_settings,
+)
 from touchline.whole import write_whole
 
 PRESETS = {
@@ -220,7 +224,7 @@ _OLD_SPELLINGS = {
 """Keys of older documentation -> today's. Source: ML-Agents' documents before Release 20."""
 _IGNORED = {
     ("framework",): "PyTorch is the only one",
-    ("reward_signals", "extrinsic", "network_settings"): (
+    ("reward_signals", WORLD_REWARD, "network_settings"): (
         "the environment's reward needs no network"
     ),
 }

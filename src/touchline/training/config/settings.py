@@ -51,6 +51,7 @@ from touchline.training.config.values import (
 )
 from touchline.training.rewards.settings import (
     SIGNAL_PLUGINS,
+    WORLD_REWARD,
     SignalSettings,
     signal_settings,
 )
@@ -86,7 +87,7 @@ class BehaviorConfig(Part):
     """The networks."""
     reward_signals: Annotated[
         dict[SignalName, SerializeAsAny[SignalSettings]], Field(min_length=1)
-    ] = Field(default_factory=lambda: {"extrinsic": signal_settings("extrinsic")()})
+    ] = Field(default_factory=lambda: {WORLD_REWARD: signal_settings(WORLD_REWARD)()})
     """The rewards that it learns from."""
     init_path: Text | None = None
     """Checkpoint to start from: a path, or a file's bare name in the run of `initialize_from`.

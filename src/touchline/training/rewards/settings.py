@@ -21,8 +21,12 @@ from touchline.training.config.values import (
     mistake_at,
 )
 
+WORLD_REWARD = "extrinsic"
+"""The environment's own reward: what a behavior learns from unless its block says otherwise."""
+WORLD_REWARD_TAG = "Policy/Extrinsic Reward"
+"""TensorBoard's tag of its mean return, as in ML-Agents."""
 REWARD_SIGNALS = {
-    "extrinsic": "touchline.training.rewards.settings:ExtrinsicSettings",
+    WORLD_REWARD: "touchline.training.rewards.settings:ExtrinsicSettings",
     "curiosity": "touchline.training.rewards.settings:CuriositySettings",
     "rnd": "touchline.training.rewards.settings:RNDSettings",
     "gail": "touchline.training.rewards.settings:GAILSettings",

@@ -24,6 +24,7 @@ from touchline.operating_systems import open_to_append
 from touchline.policies.files.run_layout import RunLayout
 from touchline.statistics import EnvironmentStats, StatsAggregationMethod
 from touchline.training.config.settings import BehaviorConfig, RunConfig
+from touchline.training.rewards.settings import WORLD_REWARD_TAG
 from touchline.whole import write_whole
 
 COLUMNS = (
@@ -160,7 +161,7 @@ class MetricsWriter:
         self._write_histogram("mean_return", summary.returns, step)
         self._write_histogram("mean_group_return", summary.group_returns, step)
         if summary.returns:
-            self._events.add_scalar("Policy/Extrinsic Reward", row["mean_return"], step)
+            self._events.add_scalar(WORLD_REWARD_TAG, row["mean_return"], step)
         for name, number in summary.lessons.items():
             self._events.add_scalar(f"Environment/Lesson Number/{name}", number, step)
         for name, values in summary.statistics.items():

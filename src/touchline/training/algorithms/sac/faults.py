@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from touchline.training.rewards.settings import WORLD_REWARD
 from touchline.training.run.figures import Fault, RunFigures
 
 ENTROPY_LEAST_DISCRETE = 0.02
@@ -58,7 +59,7 @@ def temperature_exploded(run: RunFigures) -> str | None:
     mean, length = run.known("mean_return"), run.known("mean_length")
     if not len(mean) or not len(length):
         return None
-    strength = run.setting("reward_signals", "extrinsic", "strength", default=1.0)
+    strength = run.setting("reward_signals", WORLD_REWARD, "strength", default=1.0)
     largest = strength * float(np.abs(mean).max())
     per_step = largest / max(1.0, float(np.median(length)))
     first = _hyper(run, "init_entcoef", 1.0)
@@ -76,14 +77,14 @@ def values_grow(run: RunFigures) -> str | None:
     mean, std = run.known("mean_return"), run.known("std_return")
     if not len(mean):
         return None
-    strength = run.setting("reward_signals", "extrinsic", "strength", default=1.0)
+    strength = run.setting("reward_signals", WORLD_REWARD, "strength", default=1.0)
     returns = float(np.abs(mean).max()) + 2.0 * float(std.max(initial=0.0))
     largest = VALUE_EXCESS * (strength * returns + _entropy_worth(run))
     if not largest:
         return None
-    value = abs(run.recent("extrinsic_value"))
+    value = abs(run.recent(f"{WORLD_REWARD}_value"))
     if value > largest:
-        return f"extrinsic_value {value:.3g}, above {largest:.3g}, ten times what is to be had"
+        return f"{WORLD_REWARD}_value {value:.3g}, above {largest:.3g}, ten times what is to be had"
     # Of half the mean squared error.
     error = math.sqrt(2.0 * run.recent("q1_loss"))
     if error > largest:
@@ -125,7 +126,7 @@ def _entropy_worth(run: RunFigures) -> float:
     uniform += run.actions.continuous_size * math.log(2.0)
     alphas = [run.known(name) for name in _COEFFICIENTS]
     alpha = max((float(found.max()) for found in alphas if len(found)), default=0.0)
-    gamma = run.setting("reward_signals", "extrinsic", "gamma", default=0.99)
+    gamma = run.setting("reward_signals", WORLD_REWARD, "gamma", default=0.99)
     return alpha * uniform / max(1e-3, 1.0 - gamma)
 
 
