@@ -30,7 +30,7 @@ from touchline.microrts.observations import board_planes, visible_cells
 from touchline.microrts.options import Match, Options, task_named
 from touchline.microrts.records import GameRecord, figures_by_opponent
 from touchline.microrts.render import Scoreboard, draw_board
-from touchline.microrts.rules import BOTS, PLANES, REWARDS, SELF
+from touchline.microrts.rules import BOTS, PLANES, REWARDS, SELF, balance_of
 from touchline.parameters import Parameter, ParameterValue, Sampler
 from touchline.scenes.random import Streams
 from touchline.specs import (
@@ -47,6 +47,7 @@ _DEFAULT_AREAS = 8  # as many games as the notebooks of gym-microrts run
 _FILM_FPS = 30.0  # a game of 2000 ticks takes a minute
 _CLOSER = REWARDS.index("closer_to_enemy_base")
 _WIN_LOSS = REWARDS.index("win_loss")
+_MATERIAL = REWARDS.index("material")
 _STOCK_UNIT = 10
 """Stocks are observed in tens."""
 PARAMETERS: Mapping[str, Parameter] = {
@@ -127,6 +128,8 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
         """Decisions of the running game of each area."""
         self._reward_sums = np.zeros((num_rows, len(REWARDS)))
         """Unweighted rewards of the running games, by REWARDS."""
+        self._balance = np.zeros(num_rows)
+        """What `balance_of` said of each row last."""
         self._num_orders = np.zeros(num_rows, np.int64)
         self._num_invalid = np.zeros(num_rows, np.int64)
         self._records: list[GameRecord] = []
@@ -242,11 +245,15 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
         reward = played.reward
         if self.weights[_CLOSER]:  # clipped, as by the wrapper of 0.3.2
             reward[:, _CLOSER] = reward[:, _CLOSER].clip(-1.0, 1.0)
+        obs = self._observe()
+        if self.weights[_MATERIAL]:
+            balance = self._balance_now(obs)
+            reward[:, _MATERIAL] = balance - self._balance
+            self._balance = balance
         self._reward_sums += reward
         self._num_orders += played.num_orders
         self._num_invalid += played.num_invalid
         weighted = (reward @ self.weights).astype(np.float32)
-        obs = self._observe()
         # Before the games that ended begin again, so that their last board is filmed.
         self._show_watcher()
         no_steps_left = self._steps >= self.match.max_steps
@@ -380,6 +387,8 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
             self._reward_sums[row] = 0.0
             self._num_orders[row] = 0
             self._num_invalid[row] = 0
+            # Both sides of our maps begin with the same.
+            self._balance[row] = 0.0
             self.form.begin(row)
 
     def _first_player(self, game: int, chance: float) -> int:
@@ -429,6 +438,12 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
                 economy[row, 1] = stock[1 - player] / _STOCK_UNIT
             economy[row, 2] = games.clock[game] / limit
         return economy
+
+    def _balance_now(self, obs: list[NDArray[np.float32]]) -> NDArray[np.float64]:
+        """[R] `balance_of` all games, from what is observed of them."""
+        economy = obs[1] if self.options.economy else self._economy()
+        own_stock, other_stock, _ = economy.T * _STOCK_UNIT
+        return balance_of(obs[0], own_stock, other_stock)
 
     def _receive(
         self,

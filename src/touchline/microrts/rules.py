@@ -8,8 +8,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from touchline.errors import UsageError
 
@@ -65,10 +67,11 @@ REWARDS = (
     "produce_combat_unit",
     "closer_to_enemy_base",
     "evaluation",
+    "material",
 )
 """The engine's reward functions, in the order of published weights. `evaluation`, the engine's own
-score, was added to the end later."""
-SHAPED = (10.0, 1.0, 1.0, 0.2, 1.0, 4.0, 0.0, 0.0)
+score, was added to the end later; `material` is ours."""
+SHAPED = (10.0, 1.0, 1.0, 0.2, 1.0, 4.0, 0.0, 0.0, 0.0)
 """Weights of the Gym-µRTS paper (arXiv:2105.13807)."""
 
 
@@ -213,3 +216,29 @@ def parse_weights(text: str) -> tuple[float, ...]:
                 f"the order {', '.join(REWARDS)}) or gather:1,win_loss:10"
             ) from None
     return tuple(weights.values())
+
+
+_COSTS = np.array([0.0, 0.0, 10.0, 5.0, 1.0, 2.0, 2.0, 2.0])
+"""Resources that a unit costs, by its plane: none, then UNIT_TYPES. Source: `UnitTypeTable`, version
+1, of the engine."""
+
+
+def balance_of(
+    planes: NDArray[np.float32], own_stock: NDArray[Any], other_stock: NDArray[Any]
+) -> NDArray[np.float64]:
+    """[R] own share of all material less the opponent's, in [-1, 1].
+
+    Material is what a side's units cost, what they carry and what it has in stock. `planes` [R, P,
+    h, w] are boards as they are observed.
+    """
+
+    def group(name: str) -> NDArray[np.float32]:
+        first = FIRST_PLANE[name]
+        return planes[:, first : first + PLANE_GROUPS[name]]
+
+    cost = np.einsum("rphw,p->rhw", group("unit_type"), _COSTS)
+    carried = np.einsum("rphw,p->rhw", group("resources"), np.arange(5.0))
+    owner = group("owner")
+    own, other = np.einsum("rphw,rhw->pr", owner[:, 1:], cost + carried)
+    own, other = own + own_stock, other + other_stock
+    return np.asarray((own - other) / np.maximum(own + other, 1.0))
