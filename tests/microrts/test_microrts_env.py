@@ -29,6 +29,7 @@ from touchline.microrts.rules import (
     TASKS,
     UNIT_TYPES,
     Bot,
+    balance_of,
     parse_weights,
 )
 from touchline.specs import ActionTuple
@@ -430,12 +431,12 @@ def test_a_reset_in_mid_game_starts_a_game_of_full_length(engine):
 
 
 def test_weights_are_numbers_in_the_published_order_or_names():
-    assert parse_weights("10,1,1,0.2,1,4") == (10, 1, 1, 0.2, 1, 4, 0, 0)
-    assert parse_weights("gather:2,evaluation:0.5") == (0, 2, 0, 0, 0, 0, 0, 0.5)
+    assert parse_weights("10,1,1,0.2,1,4") == (10, 1, 1, 0.2, 1, 4, 0, 0, 0)
+    assert parse_weights("gather:2,evaluation:0.5") == (0, 2, 0, 0, 0, 0, 0, 0.5, 0)
     for wrong, message in (
         ("gathr:1", "did you mean gather"),
         ("x", "not a number"),
-        ("1," * 9, "at most 8"),
+        ("1," * 10, "at most 9"),
     ):
         with pytest.raises(UsageError, match=message):
             parse_weights(wrong)
@@ -451,6 +452,44 @@ def test_all_reward_functions_of_the_engine_can_be_paid(engine):
     assert records
     for name in ("win_loss", "gather", "closer_to_enemy_base", "evaluation"):
         assert any(record.rewards[name] for record in records), name
+
+
+def test_material_pays_how_the_balance_of_both_sides_changed(engine):
+    """Equal at the start; a side that has nothing left has lost all of its share."""
+    with open_env(
+        engine,
+        "basesWorkers8x8",
+        4,
+        opponent="workerrush",
+        weights="material:2",
+        economy=True,
+    ) as env:
+        env.reset(0)
+        paid = np.zeros(4)
+        for _ in range(60):
+            play_randomly(env, 1)
+            steps, ends = env.steps(US)
+            assert not len(ends)
+            paid += steps.reward
+            planes, economy = steps.obs
+            own, other = economy[:, 0] * 10, economy[:, 1] * 10
+            np.testing.assert_allclose(
+                paid, 2 * balance_of(planes, own, other), atol=1e-5
+            )
+        assert np.abs(paid).max() > 0
+        play_randomly(env, 2000)
+        records = env.pop_records()
+    lost = [r.rewards["material"] for r in records if r.result == "loss"]
+    assert lost
+    assert max(lost) < -0.5
+    board = np.zeros((1, 27, 1, 2), np.float32)
+    for cell, owner, unit in ((0, 1, "Worker"), (1, 2, "Base")):
+        board[0, FIRST_PLANE["owner"] + owner, 0, cell] = 1
+        board[0, FIRST_PLANE["unit_type"] + 1 + UNIT_TYPES.index(unit), 0, cell] = 1
+    board[0, FIRST_PLANE["resources"] + 1, 0, 0] = 1
+    # 1 + 1 carried + 3 in stock, and 10 + 0.
+    expected = (5 - 10) / (5 + 10)
+    assert balance_of(board, np.array([3]), np.array([0])) == pytest.approx(expected)
 
 
 # Defects of the engine and of the old wrapper, fixed
@@ -781,9 +820,9 @@ def test_tasks_are_those_of_0_3_2(engine):
         2000,
         "random",
     )
-    assert mining.weights == (0, 1, 0, 0, 0, 0, 0, 0)
+    assert mining.weights == (0, 1, 0, 0, 0, 0, 0, 0, 0)
     with open_env(engine, "MicrortsDefeatCoacAIShaped-v4") as env:
-        assert env.weights.tolist() == [10, 1, 1, 0.2, 1, 4, 0, 0]
+        assert env.weights.tolist() == [10, 1, 1, 0.2, 1, 4, 0, 0, 0]
         assert env.behaviors[US].action_spec.discrete_branches == (256, *PARTS)
 
 

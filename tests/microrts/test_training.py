@@ -120,7 +120,7 @@ def test_a_curriculum_leads_from_shaped_rewards_to_results_alone(engine):
         env.set_parameters({"shaping": 0.25})
         assert env.weights[:2].tolist() == [10.0, 0.5]
         env.reset(1, {"shaping": 0.0})
-        assert env.weights.tolist() == [10.0, *[0.0] * 7]
+        assert env.weights.tolist() == [10.0, *[0.0] * 8]
         with pytest.raises(UsageError, match=r"unknown parameter 'shape'.* shaping"):
             env.set_parameters({"shape": 1.0})
         with pytest.raises(UsageError, match="takes a number"):

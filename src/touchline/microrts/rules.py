@@ -219,8 +219,8 @@ def parse_weights(text: str) -> tuple[float, ...]:
 
 
 _COSTS = np.array([0.0, 0.0, 10.0, 5.0, 1.0, 2.0, 2.0, 2.0])
-"""Resources that a unit costs, by its plane: none, then UNIT_TYPES. Source: `UnitTypeTable`, version
-1, of the engine."""
+"""Resources that a unit costs, by its plane: none, then UNIT_TYPES. Source: the engine's
+`UnitTypeTable`, version 1."""
 
 
 def balance_of(
