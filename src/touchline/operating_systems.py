@@ -55,10 +55,8 @@ def open_to_append(path: Path) -> TextIO:
 
 
 def _patiently(change: Callable[[], _Result], path: Path) -> _Result:
-    """Change a file, again and again while another program has it open.
-
-    Only Windows refuses that; elsewhere the first error is raised.
-    """
+    """Change a file, again and again while another program has it open."""
+    # Only Windows refuses that; elsewhere the first error is raised.
     deadline = time.monotonic() + HELD_S
     pause_s = 0.001
     while True:
@@ -95,12 +93,10 @@ def user_cache() -> Path:
 
 
 def removed_when_over(folder: str) -> tuple[int, ...]:
-    """Remove a folder when no process holds these descriptors any more, however it ended.
-
-    A process that is killed removes nothing, so a shell waits for the ends of all. It is no child
-    of this process, whose children Ray kills with it. Windows has no such shell: what a killed
-    process leaves, its cleaning of temporary files takes.
-    """
+    """Remove a folder when no process holds these descriptors any more, however it ended."""
+    # A process that is killed removes nothing, so a shell waits for the ends of all. It is no child
+    # of this process, whose children Ray kills with it. Windows has no such shell: what a killed
+    # process leaves, its cleaning of temporary files takes.
     if sys.platform == "win32":
         return ()
     reading, writing = os.pipe()
@@ -215,10 +211,8 @@ STOP_SIGNALS = (*KEYBOARD_SIGNALS, signal.SIGTERM)
 
 
 def receive_interrupts() -> None:
-    """Ctrl-C interrupts this process, whoever started it.
-
-    A shell ignores it for what it starts in the background, and threads of Ray block it.
-    """
+    """Ctrl-C interrupts this process, whoever started it."""
+    # A shell ignores it for what it starts in the background, and threads of Ray block it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
@@ -275,11 +269,9 @@ def claim_port(listener: socket.socket) -> None:
 
 
 def quoted(argument: str, system: str = SYSTEM) -> str:
-    """An argument as it is typed into a shell; on Windows into cmd.exe or PowerShell.
-
-    The two share only double quotes. Within them PowerShell still replaces `$name`, and cmd.exe
-    `%name%`.
-    """
+    """An argument as it is typed into a shell; on Windows into cmd.exe or PowerShell."""
+    # The two share only double quotes. Within them PowerShell still replaces `$name`, and cmd.exe
+    # `%name%`.
     if system != "win32":
         return shlex.quote(argument)
     if argument and all(c.isalnum() or c in "\\/:._-+=" for c in argument):

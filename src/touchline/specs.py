@@ -273,10 +273,8 @@ class ActionTuple:
     def unchecked(
         continuous: NDArray[np.float32] | None, discrete: NDArray[np.int32] | None
     ) -> ActionTuple:
-        """Actions from arrays that are not checked.
-
-        For inner loops: the checks cost more than a step of a small policy.
-        """
+        """Actions from arrays that are not checked."""
+        # For inner loops: the checks cost more than a step of a small policy.
         made = ActionTuple()
         made._continuous, made._discrete = continuous, discrete
         return made

@@ -67,7 +67,10 @@ class Groups:
         )
         try:
             if group_by != "behavior":
-                self._merge_teams()
+                # It saves joining rows at every step.
+                for world in self.worlds:
+                    if isinstance(world, TeamMerging):
+                        world.merge_teams()
             self._arrange(self._worlds.reset_each(), group_by)
         except BaseException:
             # Also on Ctrl-C: players that were started must not outlive the adapter.
@@ -139,12 +142,6 @@ class Groups:
     def close(self) -> None:
         """Close all worlds. Idempotent."""
         self._worlds.close()
-
-    def _merge_teams(self) -> None:
-        """Let worlds that can merge their teams do so: it saves joining rows at every step."""
-        for world in self.worlds:
-            if isinstance(world, TeamMerging):
-                world.merge_teams()
 
     def _arrange(self, first: list[Rows], group_by: GroupBy) -> None:
         """Decide which rows of which world belong to which group, from the first rows."""

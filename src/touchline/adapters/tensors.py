@@ -269,11 +269,9 @@ class GroupTensors:
         }
 
     def _observed(self, rows: SlotRows) -> list[NDArray[Any]]:
-        """The views as arrays that may be written to.
-
-        Those that are the rows' own are copied: slots hand the same arrays out again while no agent
-        decides.
-        """
+        """The views as arrays that may be written to."""
+        # Those that are the rows' own are copied: slots hand the same arrays out again while no
+        # agent decides.
         shared = {id(obs) for obs in rows.obs}
         views = self.layout.observe(rows.obs)
         return [view.copy() if id(view) in shared else view for view in views]

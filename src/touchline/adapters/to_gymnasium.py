@@ -37,7 +37,7 @@ from touchline.envs.env import Env, EnvRecipe
 from touchline.envs.ml_agents_names import MLAgentsWorld
 from touchline.envs.slots import SlotRows
 from touchline.errors import RunError, UsageError
-from touchline.specs import ActionTuple, BehaviorSpec, base_name
+from touchline.specs import ActionTuple, base_name
 
 FRAMES_PER_SECOND = 10
 """Five physics steps of 0.02 s between decisions, as in most of Unity's scenes."""
@@ -366,10 +366,8 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
     ) -> tuple[
         Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]
     ]:
-        """The step of NEXT_STEP and DISABLED: an end comes with its own last observation.
-
-        In the next step, such a row shows the next episode, without reward.
-        """
+        """The step of NEXT_STEP and DISABLED: an end comes with its own last observation."""
+        # In the next step, such a row shows the next episode, without reward.
         was_ended = self._ended
         views = [view.copy() for view in self._layout.observe(rows.obs)]
         last = self._layout.observe(rows.final_obs)
@@ -464,7 +462,11 @@ def _only_group(groups: Groups, view: str) -> str:
     names = set()
     for parts in groups.parts.values():
         names |= {base_name(part.behavior) for part in parts}
-    shapes = {_shapes(spec) for spec in groups.specs.values()}
+    # One table can show behaviors that observe and do the same.
+    shapes = {
+        (tuple(o.shape for o in spec.observation_specs), spec.action_spec)
+        for spec in groups.specs.values()
+    }
     advice = "take make_torchrl or make_pettingzoo"
     if len(shapes) == 1:
         merging = "base" if len(names) == 1 else "all"
@@ -472,11 +474,6 @@ def _only_group(groups: Groups, view: str) -> str:
     raise UsageError(
         f"{view} shows one behavior, this world has {', '.join(groups.specs)}; {advice}"
     )
-
-
-def _shapes(spec: BehaviorSpec) -> tuple[Any, ...]:
-    """What must be the same in behaviors that one table can show."""
-    return tuple(o.shape for o in spec.observation_specs), spec.action_spec
 
 
 def _checked_render_mode(render_mode: str | None) -> str | None:
@@ -488,10 +485,8 @@ def _checked_render_mode(render_mode: str | None) -> str | None:
 
 
 def _hands_out_new_arrays(env: OneWorld, changes: dict[str, Any]) -> bool:
-    """Whether observations may be handed out without a copy: our scenes never look at them again.
-
-    A world that the caller opened may keep them.
-    """
+    """Whether observations need no copy: our scenes never look at them again."""
+    # A world that the caller opened may keep them.
     if not isinstance(env, str | EnvRecipe):
         return False
     return EnvRecipe.parse(env, **changes).kind.is_scene

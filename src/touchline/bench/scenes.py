@@ -164,10 +164,8 @@ def bricks_speed(env: SceneEnv) -> Figures:
 
 
 def _bare_batch(world: MujocoBatch, states: Sequence[State], substeps: int) -> float:
-    """Seconds that MuJoCo alone takes for `substeps` steps, the mean over the given states.
-
-    Setting the states is not counted.
-    """
+    """Seconds that MuJoCo alone takes for `substeps` steps, the mean over the given states."""
+    # Setting the states is not counted.
     total = 0.0
     for state in states:
         world.qpos[:], world.qvel[:], world.mocap_quat[:] = state

@@ -178,10 +178,8 @@ def main() -> None:
 
 
 def _print_thread_error(failure: threading.ExceptHookArgs) -> None:
-    """Print what failed in a thread, except in TensorBoard's writer.
-
-    Its errors are raised again where the next figure is written.
-    """
+    """Print what failed in a thread, except in TensorBoard's writer."""
+    # Its errors are raised again where the next figure is written.
     if not type(failure.thread).__module__.startswith("tensorboard."):
         threading.__excepthook__(failure)
 

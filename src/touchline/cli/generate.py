@@ -301,11 +301,9 @@ def _keywords_of_settings() -> Iterator[inspect.Parameter]:
 
 
 def _keyword_of_flag(flag: SettingFlag) -> inspect.Parameter:
-    """A flag of the settings as a keyword.
-
-    Values stay text: the settings read numbers as in a YAML, so that `--max-steps 5e5` works, and
-    word the errors.
-    """
+    """A flag of the settings as a keyword."""
+    # Values stay text: the settings read numbers as in a YAML, so that `--max-steps 5e5` works, and
+    # word the errors.
     name = identifier(flag.name)
     if flag.kind is bool:
         return _keyword(name, bool, False, flag.help, Flag(flag.name))

@@ -61,10 +61,9 @@ def until_first_line(task: str, log: Log) -> Iterator[Log]:
 
 
 class _Display:
-    """What is known of a task, and the thread that shows it.
+    """What is known of a task, and the thread that shows it."""
 
-    A thread, because loading libraries and compiling report nothing on the way.
-    """
+    # A thread, because loading libraries and compiling report nothing on the way.
 
     def __init__(self, task: str, unit: str) -> None:
         self.ended = threading.Event()

@@ -355,10 +355,8 @@ if find_spec("touchline.microrts") is not None:
 
 
 def _world_of(env: str) -> str:
-    """Which world an ENV without a prefix means.
-
-    A bare word is a scene. A file with the name of a scene is written with its folder.
-    """
+    """Which world an ENV without a prefix means."""
+    # A bare word is a scene. A file with the name of a scene is written with its folder.
     if env == EDITOR:
         return "unity"
     if env.endswith(".wire.gz"):

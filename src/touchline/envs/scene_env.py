@@ -123,11 +123,9 @@ class SceneEnv(ClosesOnExit, MLAgentsNames):
         seed: int | None = None,
         parameters: Mapping[str, ParameterValue] | None = None,
     ) -> None:
-        """With a seed, the start of that world; without, what Unity does on RESET.
-
-        After a RESET every agent begins a new episode and does nothing (zeros) for one physics step
-        before it decides, as recorded sessions show.
-        """
+        """With a seed, the start of that world; without, what Unity does on RESET."""
+        # After a RESET every agent begins a new episode and does nothing (zeros) for one physics
+        # step before it decides, as recorded sessions show.
         self._check_open()
         scene = self.scene
         academy = self.scene.academy
@@ -247,10 +245,8 @@ class SceneEnv(ClosesOnExit, MLAgentsNames):
 
     @property
     def film_rate(self) -> tuple[float, int]:
-        """Frames per second of a film, and physics steps per frame.
-
-        Films show simulated time, unless that is too fast to follow.
-        """
+        """Frames per second of a film, and physics steps per frame."""
+        # Films show simulated time, unless that is too fast to follow.
         # Such a scene moves by whole cells.
         if self.scene.decision_period == 1:
             return _SLOW_FPS, 1

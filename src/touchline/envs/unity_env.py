@@ -171,12 +171,13 @@ class UnityEnvironment(ClosesOnExit, MLAgentsNames):
         self._num_connections = 0
         self._waited_before_s = 0.0
         hides_window = no_graphics_monitor and bool(worker_id)
+        log_name = f"Player-{worker_id or 0}.log"
         self._launch = PlayerLaunch(
             name=self.name,
             path=None if file_name is None else find_player(file_name),
             port=self._port_of(file_name is None, worker_id, base_port),
             no_graphics=no_graphics or hides_window,
-            log_file=_log_file(log_folder, worker_id or 0),
+            log_file=None if log_folder is None else Path(log_folder, log_name),
             additional_args=list(additional_args or ()),
             num_areas=num_areas,
             max_message_bytes=int(max_message_mib * 2**20),
@@ -397,7 +398,3 @@ class UnityEnvironment(ClosesOnExit, MLAgentsNames):
             )
         known = ", ".join(session.behaviors) or "none"
         raise UsageError(f"{self.name}: unknown behavior {behavior!r}; so far: {known}")
-
-
-def _log_file(folder: str | Path | None, worker_id: int) -> Path | None:
-    return None if folder is None else Path(folder) / f"Player-{worker_id}.log"

@@ -435,10 +435,8 @@ class Turned:
 
 @cache
 def _only_nothing(num_rows: int, num_cells: int) -> NDArray[np.bool_]:
-    """[R, cells, CHOICES] the mask of cells that take no orders: only first choices are allowed.
-
-    Cached, because a copy takes a quarter of the time that making it does. Do not write to it.
-    """
+    """[R, cells, CHOICES] the mask of cells that take no orders: only first choices are allowed."""
+    # Cached, because a copy takes a quarter of the time that making it does. Do not write to it.
     table = np.ones((num_rows, num_cells, CHOICES), np.bool_)
     table[:, :, FIRST_CHOICE] = False
     return table

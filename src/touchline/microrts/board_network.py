@@ -122,19 +122,15 @@ class BoardActorCritic(nn.Module):
         return is_fast and self.place.is_cpu
 
     def normalized(self, obs: Obs) -> Obs:
-        """The board as codes [..., H, W], unless `compact` has done that already.
-
-        Nothing needs to be normalized: a board is one-hot.
-        """
+        """The board as codes [..., H, W], unless `compact` has done that already."""
+        # Nothing needs to be normalized: a board is one-hot.
         vectors, board = obs
         return vectors, self._coded(board)
 
     def compact(self, obs: tuple[NDArray[Any], ...]) -> tuple[NDArray[Any], ...]:
-        """Boards as codes, which take a 54th of the memory.
-
-        Where memory grows fast, JPype makes Java collect its garbage, which took as long as an
-        update of PPO.
-        """
+        """Boards as codes, which take a 54th of the memory."""
+        # Where memory grows fast, JPype makes Java collect its garbage, which took as long as an
+        # update of PPO.
         return tuple(self._compact(part) if part.ndim >= 4 else part for part in obs)
 
     def _compact(self, board: NDArray[Any]) -> NDArray[Any]:

@@ -164,10 +164,8 @@ def _sources(
 
 
 def _request(url: str, index_page: str = "") -> urllib.request.Request:
-    """A request that sends the user and password of a URL in a header, as HTTP requires.
-
-    A file's URL has none of its own; it gets those of the index page, if it is on the same host.
-    """
+    """A request that sends the user and password of a URL in a header, as HTTP requires."""
+    # A file's URL has none of its own; it gets those of the index page, if it is on the same host.
     parts = urllib.parse.urlsplit(url)
     account = parts if parts.username else urllib.parse.urlsplit(index_page)
     request = urllib.request.Request(_without_password(url))

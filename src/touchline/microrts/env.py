@@ -422,10 +422,8 @@ class MicrortsEnv(ClosesOnExit, MLAgentsNames):
         return obs if rows is None else [part[rows] for part in obs]
 
     def _economy(self) -> NDArray[np.float32]:
-        """[R, 3]: own stock and the opponent's in tens, and the share of the time that is used.
-
-        With partial observation the opponent's stock is 0.
-        """
+        """[R, 3]: own stock and the opponent's in tens, and the share of the time that is used."""
+        # With partial observation the opponent's stock is 0.
         games = self.games
         limit = min(self.match.max_ticks, self.match.max_steps)
         economy = np.zeros((games.num_rows, 3), np.float32)

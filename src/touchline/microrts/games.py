@@ -411,10 +411,8 @@ class Games:
         return over
 
     def _bot_move(self, game: int, player: int) -> Any:
-        """The bot's move, or None when it would break the game.
-
-        The engine would end the whole process at an order for a unit that does not exist.
-        """
+        """The bot's move, or None when it would break the game."""
+        # The engine would end the whole process at an order for a unit that does not exist.
         row = self._first_rows[game]
         client = self._clients[row]
         start_s = time.perf_counter()
@@ -434,11 +432,9 @@ class Games:
         return move
 
     def _finish_tick(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Complete a tick during which the vector client failed: play the games it had not reached.
-
-        The bot that failed is found on the way. The games that had moved lose nothing, because
-        their reward functions still hold the last values.
-        """
+        """Complete a tick in which the vector client failed: play the games it had not reached."""
+        # The bot that failed is found on the way. The games that had moved lose nothing, because
+        # their reward functions still hold the last values.
         reward = np.zeros((self.num_rows, len(REWARDS)))
         over = np.zeros(self.num_games, np.bool_)
         for game, client in enumerate(self._clients):
@@ -483,10 +479,8 @@ class Games:
     def _with_result(
         self, game: int, reward: NDArray[np.float64], over: bool, state: Any = None
     ) -> NDArray[np.float64]:
-        """Set `winner` if the game is over; returns its rewards [..., K], corrected.
-
-        D7: the engine pays -1 to both sides when neither wins.
-        """
+        """Set `winner` if the game is over; returns its rewards [..., K], corrected."""
+        # D7: the engine pays -1 to both sides when neither wins.
         if not over:
             return reward
         state = self._clients[self._first_rows[game]].gs if state is None else state

@@ -99,10 +99,8 @@ def _extend_classpath(classpath: tuple[Path, ...]) -> None:
 
 
 def refuse_forked() -> None:
-    """Raise a UsageError in a process that was forked after Java had been started.
-
-    Its first call of Java would hang.
-    """
+    """Raise a UsageError in a process that was forked after Java had been started."""
+    # Its first call of Java would hang.
     if _started.process and _started.process != os.getpid():
         raise UsageError(
             "microrts: this process was forked after Java was started, and Java cannot be used in "
@@ -111,11 +109,9 @@ def refuse_forked() -> None:
 
 
 def _detach_from_java() -> None:
-    """In a forked child: keep Python's garbage collector away from Java.
-
-    JPype calls Java at every collection, and whenever a wrapped Java object is released. Both would
-    hang in a child.
-    """
+    """In a forked child: keep Python's garbage collector away from Java."""
+    # JPype calls Java at every collection, and whenever a wrapped Java object is released. Both
+    # would hang in a child.
     gc.callbacks[:] = [
         callback
         for callback in gc.callbacks

@@ -26,10 +26,8 @@ _SIZE = np.array(PARTS)
 
 @makes_arrays
 def fill_planes(board: NDArray[np.int32], planes: NDArray[np.float32]) -> None:
-    """Turn zeros `planes` [R, >= PLANES, cells] into `board` [R, cells, PLANES], planes first.
-
-    The engine leaves every group of an empty cell at zero; here the group's first plane is 1.
-    """
+    """Turn zeros `planes` [R, >= PLANES, cells] into `board` [R, cells, PLANES], planes first."""
+    # The engine leaves every group of an empty cell at zero; here the group's first plane is 1.
     for row in range(board.shape[0]):
         for plane in _EMPTY_CELL_PLANES:
             planes[row, plane, :] = 1.0

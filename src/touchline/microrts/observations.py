@@ -19,11 +19,9 @@ def board_planes(
     *,
     compat: bool = False,
 ) -> NDArray[np.float32]:
-    """[R, num_planes, h, w] from the engine's [R, h, w, PLANES]: one plane per group is 1.
-
-    The engine leaves all groups of a cell without a unit at zero (D6). Here the first plane of each
-    group, which means "none", is 1. Planes beyond the engine's are zero.
-    """
+    """[R, num_planes, h, w] from the engine's [R, h, w, PLANES]: one plane per group is 1."""
+    # The engine leaves all groups of a cell without a unit at zero (D6). Here the first plane of
+    # each group, which means "none", is 1. Planes beyond the engine's are zero.
     num_rows, height, width = board.shape[:3]
     planes = np.zeros((num_rows, num_planes, height, width), np.float32)
     # Both are [R, ..., cells] views: the kernel needs no second axis for cells.

@@ -86,7 +86,10 @@ def _typed(name: str, kind: str, value: Any) -> Any:
         if "bool" in kind:
             return _SWITCH[str(value).lower()]
         if "int" in kind:
-            return _positive_integer(value)
+            number = _positive(value)
+            if number != int(number):
+                raise ValueError(value)
+            return int(number)
         if "float" in kind:
             return _positive(value)
     except (KeyError, ValueError, TypeError):
@@ -100,13 +103,6 @@ def _positive(value: Any) -> float:
     if number <= 0:
         raise ValueError(value)
     return number
-
-
-def _positive_integer(value: Any) -> int:
-    number = _positive(value)
-    if number != int(number):
-        raise ValueError(value)
-    return int(number)
 
 
 def task_named(target: str) -> Task | None:
@@ -160,10 +156,8 @@ class Match:
 
 
 def _limits(options: Options, task: Task | None) -> tuple[int, int]:
-    """Decisions and ticks after which a game is cut.
-
-    A limit that a user gives replaces the default of both kinds.
-    """
+    """Decisions and ticks after which a game is cut."""
+    # A limit that a user gives replaces the default of both kinds.
     default_ticks = _NO_LIMIT if task or options.max_steps else _MAP_TICKS
     default_steps = task.max_steps if task and not options.max_ticks else _NO_LIMIT
     return options.max_steps or default_steps, options.max_ticks or default_ticks

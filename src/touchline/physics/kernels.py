@@ -167,10 +167,8 @@ def _sources(source: Path) -> set[Path]:
 
 @cache
 def _imported(source: Path) -> frozenset[Path]:
-    """The files of this package from which the names in a module come.
-
-    Only imports at its top: kernels take constants and other kernels from the module's names.
-    """
+    """The files of this package from which the names in a module come."""
+    # Only imports at its top: kernels take constants and other kernels from the module's names.
     text = source.read_text(encoding="utf-8")
     candidates = []
     for module, in_brackets, on_line in _IMPORT.findall(text):
@@ -234,13 +232,11 @@ def announce_as(subject: str, seconds: int) -> None:
 
 
 def entry_of(kernel: Callable[..., object], *examples: Any) -> Callable[..., object]:
-    """A kernel's machine code for arguments of the types of these examples, and no others.
-
-    numba looks at the types of all arguments at every call: with the 40 arrays of a ragdoll scene
-    that takes 8 µs, and 50 µs after work that has emptied the caches, longer than the call itself
-    (1 and 10 µs). Nothing notices arguments of other types here, so this is for a scene's own
-    arrays, which keep their types.
-    """
+    """A kernel's machine code for arguments of the types of these examples, and no others."""
+    # numba looks at the types of all arguments at every call: with the 40 arrays of a ragdoll scene
+    # that takes 8 µs, and 50 µs after work that has emptied the caches, longer than the call itself
+    # (1 and 10 µs). Nothing notices arguments of other types here, so this is for a scene's own
+    # arrays, which keep their types.
     # Not compiled: with NUMBA_DISABLE_JIT, or a plain function in a test.
     if not isinstance(kernel, Dispatcher):
         return kernel

@@ -111,11 +111,9 @@ def sweep_ball(start: Vector, direction: Vector, radius: float) -> float:
 def sweep_level(
     px: float, pz: float, dx: float, dz: float, hx: float, hz: float, r: float
 ) -> float:
-    """As `sweep_box` in a plane: a level ray against a rectangle with corners rounded by r.
-
-    A ray that enters the rectangle grown by r next to a corner meets that corner's circle or
-    nothing.
-    """
+    """As `sweep_box` in a plane: a level ray against a rectangle with corners rounded by r."""
+    # A ray that enters the rectangle grown by r next to a corner meets that corner's circle or
+    # nothing.
     near_x, far_x, beside_x = _cross(px, dx, hx + r)
     near_z, far_z, beside_z = _cross(pz, dz, hz + r)
     t = max(0.0, near_x, near_z)

@@ -5,10 +5,8 @@ from touchline.specs import BehaviorSpec, describe_spec
 
 
 def is_fit(own: BehaviorSpec, other: BehaviorSpec) -> bool:
-    """Whether both have the same observation shapes and action sizes; names do not matter.
-
-    What only a critic sees does not matter either, because acting does without it.
-    """
+    """Whether both have the same observation shapes and action sizes; names do not matter."""
+    # What only a critic sees does not matter either, because acting does without it.
     own_shapes = [o.shape for o in own.observed.observation_specs]
     other_shapes = [o.shape for o in other.observed.observation_specs]
     a, b = own.action_spec, other.action_spec

@@ -69,11 +69,9 @@ def fastest_reader() -> AgentReader:
 
 @cache
 def warm_up() -> None:
-    """Import and compile the fastest reader now, not within the first exchange.
-
-    Compiled code is kept on disk, so only the first call on a machine takes long; a line in the
-    log announces it.
-    """
+    """Import and compile the fastest reader now, not within the first exchange."""
+    # Compiled code is kept on disk, so only the first call on a machine takes long; a line in the
+    # log announces it.
     # One agent with everything that the reader compiles.
     spec = BehaviorSpec((ObservationSpec((1,)),), ActionSpec(0, (2,)))
     message = MESSAGES.ListAgentInfoProto()
@@ -334,10 +332,8 @@ def observation_spec(field: str, observation: Any, dialect: Dialect) -> Observat
 
 
 def action_spec(parameters: Any) -> ActionSpec:
-    """The actions that a BrainParametersProto announces.
-
-    Packages since 1.7 fill its `action_spec`, older ones the deprecated fields.
-    """
+    """The actions that a BrainParametersProto announces."""
+    # Packages since 1.7 fill its `action_spec`, older ones the deprecated fields.
     field = f"brain_parameters[{parameters.brain_name!r}]"
     stated = parameters.action_spec
     sizes = tuple(parameters.vector_action_size_deprecated)

@@ -344,11 +344,9 @@ def _leave_out_empty_sensors(infos: list[Any]) -> None:
 
 
 def _image_layout(info: Any) -> str:
-    """HWC or CHW, by the first image that shows it.
-
-    A file does not name its package. Since 1.8 the dimension properties show the axis of channels;
-    before, a PNG file shows width and height, and images of floats are HWC.
-    """
+    """HWC or CHW, by the first image that shows it."""
+    # A file does not name its package. Since 1.8 the dimension properties show the axis of
+    # channels; before, a PNG file shows width and height, and images of floats are HWC.
     none = DimensionProperty.NONE
     for observation in info.observations:
         shape = tuple(observation.shape)

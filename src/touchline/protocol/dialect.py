@@ -46,10 +46,8 @@ class Dialect:
 
     @property
     def channels_first(self) -> bool:
-        """Whether images are [C, H, W], as since package 3.0.0-exp.1, and not [H, W, C].
-
-        The communication version did not change with the layout, so the package's decides.
-        """
+        """Whether images are [C, H, W], as since package 3.0.0-exp.1, and not [H, W, C]."""
+        # The communication version did not change with the layout, so the package's decides.
         if self.image_layout is not None:
             return self.image_layout == "CHW"
         major = re.match(r"\d{1,9}", self.package_version)
@@ -58,10 +56,8 @@ class Dialect:
 
     @cached_property  # read once for each message
     def reads_deprecated_actions(self) -> bool:
-        """Whether the player reads `vector_actions_deprecated` only.
-
-        It does before API 1.3, and never afterwards.
-        """
+        """Whether the player reads `vector_actions_deprecated` only."""
+        # It does before API 1.3, and never afterwards.
         # Packages from API 1.3 on read both kinds of new fields, with or without the
         # capability.
         return version_numbers(self.communication_version) < (1, 3, 0)

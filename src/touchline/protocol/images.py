@@ -39,11 +39,9 @@ class ImageBudget:
 
 
 def encode_png(picture: NDArray[np.float32]) -> bytes | None:
-    """A picture or grid [C, H, W] of whole 255ths as PNG files, without loss; None for any other.
-
-    Each file holds three channels, which is what mlagents 1.1.0 reads; the last one is filled up
-    with zeros. One channel alone would be read as the mean of three, so it is not written.
-    """
+    """A picture or grid [C, H, W] of whole 255ths as PNG files, without loss; None for others."""
+    # Each file holds three channels, which is what mlagents 1.1.0 reads; the last one is filled up
+    # with zeros. One channel alone would be read as the mean of three, so it is not written.
     if len(picture) < 2:
         return None
     with np.errstate(invalid="ignore"):  # NaN becomes some byte, and differs below

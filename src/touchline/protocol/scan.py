@@ -135,10 +135,8 @@ def count_records(data: NDArray[np.uint8]) -> int:
 
 @compiled
 def _scan_floats(data: Any, at: int, end: int) -> tuple[int, int]:
-    """Start and stop of the one packed list in a FloatData.
-
-    (-1, -1) when it is broken or in pieces: copying pieces together would cost every message.
-    """
+    """Start and stop of the one packed list in a FloatData."""
+    # (-1, -1) when it is broken or in pieces: copying pieces together would cost every message.
     first = last = end
     while at < end:
         number, wire_type, _, start, at = _read_field(data, at, end)

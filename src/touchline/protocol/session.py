@@ -352,9 +352,7 @@ GOODBYE = bytes(_message(LEAVING).SerializeToString())
 
 
 def _trainer_version(package: str) -> str:
-    """The package version that we send to a player of this package version.
-
-    Packages 1.0.6 to 1.0.8 expect a trainer of their own time: 1.0.8 stops answering for good when
-    it reads a version above 0.25. Later packages only log it.
-    """
+    """The package version that we send to a player of this package version."""
+    # Packages 1.0.6 to 1.0.8 expect a trainer of their own time: 1.0.8 stops answering for good
+    # when it reads a version above 0.25. Later packages only log it.
     return "0.20.0" if re.match(r"1\.0\.[678]\b", package) else "1.1.0"

@@ -440,10 +440,8 @@ class EnvironmentParametersChannel(SideChannel):
 
 
 def read_parameter(msg: IncomingMessage) -> tuple[str, ParameterValue]:
-    """Name, and value or sampler, in an environment-parameter message.
-
-    The sampler's seed is dropped: a scene draws from its own random streams.
-    """
+    """Name, and value or sampler, in an environment-parameter message."""
+    # The sampler's seed is dropped: a scene draws from its own random streams.
     key = msg.read_string()
     kind = msg.read_int32()
     if kind == 0:

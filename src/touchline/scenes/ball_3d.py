@@ -190,10 +190,8 @@ class Ball3D(Scene):
         self._read_ball(self._areas)
 
     def begin_episodes(self, agents: Agents) -> None:
-        """Tilt the cube by up to 10 degrees and drop the ball from above.
-
-        The ball keeps its spin, as in Unity.
-        """
+        """Tilt the cube by up to 10 degrees and drop the ball from above."""
+        # The ball keeps its spin, as in Unity.
         self.streams.next_episode(agents)
         draws = self.streams.uniform(agents, 4, -1.0, 1.0)
         level = np.zeros((len(agents), 4))

@@ -84,10 +84,8 @@ def move_cube(
     yaw: Floats,
     velocity: Floats,
 ) -> None:
-    """Push a body of one area by its choice, or set its yaw.
-
-    A turn is a teleport, as in Unity's script: it gives no spin.
-    """
+    """Push a body of one area by its choice, or set its yaw."""
+    # A turn is a teleport, as in Unity's script: it gives no spin.
     cos = boxes[body, COS]
     sin = boxes[body, SIN]
     if choice == 1 or choice == 2:

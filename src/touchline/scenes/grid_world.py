@@ -225,10 +225,8 @@ class GridWorld(Scene):
     # play
 
     def act(self) -> None:
-        """Move unless a wall is there, and end the episode on a symbol.
-
-        A symbol's reward replaces the move's cost.
-        """
+        """Move unless a wall is there, and end the episode on a symbol."""
+        # A symbol's reward replaces the move's cost.
         academy = self.academy
         action = self.academy.discrete[:, 0, 0]
         x = self._x + MOVE_X[action]
@@ -299,10 +297,8 @@ def _bounds_of(known: Parameter, value: ParameterValue) -> tuple[float, float]:
 
 
 def _lit_colors() -> NDArray[np.float32]:
-    """Floor, plus, ex, agent, wall in the camera's picture: [5, 3].
-
-    In whole 255ths, because Unity sends pictures as PNG files.
-    """
+    """Floor, plus, ex, agent, wall in the camera's picture: [5, 3]."""
+    # In whole 255ths, because Unity sends pictures as PNG files.
     albedo = np.array([FLOOR, GREEN, RED, AGENT, WALL])
     # Only the floor is matt.
     smoothness = np.array([GLOSS_MATT, *[GLOSS_SMOOTH] * 4])
@@ -322,10 +318,8 @@ def _draw(
     agent_z: NDArray[np.int64],
     colors: NDArray[np.float32],
 ) -> None:
-    """Fill picture [K, 3, H, W], as a camera without anti-aliasing does.
-
-    A pixel has the color of the one point in its middle.
-    """
+    """Fill picture [K, 3, H, W], as a camera without anti-aliasing does."""
+    # A pixel has the color of the one point in its middle.
     height = picture.shape[2]
     width = picture.shape[3]
     # The first column whose middle lies on the board, and the first one behind it.

@@ -179,10 +179,8 @@ class Hallway(Scene):
         self.world.velocity[:] = 0.0
 
     def begin_episodes(self, agents: Agents) -> None:
-        """Draw the symbol, the sides of the goals and the agent's place.
-
-        The agent keeps its spin, as in Unity.
-        """
+        """Draw the symbol, the sides of the goals and the agent's place."""
+        # The agent keeps its spin, as in Unity.
         areas, world = agents, self.world
         self.streams.next_episode(areas)
         world.gravity[areas] = self.parameter_values.read("gravity", areas)

@@ -281,11 +281,9 @@ def _place(
     yaw: Floats,
     velocity: Floats,
 ) -> None:
-    """Put the block, then the agent, where a box around it is free, at rest 1 m up.
-
-    A body's own old place is in its way if it reaches as high as that flat box: the agent's does,
-    the block's does not.
-    """
+    """Put the block, then the agent, where a box around it is free, at rest 1 m up."""
+    # A body's own old place is in its way if it reaches as high as that flat box: the agent's does,
+    # the block's does not.
     slab = np.zeros(9)
     slab[HALF_X], slab[HALF_Y], slab[HALF_Z] = CLEAR_M
     slab[Y] = SPAWN_HEIGHT_M

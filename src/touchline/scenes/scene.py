@@ -246,11 +246,9 @@ class Scene(ABC):
     def _play_kernel(
         self, kernel: Callable[..., int], most: int, *arguments: Any
     ) -> int:
-        """Run kernel(first, last, most, *arguments) -> rounds over all areas, for `simulate`.
-
-        Several threads play one round at a time, because a round in which an episode ends is the
-        last one for all areas, and the threads do not know each other's.
-        """
+        """Run kernel(first, last, most, *arguments) -> rounds over all areas, for `simulate`."""
+        # Several threads play one round at a time, because a round in which an episode ends is the
+        # last one for all areas, and the threads do not know each other's.
         if self._threads.parts(self.num_areas) == 1:
             return kernel(0, self.num_areas, most, *arguments)
         self._threads.run(kernel, self.num_areas, 1, *arguments)

@@ -72,10 +72,9 @@ def shortest_turn(start: Vector, end: Vector) -> Quaternion:
 
 @compiled
 def cube_rotation(ahead: Ahead) -> Quaternion:
-    """The cube's rotation, as Unity's `LookRotation` gives it.
-
-    That takes w > 0 while the matrix's trace is positive (turns of up to 120 degrees), else y > 0.
-    """
+    """The cube's rotation, as Unity's `LookRotation` gives it."""
+    # That takes w > 0 while the matrix's trace is positive (turns of up to 120 degrees), else y >
+    # 0.
     x, z = ahead
     trace = 1.0 + 2.0 * z
     if trace > 0.0:

@@ -160,10 +160,8 @@ class _Side:
 
 
 def _require_same(here: _Side, there: _Side, *, is_over: bool) -> None:
-    """Raise a UsageError unless both worlds have the same behaviors and observations.
-
-    Until all `is_over`, one of them may show more behaviors later.
-    """
+    """Raise a UsageError unless both worlds have the same behaviors and observations."""
+    # Until all `is_over`, one of them may show more behaviors later.
     both = [name for name in here.specs if name in there.specs]
     is_same = len(both) == len(here.specs) == len(there.specs)
     if not is_same and (is_over or not both):
@@ -381,8 +379,6 @@ def _draw_differences(
 
 
 def reference_recipe(recipe: EnvRecipe, player: EnvRecipe) -> EnvRecipe:
-    """The player with the world's parameters, and a seed of its own.
-
-    With the same seed a player made of the scene would repeat it, and show nothing.
-    """
+    """The player with the world's parameters, and a seed of its own."""
+    # With the same seed a player made of the scene would repeat it, and show nothing.
     return replace(player, seed=recipe.seed + 1, parameters=recipe.parameters)

@@ -152,10 +152,8 @@ class Model:
 
 
 def fixed_share(few: Costs, many: Costs, factor: float) -> float:
-    """The share of collecting that areas do not change, from costs with `factor` times as many.
-
-    c(A) = c0 + c1 A, so c0 = (factor c(A) - c(factor A)) / (factor - 1).
-    """
+    """The share of collecting that areas do not change, from costs with `factor` times as many."""
+    # c(A) = c0 + c1 A, so c0 = (factor c(A) - c(factor A)) / (factor - 1).
     fixed = (factor * few.collecting - many.collecting) / (factor - 1)
     return min(max(fixed / few.collecting, 0.0), 1.0)
 
@@ -212,12 +210,13 @@ def plan_for(config: RunConfig, recipe: EnvRecipe, seconds: float = SECONDS) -> 
         fixed = fixed_share(costs, measure(config, more, seconds * 0.3), AREAS_FACTOR)
     behaviors = {name: config.behavior(name) for name in costs.shares}
     known = {name: b for name, b in behaviors.items() if b is not None}
+    updates = (b.hyperparameters.results_per_update or 1 for b in known.values())
     model = Model(
         costs,
         fixed,
         num_cores(),
         {name: b.max_steps for name, b in known.items()},
-        max(min((_update_steps(b) for b in known.values()), default=1), 1),
+        max(min(updates, default=1), 1),
     )
     num_envs = config.env_settings.num_envs
     options = list(_options(model, known, num_areas, recipe, num_envs))
@@ -231,10 +230,6 @@ def _num_areas(recipe: EnvRecipe) -> int:
     from touchline.scenes import scene_class
 
     return recipe.num_areas or scene_class(recipe.target).unity_areas
-
-
-def _update_steps(behavior: BehaviorConfig) -> int:
-    return behavior.hyperparameters.results_per_update or 1
 
 
 def _options(

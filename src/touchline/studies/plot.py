@@ -42,10 +42,8 @@ Values = NDArray[np.float64]
 
 
 def interquartile_mean(values: Values) -> Values:
-    """The mean along the last axis without the lowest and the highest quarter.
-
-    A quarter is rounded down, as in the authors' library rliable: of 5 values, 1 on either side.
-    """
+    """The mean along the last axis without the lowest and the highest quarter."""
+    # A quarter is rounded down, as in the authors' library rliable: of 5 values, 1 on either side.
     count = values.shape[-1]
     cut = count // 4
     in_order = np.sort(values, axis=-1)

@@ -170,11 +170,9 @@ def _of_normalizers(normalizers: list[Normalizer], spec: BehaviorSpec) -> Figure
 
 
 def _without_first_guess(spread: Float[np.ndarray, " O"]) -> Float[np.ndarray, " O"]:
-    """Spreads with 0 for what never varied.
-
-    ML-Agents' normalizer begins with a variance of 1, as if that had been observed once. Of a
-    constant that leaves 1/√n after n observations: 0.0002 after 30 million, the least of all.
-    """
+    """Spreads with 0 for what never varied."""
+    # ML-Agents' normalizer begins with a variance of 1, as if that had been observed once. Of a
+    # constant that leaves 1/√n after n observations: 0.0002 after 30 million, the least of all.
     least = spread.min()
     is_constant = (spread < 1.01 * least) & (least < _MOST_OF_A_FIRST_GUESS)
     return np.where(is_constant, 0.0, spread)

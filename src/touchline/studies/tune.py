@@ -15,6 +15,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -151,7 +152,7 @@ def search(
     recipe = world_of(first, own_scene, "tune", log)
     with sigterm_as_ctrl_c(), place_for_runs(config, recipe) as place, _claimed(layout):
         if settings.force:
-            _remove(layout)
+            shutil.rmtree(layout.path, ignore_errors=True)
         study = _open(layout, dimensions, _seed(config), resumes=settings.resume)
         search = _Search(read, study, dimensions, layout, own_scene, place, log)
         interrupted = search.run(num_trials)
@@ -224,12 +225,6 @@ def _check(config: RunConfig, layout: RunLayout, num_trials: int) -> None:
             f"{layout.path}: this folder holds something else than a search; "
             "choose another --run-id"
         )
-
-
-def _remove(layout: RunLayout) -> None:
-    import shutil
-
-    shutil.rmtree(layout.path, ignore_errors=True)
 
 
 def _open(

@@ -182,10 +182,8 @@ class _Tally:
 
 
 def _as_unit(sums: Sums, longest: Sums) -> Sums:
-    """A copy of the sums of one episode or game.
-
-    Every member of a group counts the group's reward: the longest episode's count stands for all.
-    """
+    """A copy of the sums of one episode or game."""
+    # Every member of a group counts the group's reward: the longest episode's count stands for all.
     unit = sums.copy()
     unit[GAMES] = 1
     unit[GROUP_RETURN] = longest[GROUP_RETURN]

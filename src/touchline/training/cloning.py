@@ -65,11 +65,9 @@ def imitation_loss(
 
 
 def kl_from(clone: ActionDistribution, policy: ActionDistribution) -> Float[Tensor, ""]:
-    """KL(clone ‖ policy), averaged over agents; the parts of an action are independent.
-
-    ln σ − ln σ* + (σ*² + (μ* − μ)²) / 2σ² − ½ of each continuous action, Σ p* (ln p* − ln p) of
-    each branch.
-    """
+    """KL(clone ‖ policy), averaged over agents; the parts of an action are independent."""
+    # ln σ − ln σ* + (σ*² + (μ* − μ)²) / 2σ² − ½ of each continuous action, Σ p* (ln p* − ln p) of
+    # each branch.
     spread = policy.log_std - clone.log_std
     ratio = torch.exp(-2.0 * spread)
     distance = (clone.mean - policy.mean) * torch.exp(-policy.log_std)
@@ -150,10 +148,8 @@ class Cloning:
         )
 
     def clone_first(self) -> None:
-        """Learn from the demonstrations before the first agent step, where that is configured.
-
-        The normalizer sees them first.
-        """
+        """Learn from the demonstrations before the first agent step, where that is configured."""
+        # The normalizer sees them first.
         normalizer = self._network.normalizer
         if normalizer is not None:
             normalizer.update(self._examples.obs[0].to(self._device))
@@ -218,10 +214,8 @@ class Cloning:
     def leash(
         self, obs: Any, allowed: Tensor | None, sequences: Sequences | None
     ) -> Float[Tensor, ""]:
-        """KL(clone ‖ policy) over a batch of normalized observations.
-
-        The clone sees them as they are normalized now.
-        """
+        """KL(clone ‖ policy) over a batch of normalized observations."""
+        # The clone sees them as they are normalized now.
         with torch.no_grad():
             clone, _ = self._clone(obs, allowed, sequences)
         policy, _ = self._network(obs, allowed, sequences)

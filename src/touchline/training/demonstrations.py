@@ -84,18 +84,14 @@ class Demonstration:
         return [sensor[self.row] for sensor in self.seen]
 
     def next_obs(self) -> list[NDArray[np.float32]]:
-        """[M, *shape] per sensor, copied at each call: what each action led to.
-
-        At the end of an episode this is the record of the end. Packages 1.x write zeros there, and
-        older ones the first observation of the next episode.
-        """
+        """[M, *shape] per sensor, copied at each call: what each action led to."""
+        # At the end of an episode this is the record of the end. Packages 1.x write zeros there,
+        # and older ones the first observation of the next episode.
         return [sensor[self.row + 1] for sensor in self.seen]
 
     def pictures(self) -> list[NDArray[np.float32]]:
-        """[M, channels, height, width] of each camera: what it saw at each action, in [0, 1].
-
-        Grids have the same shapes, so cameras are told apart by the names that Unity gives them.
-        """
+        """[M, channels, height, width] of each camera: what it saw at each action, in [0, 1]."""
+        # Grids have the same shapes, so cameras are told apart by the names that Unity gives them.
         sensors = zip(self.spec.observation_specs, self.obs, strict=True)
         return [
             seen
@@ -242,11 +238,9 @@ def demo_files(path: str | Path) -> list[Path]:
 
 
 def pairing_of(file: DemoFile) -> tuple[Pairing, str]:
-    """Which record holds the action of an observation, and how that can be seen.
-
-    Found by decoding the demonstrations of the ML-Agents repository and comparing actions with
-    what they led to.
-    """
+    """Which record holds the action of an observation, and how that can be seen."""
+    # Found by decoding the demonstrations of the ML-Agents repository and comparing actions with
+    # what they led to.
     if "?team=" in file.behavior:
         return "next", "its behavior's name has a team, as since package 1.0"
     if file.has_current_actions:

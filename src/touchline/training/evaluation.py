@@ -392,13 +392,9 @@ def _one_side(names: Sequence[str], rows: Mapping[str, SlotRows]) -> list[str]:
     for name in names:
         is_lowest = team_of(name) == min(teams[base_name(name)])
         # What one side wins the other loses: both together would say nothing.
-        if is_lowest or not _is_grouped(rows[name]):
+        if is_lowest or not (rows[name].group_id > 0).any():
             shown.append(name)
     return shown
-
-
-def _is_grouped(rows: SlotRows) -> bool:
-    return bool((rows.group_id > 0).any())
 
 
 def _lowest_team(tallies: Mapping[str, _Tally]) -> Iterator[Outcomes]:
@@ -471,11 +467,9 @@ class _Tally:
 
 
 def _moved(rows: Mapping[str, SlotRows]) -> dict[str, NDArray[np.bool_]]:
-    """Slots of each behavior whose agent begins an episode under another one in the same step.
-
-    Right after a reset this is no end of an episode: WallJump's agents take the behavior of their
-    first wall then, and Unity closes what they had begun under another.
-    """
+    """Slots of each behavior whose agent begins an episode under another one in the same step."""
+    # Right after a reset this is no end of an episode: WallJump's agents take the behavior of their
+    # first wall then, and Unity closes what they had begun under another.
     moved = {}
     for name, own in rows.items():
         elsewhere = {

@@ -9,11 +9,9 @@ _Z = 1.96
 
 
 def wilson_interval(won: int, games: int) -> list[float]:
-    """95 % interval of a win rate: [low, high].
-
-    Unlike the normal approximation it makes sense near 0 and 1, and for few games. Source: Wilson
-    1927, JASA 22:209.
-    """
+    """95 % interval of a win rate: [low, high]."""
+    # Unlike the normal approximation it makes sense near 0 and 1, and for few games. Source: Wilson
+    # 1927, JASA 22:209.
     if games == 0:
         return [0.0, 1.0]
     rate = won / games

@@ -9,7 +9,6 @@ from touchline.training.self_play.ratings import (
     ELO,
     SPREAD_OF_SUCCESSORS,
     Ratings,
-    expected_score,
 )
 
 
@@ -17,9 +16,8 @@ def test_as_ml_agents_the_change_of_a_rating(shared):
     """Recorded from ML-Agents 1.1.0: K = 1, change = result - expected score."""
     golden = json.loads((shared / "golden" / "elo.json").read_text(encoding="utf-8"))
     for row in golden["rows"]:
-        change = row["result"] - expected_score(
-            float(row["rating"]), float(row["opponent"])
-        )
+        odds_against = np.exp((float(row["opponent"]) - float(row["rating"])) / ELO)
+        change = row["result"] - 1.0 / (1.0 + odds_against)
         assert change == pytest.approx(row["change"], abs=1e-5)
 
 

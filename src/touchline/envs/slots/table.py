@@ -512,10 +512,8 @@ class _Results:
 
 
 def is_channels_last(spec: ObservationSpec) -> bool:
-    """Whether an image is HWC: the axis marked NONE holds the channels.
-
-    Packages before 1.8 mark nothing, and they all send HWC (`docs/protocol.md`, images).
-    """
+    """Whether an image is HWC: the axis marked NONE holds the channels."""
+    # Packages before 1.8 mark nothing, and they all send HWC (`docs/protocol.md`, images).
     if len(spec.shape) != 3:
         return False
     first, _, last = spec.dimension_property

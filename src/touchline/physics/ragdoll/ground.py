@@ -280,10 +280,9 @@ def _square_between(points: Floats, i: int, j: int) -> float:
 
 @compiled
 def _reduce(points: Floats) -> int:
-    """Keep four of five points, in PhysX's order.
-
-    The deepest; the one farthest from it; the extremes on both sides of the line through these two.
-    """
+    """Keep four of five points, in PhysX's order."""
+    # The deepest; the one farthest from it; the extremes on both sides of the line through these
+    # two.
     total = POINTS + 1
     best = 0
     for i in range(total):

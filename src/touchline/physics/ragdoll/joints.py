@@ -173,11 +173,9 @@ def place_frames(
 
 @compiled
 def _relative_turn(frame: JointFrame, p: Floats, q: Floats) -> None:
-    """Jacobian and vector part of p* q.
-
-    With p = (u, s), q = (v, t), c = s v + t u, k = s t − u · v:
-    J[i][j] = ½ (u_j v_i + v_j u_i + k δ_ij + ε_ijm c_m)
-    """
+    """Jacobian and vector part of p* q."""
+    # With p = (u, s), q = (v, t), c = s v + t u, k = s t − u · v:
+    # J[i][j] = ½ (u_j v_i + v_j u_i + k δ_ij + ε_ijm c_m)
     for lane in range(LANES):
         u0, u1, u2, s = get_turn(p, lane)
         v0, v1, v2, t = get_turn(q, lane)

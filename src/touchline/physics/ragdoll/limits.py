@@ -110,10 +110,8 @@ def _swing_limit(joint: JointRecord, row: Row, frame: JointFrame, lane: int) -> 
 
 @compiled
 def _cone_limit(joint: JointRecord, row: Row, frame: JointFrame, lane: int) -> None:
-    """A swing within an ellipse: its row turns across the nearest point of the cone.
-
-    Both the connected x and the cone are taken as directions u seen from the owner.
-    """
+    """A swing within an ellipse: its row turns across the nearest point of the cone."""
+    # Both the connected x and the cone are taken as directions u seen from the owner.
     width, height = joint.y, joint.z
     margin = min(_MARGIN_RAD, _MARGIN_SHARE * min(width, height))
     swing = _swing_of(frame, lane)
@@ -146,11 +144,10 @@ def _cone_limit(joint: JointRecord, row: Row, frame: JointFrame, lane: int) -> N
 def _nearest_on_ellipse(
     y: float, z: float, width: float, height: float
 ) -> tuple[float, float]:
-    """The point of (y / width)² + (z / height)² = 1 that is nearest to (y, z).
-
-    It is (width² y / (t + width²), …) for the greatest root t of a convex falling function, which
-    Newton's method approaches from the left. Source: Eberly, "Distance from a Point to an Ellipse".
-    """
+    """The point of (y / width)² + (z / height)² = 1 that is nearest to (y, z)."""
+    # It is (width² y / (t + width²), …) for the greatest root t of a convex falling function, which
+    # Newton's method approaches from the left. Source: Eberly, "Distance from a Point to an
+    # Ellipse".
     ww = width * width
     hh = height * height
     a = abs(y)
@@ -175,10 +172,8 @@ def _nearest_on_ellipse(
 def _cone_direction(
     r1: float, r2: float, out: tuple[float, float]
 ) -> tuple[Vector, Vector]:
-    """The x axis swung by (r1, r2) = tan(angle / 4), and its derivative along `out`.
-
-    The swing's quaternion is (0, 2 r1, 2 r2, 1 − r²) / (1 + r²).
-    """
+    """The x axis swung by (r1, r2) = tan(angle / 4), and its derivative along `out`."""
+    # The swing's quaternion is (0, 2 r1, 2 r2, 1 − r²) / (1 + r²).
     square = r1 * r1 + r2 * r2
     scale = 1.0 / (1.0 + square)
     a = 2.0 * r1 * scale

@@ -380,10 +380,8 @@ def solving_order(joints: Sequence[Joint]) -> list[int]:
 
 
 def colliding_pairs(ragdoll: Ragdoll) -> NDArray[np.int64]:
-    """The pairs of parts [P, 2] that may touch: no joint between them, and no box.
-
-    Unity's boxes (the Walker's feet) do collide with other parts; that is left out.
-    """
+    """The pairs of parts [P, 2] that may touch: no joint between them, and no box."""
+    # Unity's boxes (the Walker's feet) do collide with other parts; that is left out.
     joined = {frozenset((j.owner, j.connected)) for j in ragdoll.joints}
     parts = range(len(ragdoll.parts)) if ragdoll.own_contacts else range(0)
     pairs = [

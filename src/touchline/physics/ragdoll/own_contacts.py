@@ -145,10 +145,8 @@ def _touch(
 
 @inlined
 def _closest(a: Vector, b: Vector, between: Vector) -> tuple[float, float]:
-    """Where in [−1, 1] the segments s a and t b, whose centers are `between` apart, are closest.
-
-    Source: Ericson, "Real-Time Collision Detection", 5.1.9.
-    """
+    """Where in [−1, 1] the segments s a and t b, whose centers are `between` apart, are closest."""
+    # Source: Ericson, "Real-Time Collision Detection", 5.1.9.
     aa = dot(a, a)
     bb = dot(b, b)
     ab = dot(a, b)

@@ -160,11 +160,9 @@ def _solve_friction(
 
 @compiled
 def keep_velocity(joints: Any, rows: Any, normals: Any, frictions: Any) -> None:
-    """From here on errors are not corrected: what the sweeps reach is the velocity that is kept.
-
-    Only what is not yet touched or crossed keeps its constant: it stops what would cross within
-    this step. Springs continue as before.
-    """
+    """From here on errors are not corrected: what the sweeps reach is the velocity that is kept."""
+    # Only what is not yet touched or crossed keeps its constant: it stops what would cross within
+    # this step. Springs continue as before.
     for j in range(len(joints)):
         joint = joints[j]
         first = joint.first_row + joint.num_drive_rows

@@ -172,11 +172,9 @@ def step_blocks(first: int, last: int, model: Model, state: State, work: Work) -
 
 @compiled
 def step_block(block: int, room: int, model: Model, state: State, work: Work) -> None:
-    """One step of the agents of a block, worked out in this room of `work`.
-
-    A thread uses the room of its first block for all of them: it fits into the processor's cache,
-    and nothing in it outlasts a block.
-    """
+    """One step of the agents of a block, worked out in this room of `work`."""
+    # A thread uses the room of its first block for all of them: it fits into the processor's cache,
+    # and nothing in it outlasts a block.
     start = block * LANES
     count = min(LANES, len(state.position) - start)
     bodies = work.bodies[room]

@@ -375,11 +375,9 @@ def _cut(
 
 @compiled
 def _choose_points(points: Floats, n: int) -> int:
-    """Put the deepest point first; of more than four keep those that are wide apart.
-
-    The second is the one farthest from the first, the others lie farthest on either side of the
-    line through these two: PhysX's rule.
-    """
+    """Put the deepest point first; of more than four keep those that are wide apart."""
+    # The second is the one farthest from the first, the others lie farthest on either side of the
+    # line through these two: PhysX's rule.
     if n < 2:
         return n
     deepest = 0
@@ -409,11 +407,9 @@ def _choose_points(points: Floats, n: int) -> int:
 
 @compiled
 def _aside(points: Floats, i: int, k: int) -> float:
-    """How far point i lies aside, squared: of the first two's line, or of the third point's side.
-
-    The fourth point (k = 3) must lie on the other side of the line than the third, or it counts
-    little.
-    """
+    """How far point i lies aside, squared: of the first two's line, or the third point's side."""
+    # The fourth point (k = 3) must lie on the other side of the line than the third, or it counts
+    # little.
     ux, uy, uz = _step(points, 0, 1)
     wx, wy, wz = _step(points, 0, i)
     cx, cy, cz = uy * wz - uz * wy, uz * wx - ux * wz, ux * wy - uy * wx

@@ -422,11 +422,9 @@ def box_gap(a: Floats, b: Floats) -> tuple[float, float, float, float, int]:
 def _side_points(
     a: Floats, b: Floats, nx: float, nz: float, face: int
 ) -> tuple[float, float, float, float, float, float]:
-    """Where two boxes touch sideways: two points (x, z, gap).
-
-    They are the ends of the edge of one box that faces the other, cut to the width of the other's
-    face.
-    """
+    """Where two boxes touch sideways: two points (x, z, gap)."""
+    # They are the ends of the edge of one box that faces the other, cut to the width of the other's
+    # face.
     if face in (_FACE_B_X, _FACE_B_Z):
         own, other = b, a
     else:

@@ -314,11 +314,9 @@ def _settings_of(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def _columns(spec: BehaviorSpec, hidden: int) -> Tensor:
-    """Where each input of our first layer is among theirs.
-
-    There sensors are joined in their order, here vectors come before images. An image is as wide as
-    its encoding.
-    """
+    """Where each input of our first layer is among theirs."""
+    # There sensors are joined in their order, here vectors come before images. An image is as wide
+    # as its encoding.
     spans: list[tuple[bool, range]] = []
     start = 0
     for sensor in spec.observed.observation_specs:
@@ -433,7 +431,8 @@ def _fill_policy_head(network: ActorCritic, source: _Source) -> None:
     """Means of continuous actions (of SAC, also the logarithms of their spreads), then the choices
     of all branches, as in `ActorCritic`.
     """
-    actions, width = network.spec.action_spec, _head_width(network)
+    actions = network.spec.action_spec
+    width = _policy_head(network)[0].shape[1]
     names = []
     if actions.continuous_size:
         names.append(("_continuous_distribution.mu.", actions.continuous_size))
@@ -466,11 +465,6 @@ def _fill_value_heads(
             shape = (1, weight.shape[1])
             weight[row] = source.take(name + "weight", shape)[0]
             bias[row] = source.take(name + "bias", (1,))[0]
-
-
-def _head_width(network: ActorCritic) -> int:
-    weight, _ = _policy_head(network)
-    return weight.shape[1]
 
 
 def _policy_head(network: ActorCritic) -> tuple[Tensor, Tensor]:

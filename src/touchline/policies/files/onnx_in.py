@@ -371,10 +371,8 @@ def _draw_noise_outside(graph: onnx.GraphProto) -> None:
 
 
 def _draw_choices_outside(graph: onnx.GraphProto) -> list[str]:
-    """Make the input of each Multinomial an output, in the branches' order; returns their names.
-
-    The draws themselves are no outputs any more.
-    """
+    """Make the input of each Multinomial an output, in the branches' order; returns their names."""
+    # The draws themselves are no outputs any more.
     draws = [node for node in graph.node if node.op_type == "Multinomial"]
     names = [f"{CHOICES}{number}" for number in range(len(draws))]
     for name, node in zip(names, draws, strict=True):

@@ -353,18 +353,6 @@ def _clamp(
     return node.cast(clipped, kind)
 
 
-def _log1p(node: _Node, x: Any) -> str:
-    return node.add("Log", node.add("Add", x, 1.0))
-
-
-def _expm1(node: _Node, x: Any) -> str:
-    return node.add("Sub", node.add("Exp", x), 1.0)
-
-
-def _rsqrt(node: _Node, x: Any) -> str:
-    return node.add("Reciprocal", node.add("Sqrt", x))
-
-
 def _leaky_relu(node: _Node, x: Any, slope: float = 0.01) -> str:
     return node.add("LeakyRelu", x, alpha=slope)
 
@@ -379,10 +367,8 @@ def _elu(
 
 
 def _gelu(node: _Node, x: Any, approximate: str = "none") -> str:
-    """The gate Φ(x) times x, or its approximation by tanh.
-
-    Source: Hendrycks et al. 2016, arXiv:1606.08415.
-    """
+    """The gate Φ(x) times x, or its approximation by tanh."""
+    # Source: Hendrycks et al. 2016, arXiv:1606.08415.
     if approximate == "tanh":
         cubed = node.add("Mul", node.add("Mul", x, x), x)
         inner = node.add("Add", x, node.add("Mul", cubed, 0.044715))
@@ -725,7 +711,7 @@ FORMS: dict[str, Form] = {
     "embedding": _gathered,
     "eq": _equal,
     "expand": _expand,
-    "expm1": _expm1,
+    "expm1": lambda node, x: node.add("Sub", node.add("Exp", x), 1.0),
     "full": _full,
     "full_like": _full,
     "ge": _negated(_less),
@@ -736,7 +722,7 @@ FORMS: dict[str, Form] = {
     "le": _negated(_greater),
     "leaky_relu": _leaky_relu,
     "linalg_vector_norm": _norm,
-    "log1p": _log1p,
+    "log1p": lambda node, x: node.add("Log", node.add("Add", x, 1.0)),
     "lt": _less,
     "max_pool2d_with_indices": _max_pool,
     "mean": _reduced("ReduceMean"),
@@ -744,7 +730,7 @@ FORMS: dict[str, Form] = {
     "ne": _negated(_equal),
     "permute": _permute,
     "randn_like": _noise,
-    "rsqrt": _rsqrt,
+    "rsqrt": lambda node, x: node.add("Reciprocal", node.add("Sqrt", x)),
     "select": _select,
     "slice": _slice,
     "split_with_sizes": _split,

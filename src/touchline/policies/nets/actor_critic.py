@@ -188,10 +188,9 @@ class ActorCritic(nn.Module):
     def _parted(
         self, obs: Obs
     ) -> tuple[Float[Tensor, "*B I"], Float[Tensor, "*B Z"] | None]:
-        """What actor and critic see, and what the critic alone does.
-
-        A world that is not for training may leave the latter out; then only the actor can be asked.
-        """
+        """What actor and critic see, and what the critic alone does."""
+        # A world that is not for training may leave the latter out; then only the actor can be
+        # asked.
         size = self.sensors.vector_size
         if obs[0].shape[-1] == size:
             return obs[0], None

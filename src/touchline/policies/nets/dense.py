@@ -20,10 +20,8 @@ def linear(inputs: int, outputs: int, gain: float = 1.0) -> nn.Linear:
 
 
 def layer_norm(x: Float[Tensor, "... N"]) -> Float[Tensor, "... N"]:
-    """Each row with mean 0 and spread 1, without weights of its own.
-
-    Written out because ONNX's opset 9 has no such operator: `onnx_out` repeats these steps.
-    """
+    """Each row with mean 0 and spread 1, without weights of its own."""
+    # Written out because ONNX's opset 9 has no such operator: `onnx_out` repeats these steps.
     x = x - x.mean(dim=-1, keepdim=True)
     variance = (x * x).mean(dim=-1, keepdim=True)
     return x / torch.sqrt(variance + 1e-5)

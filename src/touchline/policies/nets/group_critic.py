@@ -205,11 +205,9 @@ class GroupCritic(nn.Module):
         rows: Int[Tensor, "B G"],
         absent: int,
     ) -> Float[Tensor, "B h"]:
-        """The mean of sets of members after they attended to each other.
-
-        Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2. Scores are divided by √h and not
-        by √(h / heads), as ML-Agents 1.1.0 does.
-        """
+        """The mean of sets of members after they attended to each other."""
+        # Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2. Scores are divided by √h and
+        # not by √(h / heads), as ML-Agents 1.1.0 does.
         hidden = members.shape[1]
         present: Bool[Tensor, "B G"] = rows < absent
         head_size = hidden // ATTENTION_HEADS

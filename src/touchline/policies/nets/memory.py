@@ -78,11 +78,9 @@ class Padding:
     """S."""
 
     def padded(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "L S I"]:
-        """The experiences, step by step.
-
-        Zeros are behind the shorter sequences: memories run forward, so the zeros change no result
-        before them.
-        """
+        """The experiences, step by step."""
+        # Zeros are behind the shorter sequences: memories run forward, so the zeros change no
+        # result before them.
         padded = x.new_zeros(self.longest, self.count, x.shape[1])
         padded[self.position, self.sequence] = x
         return padded

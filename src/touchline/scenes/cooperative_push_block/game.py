@@ -64,12 +64,10 @@ CLEAR_M = (1.5, 0.01, 1.5)
 
 @makes_arrays
 def place(areas: NDArray[np.intp], streams: StreamArrays, world: Boxes) -> None:
-    """Put agents, then blocks, where a flat box is free, turned at random, at rest 1 m up.
-
-    An agent's old place is in the way, because it reaches up to that flat box; a block on the floor
-    does not. The flat box is the same for all, so a very large block may overlap a neighbor; the
-    contact rule parts them without a jolt.
-    """
+    """Put agents, then blocks, where a flat box is free, turned at random, at rest 1 m up."""
+    # An agent's old place is in the way, because it reaches up to that flat box; a block on the
+    # floor does not. The flat box is the same for all, so a very large block may overlap a
+    # neighbor; the contact rule parts them without a jolt.
     slab = np.zeros(BOX_COLUMNS)
     slab[HALF_X], slab[HALF_Y], slab[HALF_Z] = CLEAR_M
     slab[Y] = SPAWN_HEIGHT_M
@@ -277,10 +275,8 @@ class CooperativePushBlock(Scene):
             self._end(done)
 
     def _update_timers(self) -> None:
-        """Count the step, interrupt areas that ran out of time, then charge for the step.
-
-        So a step that interrupts an episode is charged to the next one.
-        """
+        """Count the step, interrupt areas that ran out of time, then charge for the step."""
+        # So a step that interrupts an episode is charged to the next one.
         self.timer += 1
         if self.timer.max() >= MAX_AREA_STEPS:
             self._end(np.flatnonzero(self.timer >= MAX_AREA_STEPS), interrupted=True)

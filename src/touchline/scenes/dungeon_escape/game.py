@@ -260,10 +260,8 @@ class DungeonEscape(Scene):
     # end
 
     def _update_timers(self) -> None:
-        """Count the step, and interrupt areas that ran out of time.
-
-        Dead agents keep requesting decisions, so that they decide at once when they return.
-        """
+        """Count the step, and interrupt areas that ran out of time."""
+        # Dead agents keep requesting decisions, so that they decide at once when they return.
         academy = self.academy
         if academy.clock % academy.decision_period == 0:
             academy.requested |= ~academy.enabled

@@ -59,12 +59,10 @@ def place(
     world: Boxes,
     dragon_speed_mps: Floats,
 ) -> None:
-    """Put agents where a box around them is free, then the dragon on one side, key in hand.
-
-    What stands there now is in the way, an agent's old self too. Little of the hall is free between
-    its columns, and old places may cover all of it: there Unity would search forever; here they no
-    longer count after many tries.
-    """
+    """Put agents where a box around them is free, then the dragon on one side, key in hand."""
+    # What stands there now is in the way, an agent's old self too. Little of the hall is free
+    # between its columns, and old places may cover all of it: there Unity would search forever;
+    # here they no longer count after many tries.
     slab = np.zeros(BOX_COLUMNS)
     slab[HALF_X], slab[HALF_Y], slab[HALF_Z] = CLEAR_M
     slab[Y] = SPAWN_HEIGHT_M
@@ -98,10 +96,8 @@ def place(
 
 @compiled
 def _place_dragon(shapes: Floats, quarters: int) -> None:
-    """Put the dragon at its start, turned about the middle by a number of quarter turns.
-
-    In Unity the start is fixed in the world, and the platform is turned under it.
-    """
+    """Put the dragon at its start, turned about the middle by a number of quarter turns."""
+    # In Unity the start is fixed in the world, and the platform is turned under it.
     x = DRAGON_START_M[0]
     z = DRAGON_START_M[2]
     for _ in range(quarters):

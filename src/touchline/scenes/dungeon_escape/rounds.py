@@ -99,10 +99,8 @@ def _act(area: int, halls: Halls) -> None:
 
 @compiled
 def _find_triggers(area: int, halls: Halls) -> None:
-    """Mark agents in the key's trigger, and a dragon at the portal.
-
-    Triggers act on the places before a step.
-    """
+    """Mark agents in the key's trigger, and a dragon at the portal."""
+    # Triggers act on the places before a step.
     shapes = halls.world.boxes[area]
     portal = halls.world.fixed[PORTAL]
     key = shapes[KEY]

@@ -83,10 +83,8 @@ def _act_one(a: int, g: int, courts: Courts) -> None:
 
 @compiled
 def _shoot(agent: Floats, food: Floats, g: int, frozen: NDArray[np.int64]) -> None:
-    """Freeze the first agent in the beam of agent g of one court.
-
-    The beam is the way of a ball. What that ball overlaps at its start does not count.
-    """
+    """Freeze the first agent in the beam of agent g of one court."""
+    # The beam is the way of a ball. What that ball overlaps at its start does not count.
     me = agent[g]
     way_m, hit = BEAM_M, -1
     for k in range(len(agent)):

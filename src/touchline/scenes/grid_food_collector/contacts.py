@@ -208,10 +208,8 @@ def touch_floor(
     inverse: Floats,
     touches: NDArray[np.bool_],
 ) -> int:
-    """Contacts of the floor with bodies that touch something else as well.
-
-    Bodies that touch nothing else are moved without a contact (`physics`).
-    """
+    """Contacts of the floor with bodies that touch something else as well."""
+    # Bodies that touch nothing else are moved without a contact (`physics`).
     if n == 0:
         return 0
     up = (0.0, 1.0, 0.0)

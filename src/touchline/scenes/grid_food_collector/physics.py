@@ -183,10 +183,8 @@ def _slide(shape: Floats, v: Floats, gap: float) -> None:
 
 @compiled
 def roll(shape: Floats, v: Floats) -> None:
-    """Move an item that touches at most the floor.
-
-    Friction acts along and across its way, each with its own limit.
-    """
+    """Move an item that touches at most the floor."""
+    # Friction acts along and across its way, each with its own limit.
     change, lift = _land(v, shape[Y] - FOOD_RADIUS_M - FLOOR_Y)
     if change > 0.0:
         speed = math.sqrt(v[0] * v[0] + v[2] * v[2])

@@ -237,11 +237,9 @@ def _from_camera(view: _View, x: float, y: float, z: float) -> Vector:
 
 @compiled
 def _window(view: _View, center: Vector, radius: float) -> tuple[int, int, int, int]:
-    """The rows and columns (first, end) that may show a ball; none of one behind the camera.
-
-    A ball's outline lies where rays touch it. In the plane of depth and one axis across, their
-    slopes are (x z ± r √(x² + z² − r²)) / (z² − r²).
-    """
+    """The rows and columns (first, end) that may show a ball; none of one behind the camera."""
+    # A ball's outline lies where rays touch it. In the plane of depth and one axis across, their
+    # slopes are (x z ± r √(x² + z² − r²)) / (z² − r²).
     x, y, z = center
     height, width = view.far.shape
     if z <= -radius:

@@ -78,10 +78,8 @@ def _inverse_masses() -> Floats:
 
 
 def _frictions() -> Floats:
-    """The switch turns freely on the floor and ignores walls and stones (negative).
-
-    Nothing touches the button, which is well inside the switch.
-    """
+    """The switch turns freely on the floor and ignores walls and stones (negative)."""
+    # Nothing touches the button, which is well inside the switch.
     friction = np.full((BODIES, len(SOLID) + BUTTON + 1, 2), MU)
     friction[:, len(SOLID) + BUTTON] = -1.0
     friction[SWITCH] = -1.0
@@ -150,13 +148,11 @@ def step_upright(first: int, last: int, upright: Upright, solid: Floats) -> None
 
 @compiled
 def _hold_switch(switch: Floats, velocity: Floats, x: float, z: float) -> None:
-    """Undo what a step did along the switch's locked axes.
-
-    Agents recorded in Unity (ML-Agents' ExpertPyramid.demo) are slowed by the switch as by a loose
-    box of 1 kg, a little in every step, and wade through it. It moves as if PhysX solved contacts
-    without the locks, and dropped the locked velocities afterwards: inferred from that recording,
-    not read in PhysX (`docs/scenes.md`).
-    """
+    """Undo what a step did along the switch's locked axes."""
+    # Agents recorded in Unity (ML-Agents' ExpertPyramid.demo) are slowed by the switch as by a
+    # loose box of 1 kg, a little in every step, and wade through it. It moves as if PhysX solved
+    # contacts without the locks, and dropped the locked velocities afterwards: inferred from that
+    # recording, not read in PhysX (`docs/scenes.md`).
     switch[X] = x
     switch[Z] = z
     velocity[0] = velocity[2] = 0.0

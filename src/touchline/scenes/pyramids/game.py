@@ -226,11 +226,9 @@ class Pyramids(Scene):
         return np.concatenate([own, *others], axis=1, dtype=np.float32)
 
     def _place_buttons(self) -> None:
-        """Put the buttons into their switches.
-
-        An agent that leans on its switch overlaps it and sees through it; what it sees instead is
-        the button.
-        """
+        """Put the buttons into their switches."""
+        # An agent that leans on its switch overlaps it and sees through it; what it sees instead is
+        # the button.
         boxes = self.upright.boxes
         boxes[:, BUTTON, [X, Y, Z]] = boxes[:, SWITCH, [X, Y, Z]]
         boxes[:, BUTTON, Y] += BUTTON_UP_M - SWITCH_M / 2
@@ -265,15 +263,12 @@ class Pyramids(Scene):
     def fixed_update(self, rounds: int) -> None:
         newly_pressed = self.upright.pressed & ~self.bricks.on
         if np.count_nonzero(newly_pressed):
-            self._switch_on(np.flatnonzero(newly_pressed))
+            areas = np.flatnonzero(newly_pressed)
+            self.upright.boxes[areas, SWITCH, BOX_TAG] = SWITCH_ON
+            self.bricks.place(areas)
         at_gold = self.bricks.kernel_arrays.at_gold
         if np.count_nonzero(at_gold):
             self._end_at_gold(np.flatnonzero(at_gold))
-
-    def _switch_on(self, areas: NDArray[np.intp]) -> None:
-        """Switch these areas on: their bricks appear."""
-        self.upright.boxes[areas, SWITCH, BOX_TAG] = SWITCH_ON
-        self.bricks.place(areas)
 
     # reward and end
 

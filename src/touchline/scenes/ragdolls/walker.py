@@ -126,11 +126,9 @@ def _put_back_displaced(
 
 @compiled
 def _displace_chest(agent: int, start: Start, state: State) -> None:
-    """Where Unity's reset leaves the chest.
-
-    It writes hips, chest, spine in turn, and a part carries along what hangs on it. So the chest,
-    already in place, is moved again with the spine, from where the new hips have left that.
-    """
+    """Where Unity's reset leaves the chest."""
+    # It writes hips, chest, spine in turn, and a part carries along what hangs on it. So the chest,
+    # already in place, is moved again with the spine, from where the new hips have left that.
     from_hips = conjugate(turn_of(state.rotation[agent, HIPS]))
     spine_turn = multiply(from_hips, turn_of(state.rotation[agent, SPINE]))
     hips = vector_of(state.position[agent, HIPS])

@@ -223,11 +223,9 @@ def _step_each(
 
 @inlined
 def _reward_progress(area: int, fields: Fields, towards_purple_m: float) -> None:
-    """Pay each player for how far the ball moved towards the goal that it attacks.
-
-    A difference of potentials (Ng, Harada and Russell 1999, without their discount): what one team
-    gets the other one loses, and over a game it adds up to where the ball ends.
-    """
+    """Pay each player for how far the ball moved towards the goal that it attacks."""
+    # A difference of potentials (Ng, Harada and Russell 1999, without their discount): what one
+    # team gets the other one loses, and over a game it adds up to where the ball ends.
     reward = fields.progress_reward[area] * towards_purple_m
     for i in range(len(fields.players)):
         is_purple = fields.players[i, _TEAM] == PURPLE
@@ -289,11 +287,9 @@ def travel(
     radius: float,
     bounce: float,
 ) -> None:
-    """Move one body; one that would go further than its radius into a wall rebounds there.
-
-    This is Unity's continuous collision detection: slower bodies do sink in, and the next contacts
-    push them out.
-    """
+    """Move one body; one that would go further than its radius into a wall rebounds there."""
+    # This is Unity's continuous collision detection: slower bodies do sink in, and the next
+    # contacts push them out.
     dx = moving[0] * DT_S
     dz = moving[2] * DT_S
     length = math.sqrt(dx * dx + dz * dz)

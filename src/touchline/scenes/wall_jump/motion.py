@@ -83,11 +83,9 @@ def has_fallen(fixed: Floats, shapes: Floats) -> bool:
 
 @compiled
 def may_fall(fixed: Floats, shapes: Floats) -> bool:
-    """Whether `has_fallen` may be true once the agent has acted.
-
-    Acting moves nothing, but it turns the agent, on which a block may stand: so the agent does not
-    count as something below a block.
-    """
+    """Whether `has_fallen` may be true once the agent has acted."""
+    # Acting moves nothing, but it turns the agent, on which a block may stand: so the agent does
+    # not count as something below a block.
     return not (
         _is_above(fixed, shapes, AGENT, AGENT)
         and _is_above(fixed, shapes, BLOCK, AGENT)

@@ -49,10 +49,8 @@ class Batch:
         )
 
     def sample(self, size: int) -> Batch:
-        """About `size` of the actions, drawn with replacement; all of them, if there are no more.
-
-        The draws are always the same ones, so that looking at an update does not change the next.
-        """
+        """About `size` of the actions, drawn with replacement; all, if there are no more."""
+        # The draws are always the same ones, so that looking at an update does not change the next.
         if len(self) <= size:
             return self
         generator = torch.Generator().manual_seed(0)

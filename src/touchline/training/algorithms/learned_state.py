@@ -40,10 +40,8 @@ class _Module(Protocol):
 
 
 def saved(parts: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The states of modules and of parts with `state`, each below its name and a dot.
-
-    On the CPU: a run that was trained on a GPU resumes on a machine without one.
-    """
+    """The states of modules and of parts with `state`, each below its name and a dot."""
+    # On the CPU: a run that was trained on a GPU resumes on a machine without one.
     tensors: dict[str, Tensor] = {}
     for prefix, part in parts.items():
         own = part.state_dict() if isinstance(part, _Module) else part.state()
@@ -76,11 +74,9 @@ def part_of(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def pending(added: Sequence[Trajectories]) -> dict[str, Tensor]:
-    """Experience that waits for the next update; `pending_again` takes it.
-
-    There is some where several behaviors share rounds of collectors: each round ends when one of
-    them has enough.
-    """
+    """Experience that waits for the next update; `pending_again` takes it."""
+    # There is some where several behaviors share rounds of collectors: each round ends when one of
+    # them has enough.
     tensors: dict[str, Tensor] = {}
     for number, trajectories in enumerate(added):
         for name, array in pack([trajectories]).items():

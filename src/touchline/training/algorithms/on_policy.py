@@ -53,10 +53,8 @@ class Rates:
 def rates_at(
     hyper: OnPolicySettings, progress: float, *, clip_value_loss: bool = False
 ) -> Rates:
-    """Learning rate, clip range and entropy weight at a progress of 0 to 1.
-
-    The floors are ML-Agents'.
-    """
+    """Learning rate, clip range and entropy weight at a progress of 0 to 1."""
+    # The floors are ML-Agents'.
     rate_schedule = hyper.learning_rate_schedule
     # Floors: `min_value` of the three DecayedValue in `ppo/optimizer_torch.py`.
     rate = scheduled(hyper.learning_rate, 1e-10, rate_schedule, progress)
@@ -168,10 +166,8 @@ class OnPolicyLearner:
         return metrics
 
     def _normalize_with(self, experience: list[Trajectories]) -> None:
-        """Include what agents acted on in the statistics of all normalizers.
-
-        Only after the update: its values and the policy that acted saw the same normalization.
-        """
+        """Include what agents acted on in the statistics of all normalizers."""
+        # Only after the update: its values and the policy that acted saw the same normalization.
         normalizers = [network.normalizer for network in self._networks.values()]
         for normalizer in normalizers:
             if normalizer is None:

@@ -162,10 +162,8 @@ def _outputs(valuation: Valuation, trajectories: Trajectories, obs: Obs) -> _Out
 def _outputs_with_memory(
     valuation: Valuation, trajectories: Trajectories, obs: Obs
 ) -> _Outputs:
-    """The same from what each slot remembered.
-
-    The last observation of an episode is valued with the memory after the episode's last action.
-    """
+    """The same from what each slot remembered."""
+    # The last observation of an episode is valued with the memory after the episode's last action.
     assert trajectories.memory is not None
     network = valuation.network
     num_steps, num_slots = trajectories.valid.shape

@@ -226,7 +226,7 @@ class LocalCollector:
             self._meters[name] = EpisodeMeter()
             self._meters[name].load_state(below(f"meter/{name}", arrays))
         for name, spec in self.slots.behaviors.items():
-            rows = _rows_of(below(f"rows/{name}", arrays))
+            (rows,) = unpack(below(f"rows/{name}", arrays), SlotRows)
             self._rows = {**self._rows, name: rows}
             # Without actions, all that is saved is what the slots remember, if they do.
             saved = below(f"rollout/{name}", arrays)
@@ -240,11 +240,6 @@ class LocalCollector:
 
 def _names(arrays: Mapping[str, Any]) -> list[str]:
     return sorted({name.partition("/")[0] for name in arrays})
-
-
-def _rows_of(arrays: Arrays) -> SlotRows:
-    (rows,) = unpack(arrays, SlotRows)
-    return rows
 
 
 _KEPT = ("_return", "_length", "_group_return", "_group", "_open")
@@ -303,10 +298,8 @@ class EpisodeMeter:
     def _finished_groups(
         self, ended: NDArray[np.int32], world: NDArray[np.int32]
     ) -> list[float]:
-        """The returns of the groups whose last members are among these slots.
-
-        Of a group's last members, the one with the longest episode was there for all of it.
-        """
+        """The returns of the groups whose last members are among these slots."""
+        # Of a group's last members, the one with the longest episode was there for all of it.
         ended = ended[self._group[ended] > 0]
         if not len(ended):
             return []

@@ -335,10 +335,8 @@ class Round:
 
 
 def _each_once(arrays: Arrays) -> Arrays:
-    """The same arrays, with one object for those that are equal: an object travels once.
-
-    Observations of now are in the tables of slots and in rows.
-    """
+    """The same arrays, with one object for those that are equal: an object travels once."""
+    # Observations of now are in the tables of slots and in rows.
     known: dict[Any, NDArray[Any]] = {}
     found = {}
     for name, array in arrays.items():

@@ -157,10 +157,8 @@ class UnknownSampler(Part):
 
 
 def _form(value: Any) -> str:
-    """The tag of the form that a value has, of those in `ParameterSettings`.
-
-    Tags carry brackets, so that error texts can leave them out.
-    """
+    """The tag of the form that a value has, of those in `ParameterSettings`."""
+    # Tags carry brackets, so that error texts can leave them out.
     if isinstance(value, Curriculum):
         return "[curriculum]"
     if isinstance(value, Mapping) and "curriculum" in value:

@@ -207,11 +207,9 @@ def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
         new["network_settings"]["memory"] = memory
     if "self_play" in old:
         old["self_play"] = _block(f"{name}.self_play", old["self_play"])
-        _rename(
-            old["self_play"],
-            "play_against_current_self_ratio",
-            "play_against_latest_model_ratio",
-        )
+        games, before = old["self_play"], "play_against_current_self_ratio"
+        if before in games:
+            games["play_against_latest_model_ratio"] = games.pop(before)
     for key, value in old.items():
         if key in BehaviorConfig.model_fields:
             new[key] = value
@@ -221,11 +219,6 @@ def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
                 f"{name}.{key}: left out; {trainer} has no such setting today"
             )
     return new
-
-
-def _rename(block: Block, before: str, today: str) -> None:
-    if before in block:
-        block[today] = block.pop(before)
 
 
 def _parameters(samplers: Block, curricula: Block, notices: list[str]) -> Block:

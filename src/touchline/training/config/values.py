@@ -105,10 +105,8 @@ class Part(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _empty_is_default(cls, values: Any) -> Any:
-        """Take out what was left empty, as in `memory:` with nothing behind it.
-
-        YAML reads that as null, and ML-Agents writes null for what was not given.
-        """
+        """Take out what was left empty, as in `memory:` with nothing behind it."""
+        # YAML reads that as null, and ML-Agents writes null for what was not given.
         if values is None:
             return {}
         if not isinstance(values, Mapping):
@@ -123,10 +121,9 @@ class Part(BaseModel):
 
 
 def meanings(part: type[Part]) -> dict[str, str]:
-    """Key -> the text under it, as one line.
-
-    pydantic can collect these texts too, but would at every start, which takes a tenth of a second.
-    """
+    """Key -> the text under it, as one line."""
+    # pydantic can collect these texts too, but would at every start, which takes a tenth of a
+    # second.
     found = {}
     base_first = reversed(part.__mro__[: part.__mro__.index(Part)])
     for cls in base_first:

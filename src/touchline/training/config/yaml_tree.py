@@ -118,10 +118,8 @@ class YamlTree:
         return level
 
     def put(self, dotted: str, value: Any, place: str) -> None:
-        """Set a dotted key; errors about it will name `place`.
-
-        Behavior names may hold dots themselves.
-        """
+        """Set a dotted key; errors about it will name `place`."""
+        # Behavior names may hold dots themselves.
         keys = self._split(dotted)
         level = self.values
         for key in keys[:-1]:

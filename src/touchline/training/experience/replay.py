@@ -482,10 +482,8 @@ def is_picture(values: NDArray[Any]) -> bool:
 
 
 def packed(values: NDArray[Any]) -> NDArray[np.uint8] | None:
-    """Each 255th as a byte; None where a number is none.
-
-    Unity sends pictures as PNG files, whose numbers are whole 255ths.
-    """
+    """Each 255th as a byte; None where a number is none."""
+    # Unity sends pictures as PNG files, whose numbers are whole 255ths.
     if values.dtype == np.uint8:
         return values
     with np.errstate(invalid="ignore"):  # NaN becomes some byte, and differs below

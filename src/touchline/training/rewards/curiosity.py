@@ -89,10 +89,8 @@ class Curiosity(nn.Module):
             self.normalizer.update(transitions.obs[0])
 
     def reward(self, transitions: Transitions) -> Float[Tensor, " B"]:
-        """The forward model's error; if not normalized, `strength` times it is 1 at most.
-
-        0 before the first gradient step: a network that has seen nothing is surprised by all.
-        """
+        """The forward model's error; if not normalized, `strength` times it is 1 at most."""
+        # 0 before the first gradient step: a network that has seen nothing is surprised by all.
         after = self._features(transitions.next_obs)
         error = squared_distance(after, self._predicted(transitions))
         return error.clamp(max=self._most) * self.has_learned

@@ -191,10 +191,8 @@ class Bottleneck(nn.Module):
     def information(
         self, policy: Float[Tensor, "P Z"], expert: Float[Tensor, "E Z"]
     ) -> Float[Tensor, ""]:
-        """KL divergence of the codes from a standard normal, of both sides together.
-
-        −Σ (1 + ln σ² − ½ μ_e² − ½ μ_p² − σ²): as in ML-Agents, each side's half, added up.
-        """
+        """KL divergence of the codes from a standard normal, of both sides together."""
+        # −Σ (1 + ln σ² − ½ μ_e² − ½ μ_p² − σ²): as in ML-Agents, each side's half, added up.
         variance = self.spread.square()
         of_spread = (variance - 1.0 - variance.log()).sum()
         of_means = [mu.square().sum(dim=1).mean() for mu in (policy, expert)]
@@ -226,10 +224,8 @@ class GAIL(nn.Module):
         """The normalizer knows demonstrations only, as in ML-Agents."""
 
     def reward(self, transitions: Transitions) -> Float[Tensor, " B"]:
-        """The chosen form of D; with `absorbing_ends` an end is paid for as if it lasted.
-
-        Σ_{k≥1} γᵏ r_end = γ / (1 − γ) r_end.
-        """
+        """The chosen form of D; with `absorbing_ends` an end is paid for as if it lasted."""
+        # Σ_{k≥1} γᵏ r_end = γ / (1 − γ) r_end.
         inputs = self.discriminator.inputs(transitions)
         reward = reward_of(self.discriminator(inputs), self._form)
         if not self.discriminator.absorbing_ends:
@@ -323,10 +319,8 @@ def separation_loss(
 
 
 def between(policy: Obs, expert: Obs, weight: Float[Tensor, "B 1"]) -> Obs:
-    """Points on the lines between pairs of rows; all parts of a row share one weight.
-
-    ML-Agents 1.1.0 draws a weight for each number.
-    """
+    """Points on the lines between pairs of rows; all parts of a row share one weight."""
+    # ML-Agents 1.1.0 draws a weight for each number.
     mixed = []
     for one, other in zip(policy, expert, strict=True):
         ones = [1] * (one.dim() - 1)
@@ -338,10 +332,8 @@ def between(policy: Obs, expert: Obs, weight: Float[Tensor, "B 1"]) -> Obs:
 def gradient_penalty(
     discriminator: nn.Module, mixed: Sequence[Tensor], noise: Tensor | None = None
 ) -> Float[Tensor, ""]:
-    """⟨(‖∂D/∂x‖ − 1)²⟩ over all inputs x of each row.
-
-    ML-Agents 1.1.0 takes the first observation alone, and of pictures each pixel by itself.
-    """
+    """⟨(‖∂D/∂x‖ − 1)²⟩ over all inputs x of each row."""
+    # ML-Agents 1.1.0 takes the first observation alone, and of pictures each pixel by itself.
     inputs = tuple(part.detach().requires_grad_() for part in mixed)
     estimate = torch.sigmoid(discriminator(inputs, noise))
     gradients = torch.autograd.grad(

@@ -277,11 +277,9 @@ def _status_in(path: Path) -> dict[str, Any]:
 
 
 def _check_steps(path: Path, behavior: str, status: dict[str, Any]) -> None:
-    """Raise a UsageError unless all checkpoints and evaluations are at a number of steps.
-
-    Files are named after these numbers, and old ones are deleted by name: text such as "/../../x"
-    from another person's run would delete files outside its folder.
-    """
+    """Raise a UsageError unless all checkpoints and evaluations are at a number of steps."""
+    # Files are named after these numbers, and old ones are deleted by name: text such as "/../../x"
+    # from another person's run would delete files outside its folder.
     for key in ("checkpoints", "evaluations"):
         entries = status.get(key, [])
         if not isinstance(entries, list):

@@ -63,11 +63,9 @@ def one_torch_thread() -> Iterator[None]:
 
 @contextmanager
 def short_turns() -> Iterator[None]:
-    """Threads of Python change every 0.1 ms at least, instead of 5 ms.
-
-    A world's thread waits for its turn after each answer of a player, while another one learns
-    (`threaded: true`): 5 ms are several decisions.
-    """
+    """Threads of Python change every 0.1 ms at least, instead of 5 ms."""
+    # A world's thread waits for its turn after each answer of a player, while another one learns
+    # (`threaded: true`): 5 ms are several decisions.
     before = sys.getswitchinterval()
     sys.setswitchinterval(0.0001)
     try:
@@ -78,11 +76,9 @@ def short_turns() -> Iterator[None]:
 
 @contextmanager
 def kept_memory() -> Iterator[None]:
-    """Large freed blocks stay with the process for the next update.
-
-    glibc returns them to the system, and getting them again took up to a third of the time of
-    learning (`docs/lab_log.md`).
-    """
+    """Large freed blocks stay with the process for the next update."""
+    # glibc returns them to the system, and getting them again took up to a third of the time of
+    # learning (`docs/lab_log.md`).
     mallopt = glibc_mallopt()
     if mallopt is None:
         yield

@@ -152,10 +152,8 @@ class Pool:
         return "pool" if source is None else Path(source).stem
 
     def win_rate(self, opponent: int) -> float:
-        """Points per game of the latest policy against an opponent, by its recent games.
-
-        0.5 before any: the mean of a uniform prior.
-        """
+        """Points per game of the latest policy against an opponent, by its recent games."""
+        # 0.5 before any: the mean of a uniform prior.
         points, games = self._recent.get(opponent, (0.0, 0.0))
         return (1 + points) / (2 + games)
 

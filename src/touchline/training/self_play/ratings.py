@@ -33,12 +33,6 @@ predecessor."""
 _KEPT = ("names", "kinds", "predecessors", "apart")
 
 
-def expected_score(rating: float, opponent: float) -> float:
-    """Wins and half the draws per game that a player of this rating expects."""
-    odds_against: float = 10.0 ** ((opponent - rating) / 400.0)
-    return 1.0 / (1.0 + odds_against)
-
-
 @dataclass
 class Ratings:
     """The results of all games among numbered players."""
@@ -150,11 +144,9 @@ class Ratings:
 def most_likely(
     points: Float[np.ndarray, "P P"], precision: Float[np.ndarray, "P P"]
 ) -> tuple[Float[np.ndarray, " P"], Float[np.ndarray, "P P"]]:
-    """Strengths in log-odds with the first at 0, and their covariance.
-
-    Minimizes -Σ points_ij log σ(θ_i - θ_j) + ½ θᵀ precision θ by Newton's method; the prior makes
-    it strictly convex.
-    """
+    """Strengths in log-odds with the first at 0, and their covariance."""
+    # Minimizes -Σ points_ij log σ(θ_i - θ_j) + ½ θᵀ precision θ by Newton's method; the prior makes
+    # it strictly convex.
     games = points + points.T
     strength = np.zeros(len(points))
     # Games tell differences only: the first player stays at 0, and all others are free.

@@ -63,11 +63,9 @@ class TimeLines:
         return placed
 
     def once(self, values: Float32[np.ndarray, "T N"]) -> Float32[np.ndarray, "T L"]:
-        """Group rewards, which every member reports, counted once.
-
-        Members that act at different steps report the same rewards at different times: of each
-        report only what no other has brought before is new.
-        """
+        """Group rewards, which every member reports, counted once."""
+        # Members that act at different steps report the same rewards at different times: of each
+        # report only what no other has brought before is new.
         if not values.any():
             return np.zeros(self.decides.shape, np.float32)
         reported = self.placed(values)

@@ -74,10 +74,8 @@ def _returns(
     tables: Tables,
     outputs: Outputs,
 ) -> Float32[np.ndarray, "K G S"]:
-    """λ-returns along each line, past deaths and births: V plus its generalized advantage.
-
-    G_t = r_t + γ [(1 − λ) V_{t+1} + λ G_{t+1}]. G is 1 where all members have the same rewards.
-    """
+    """λ-returns along each line, past deaths and births: V plus its generalized advantage."""
+    # G_t = r_t + γ [(1 − λ) V_{t+1} + λ G_{t+1}]. G is 1 where all members have the same rewards.
     step, line = tables.step, tables.line
     value = np.zeros_like(outputs.next_value)
     value[step, line] = outputs.value
@@ -115,11 +113,9 @@ def _rewards(
     lines: TimeLines,
     signal: RewardSignal,
 ) -> Float32[np.ndarray, "T L G"]:
-    """What each member is paid at each moment, or, with G = 1, what all of them are.
-
-    MA-POCA's members share their own rewards as well as the group's; MAPPO's and those of other
-    signals are their own.
-    """
+    """What each member is paid at each moment, or, with G = 1, what all of them are."""
+    # MA-POCA's members share their own rewards as well as the group's; MAPPO's and those of other
+    # signals are their own.
     if not isinstance(signal, PaysGroups):
         return lines.placed(signal.reward(trajectories))
     paid, paid_to_groups = signal.parts(trajectories)

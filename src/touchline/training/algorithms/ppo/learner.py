@@ -52,7 +52,8 @@ class PPO(OnPolicyLearner):
     def update(self) -> Metrics:
         experience = self._added
         self._added = []
-        rates = self._rates()
+        clips = self.hyper.clip_value_loss
+        rates = rates_at(self.hyper, self._progress, clip_value_loss=clips)
         batch = self._batch(experience)
         sample = batch.sample(MEASURED_ACTIONS)
         too_far = self.hyper.target_kl
@@ -147,7 +148,3 @@ class PPO(OnPolicyLearner):
         if self._cloning is None:
             return 0.0
         return self._cloning.leash_weight(self.steps)
-
-    def _rates(self) -> Rates:
-        clips = self.hyper.clip_value_loss
-        return rates_at(self.hyper, self._progress, clip_value_loss=clips)

@@ -119,11 +119,9 @@ def clipped_value_error(
 
 
 def output_gradients(batch: Batch, settings: LossSettings) -> OutputGradients:
-    """A function that returns ∂L/∂log π [B] and ∂L/∂V [B, S] of `ppo_loss` for outputs.
-
-    Written out because a gradient step of a small network costs calls, not arithmetic
-    (`docs/benchmarks.md`).
-    """
+    """A function that returns ∂L/∂log π [B] and ∂L/∂V [B, S] of `ppo_loss` for outputs."""
+    # Written out because a gradient step of a small network costs calls, not arithmetic
+    # (`docs/benchmarks.md`).
     # The derivative of ½ (V − G)² averaged over actions and signals.
     scale = 2.0 * VALUE_LOSS_WEIGHT / batch.target.numel()
 

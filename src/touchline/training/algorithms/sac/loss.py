@@ -195,10 +195,8 @@ def entropy(draw: PolicyDraw) -> Float[Tensor, ""]:
 def entropy_bonus(
     draw: PolicyDraw, temperatures: LogTemperatures
 ) -> Float[Tensor, " B"]:
-    """−α_c log π(a) − mean_b α_b Σ_a π_b log π_b; both parts reward being uncertain.
-
-    ML-Agents 1.1.0 has the first sign wrong for hybrid actions.
-    """
+    """−α_c log π(a) − mean_b α_b Σ_a π_b log π_b; both parts reward being uncertain."""
+    # ML-Agents 1.1.0 has the first sign wrong for hybrid actions.
     bonus = torch.zeros_like(draw.log_prob)
     if len(temperatures.continuous):
         bonus = bonus - torch.exp(temperatures.continuous) * draw.log_prob
@@ -230,11 +228,9 @@ def lowest(of_critics: Sequence[Float[Tensor, "B S"]]) -> Float[Tensor, "B S"]:
 def policy_loss(
     of_climbed: Sequence[Float[Tensor, "B S"]], bonus: Float[Tensor, " B"]
 ) -> Float[Tensor, ""]:
-    """Minus the soft value, averaged over signals: of what critics expect, and for uncertainty.
-
-    Over several branches and no continuous action ML-Agents takes their sum instead of their mean:
-    a factor, which Adam does not see.
-    """
+    """Minus the soft value, averaged over signals: of what critics expect, and for uncertainty."""
+    # Over several branches and no continuous action ML-Agents takes their sum instead of their
+    # mean: a factor, which Adam does not see.
     return -(lowest(of_climbed) + bonus[:, None]).mean()
 
 
@@ -248,10 +244,8 @@ def squared_error(
 def target_entropies(
     sections: Sequence[int], allowed: Bool[Tensor, "B P"] | None, num_rows: int
 ) -> Float[Tensor, "B D"]:
-    """0.2 ln n for each branch, with the n choices that were allowed.
-
-    ML-Agents 1.1.0 counts the forbidden ones, too: with few choices left, α grows without bound.
-    """
+    """0.2 ln n for each branch, with the n choices that were allowed."""
+    # ML-Agents 1.1.0 counts the forbidden ones, too: with few choices left, α grows without bound.
     if allowed is None:
         counts = torch.tensor(sections, dtype=torch.float32).expand(num_rows, -1)
     else:
@@ -266,10 +260,8 @@ def temperature_loss(
     target_continuous: float,
     target_discrete: Float[Tensor, "B D"],
 ) -> Float[Tensor, ""]:
-    """−ln α (log π + H̄): α grows while the policy is less uncertain than its target H̄.
-
-    As in ML-Agents, ln α multiplies, not α.
-    """
+    """−ln α (log π + H̄): α grows while the policy is less uncertain than its target H̄."""
+    # As in ML-Agents, ln α multiplies, not α.
     loss = draw.log_prob.new_zeros(())
     if len(temperatures.continuous):
         # Temperatures follow the policy; this loss may not move it.

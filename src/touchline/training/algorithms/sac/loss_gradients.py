@@ -30,12 +30,10 @@ class _Slope(NamedTuple):
 def policy_gradient(
     found: Evaluation, temperatures: LogTemperatures, climb: Climb
 ) -> Float[Tensor, "B _"]:
-    """By the policy's outputs: means, logarithms of spreads, then the choices of all branches.
-
-    With a = tanh(u) and u = μ + ε σ: ∂a/∂u = 1 − a², and ∂log π/∂u = 2a, because the density of
-    tanh(u) falls with the slope of tanh. With chances p of a branch and g = ∂L/∂p:
-    ∂L/∂logits = p (g − Σ p g).
-    """
+    """By the policy's outputs: means, logarithms of spreads, then the choices of all branches."""
+    # With a = tanh(u) and u = μ + ε σ: ∂a/∂u = 1 − a², and ∂log π/∂u = 2a, because the density of
+    # tanh(u) falls with the slope of tanh. With chances p of a branch and g = ∂L/∂p:
+    # ∂L/∂logits = p (g − Σ p g).
     slope = _slope(found)
     parts = []
     if found.noise.shape[1]:
