@@ -167,7 +167,7 @@ def sha256_of(file: Path) -> str:
 
 
 def unpack(sdist: Path, folder: Path, *, bots: bool) -> None:
-    """Replace `folder` by the jar, the maps and the license of an sdist, with `bots` by those, too."""
+    """Replace `folder` by the jar, maps and license of an sdist, and its bots where wanted."""
     # The folder appears all at once, so an interrupted call leaves no half of an engine.
     folder.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=folder.name + "-", dir=folder.parent))
