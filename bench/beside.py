@@ -269,8 +269,8 @@ def exchange(agents: int) -> Iterator[list[float]]:
     # Both trees talk to the player of this one: only the client is compared.
     player = Path("lean.x86_64").absolute()
     player.write_text(
-        f'#!/bin/sh\nexport GRPC_VERBOSITY=NONE PYTHONPATH="{ROOT / "src"}"\n'
-        f'exec "{sys.executable}" -m touchline.bench.wire {agents} "$@"\n'
+        f'#!/bin/sh\nexport GRPC_VERBOSITY=NONE PYTHONPATH="{ROOT / "src"}:{ROOT}"\n'
+        f'exec "{sys.executable}" -m bench.wire {agents} "$@"\n'
     )
     player.chmod(0o755)
     with UnityEnvironment(player) as env:

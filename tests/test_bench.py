@@ -1,11 +1,15 @@
 """Benchmarks are timed by hand; the tests are about what they prepare."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from bench.sac import SIZES, Ours
 
-from touchline.bench.sac import SIZES, Ours
+from touchline.bench import run_bench
 from touchline.bench.scenes import bricks_speed
 from touchline.envs.env import EnvRecipe, make
+from touchline.errors import UsageError
 
 
 def test_bricks_fly_in_every_area_while_pyramids_is_timed():
@@ -27,3 +31,9 @@ def test_sac_is_timed_with_gradient_steps_that_learn(scene):
     assert set(ours.turn()) == {"sampling", "gradient_steps"}
     after = ours.learner.networks.critics.parameters()
     assert not any(map(torch.equal, before, after))
+
+
+def test_a_clone_refuses_a_scene_without_sizes(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[1])
+    with pytest.raises(UsageError, match="no sizes of Walker; known: 3DBall"):
+        run_bench("sac", ["Walker"])

@@ -143,7 +143,7 @@ def test_a_verb_with_verbs_of_its_own_lists_them(capsys):
             ["bench", "wire", "--scene", "Basic"],
             "--scene is not for the benchmark wire",
         ),
-        (["bench", "sac", "--scene", "Walker"], "no sizes of Walker; known: 3DBall"),
+        (["bench", "sac"], "a clone of the repository sets up; run it there"),
         (["eval", "3DBall"], "--policy"),
         (["fly"], "fly"),
     ],

@@ -3,8 +3,7 @@
 Such ratios hold on noisy machines; absolute times do not.
 """
 
-import importlib
-import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,24 +12,19 @@ from touchline.errors import UsageError
 from touchline.extras import explain_missing
 from touchline.flag import Flag
 from touchline.log import Log
+from touchline.plugins import imported_from_here
 
-BENCHES = ("scenes", "learn", "teams", "sac", "wire", "adapters")
-"""What `touchline bench WHAT` measures; each is a module here with a function `bench_WHAT`."""
-OFFICIAL = Path("bench", "official")
-"""Scripts for the Python that has the official packages. Like that Python, they are in a clone, in
-which benchmarks with official tools run."""
-
-
-def official_trainer(log: Log) -> str | None:
-    """The Python that has `mlagents`; None, and a line that says so, where there is none."""
-    python = os.environ.get("OFFICIAL_LEARN_PYTHON", ".venv-official-learn/bin/python")
-    if os.access(python, os.X_OK):
-        return python
-    log(
-        "the official trainer is not here (make interop, or OFFICIAL_LEARN_PYTHON); "
-        "measuring without it"
-    )
-    return None
+BENCHES = {
+    "scenes": "touchline.bench.scenes",
+    "adapters": "touchline.bench.adapters",
+    "learn": "bench.learn",
+    "teams": "bench.teams",
+    "sac": "bench.sac",
+    "wire": "bench.wire",
+}
+"""What `touchline bench WHAT` measures -> the module with its function `bench_WHAT`. Those that
+compare with the official packages need a clone of the repository, whose scripts and Python with
+these packages they use."""
 
 
 def run_bench(
@@ -54,27 +48,31 @@ def run_bench(
     """
     if what not in BENCHES:
         raise UsageError(f"no benchmark {what!r}; benchmarks: {', '.join(BENCHES)}")
-    with explain_missing(f"the benchmark {what}"):
-        module = importlib.import_module(f"touchline.bench.{what}")
-    options: dict[str, Any] = {}
-    known = getattr(module, "SIZES", scenes)
     if scenes and what in ("wire", "teams"):
         raise UsageError(
             f"--scene is not for the benchmark {what}, which has one scene"
         )
+    if policies is not None and what != "scenes":
+        raise UsageError(f"--policies is for the benchmark scenes, not for {what}")
+    place = BENCHES[what]
+    if place.startswith("bench.") and not Path("bench", f"{what}.py").is_file():
+        raise UsageError(
+            f"the benchmark {what} compares with other packages, which a clone of the repository "
+            "sets up; run it there"
+        )
+    with explain_missing(f"the benchmark {what}"):
+        bench = imported_from_here(f"{place}:bench_{what}")
+    known = getattr(sys.modules[place], "SIZES", scenes)
     if unknown := [scene for scene in scenes if scene not in known]:
         raise UsageError(
             f"the benchmark {what} has no sizes of {unknown[0]}; known: {', '.join(known)}"
         )
+    options: dict[str, Any] = {}
     if policies is not None:
-        if what != "scenes":
-            raise UsageError(f"--policies is for the benchmark scenes, not for {what}")
         options["policies"] = {path.stem: path for path in policies.glob("*.onnx")}
         if not options["policies"]:
             raise UsageError(
                 f"--policies {policies}: no *.onnx there; expected files such as PushBlock.onnx"
             )
-    figures: dict[str, Any] = getattr(module, f"bench_{what}")(
-        scenes or None, log, **options
-    )
+    figures: dict[str, Any] = bench(scenes or None, log, **options)
     return figures

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-
-from touchline.bench.wire import write_player
+from bench.wire import write_player
 
 BLOCKS = 12
 """Samples are averaged in so many blocks, because neighbors are alike."""

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from bench.sac import SIZES, Ours
 
-from touchline.bench.sac import SIZES, Ours
 from touchline.envs.env import EnvRecipe
 from touchline.jobs.restarts import RestartLimits
 from touchline.training.collect.worker import Worker, WorkerSetup

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-
-from touchline.bench import official_trainer
-from touchline.bench.learn import (
+from bench.learn import (
     Figures,
     train_with_mlagents_learn,
     train_with_touchline,
 )
+from bench.peers import official_trainer
+
 from touchline.envs.env import EnvRecipe
 from touchline.log import Log
 from touchline.player import build

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
+from bench.peers import OFFICIAL, official_trainer
 from numpy.typing import NDArray
 from stable_baselines3 import PPO
 
 from touchline.adapters.to_sb3 import make_sb3
-from touchline.bench import OFFICIAL, official_trainer
 from touchline.envs.env import EnvRecipe
 from touchline.errors import RunError, UsageError
 from touchline.log import Log

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from bench.peers import OFFICIAL, official_trainer
 
-from touchline.bench import OFFICIAL, official_trainer
 from touchline.errors import RunError
 from touchline.log import Log
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec

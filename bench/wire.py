@@ -19,8 +19,9 @@ from typing import Any
 
 import grpc
 import numpy as np
+from bench.peers import OFFICIAL
 
-from touchline.bench import OFFICIAL
+import touchline
 from touchline.envs.unity_env import UnityEnvironment
 from touchline.envs.wire_server import METHOD, SERVICE
 from touchline.errors import RunError
@@ -89,10 +90,10 @@ def bench_wire(scenes: Sequence[str] | None, log: Log) -> dict[str, Any]:  # noq
 def write_player(folder: Path, agents: int) -> Path:
     """An executable of the lean player with this many agents."""
     path = folder / f"lean-{agents}.x86_64"
-    source = Path(__file__).resolve().parents[2]
+    folders = Path(touchline.__file__).parents[1], Path(__file__).resolve().parents[1]
     path.write_text(
-        f'#!/bin/sh\nexport GRPC_VERBOSITY=NONE PYTHONPATH="{source}"\n'
-        f'exec "{sys.executable}" -m touchline.bench.wire {agents} "$@"\n'
+        f'#!/bin/sh\nexport GRPC_VERBOSITY=NONE PYTHONPATH="{folders[0]}:{folders[1]}"\n'
+        f'exec "{sys.executable}" -m bench.wire {agents} "$@"\n'
     )
     path.chmod(0o755)
     return path
