@@ -8,6 +8,7 @@ memory. Exits with 1 and the culprit's seed if not.
 """
 
 import argparse
+import io
 import resource
 import sys
 import tempfile
@@ -19,18 +20,20 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 
 import touchline
 from tests.conftest import ROOT
 from tests.protocol.mutations import mutated
 from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import load_network, read_arrays
+from touchline.policies.files.official_weights import read_official
 from touchline.policies.files.onnx_in import OnnxPolicy
 from touchline.protocol.recording import Recorder, read_frames
+from touchline.studies.learning_faults import diagnose
 from touchline.training.config.old_formats import convert
 from touchline.training.config.reading import preset_file, read_config
 from touchline.training.demonstrations import read_demonstration
-from touchline.training.run.figures import read_run_figures
 
 LONGEST_S = 1.0
 MOST_GROWTH_BYTES = 256 << 20
@@ -158,7 +161,14 @@ def kinds_in(folder):
         "resume point": copied(
             run / "resume.safetensors", folder / "r.safetensors", read_arrays
         ),
+        "official checkpoint": Kind(
+            folder / "a.pt",
+            [an_official_checkpoint()],
+            partial(read_official, folder / "a.pt"),
+        ),
         "status": in_run(run, "run_logs/training_status.json"),
+        "timers": in_run(run, "run_logs/timers.json"),
+        "checkpoint of a run": in_run(run, "Basic/checkpoint.safetensors"),
         "metrics": in_run(run, "Basic/metrics.csv"),
         "configuration of a run": in_run(run, "configuration.yaml"),
     }
@@ -185,13 +195,20 @@ def a_recording(path):
     return path.read_bytes()
 
 
+def an_official_checkpoint():
+    """The bytes of a checkpoint as ML-Agents writes it."""
+    content = io.BytesIO()
+    torch.save({"Policy": {"network_body.a": torch.ones(3)}}, content)
+    return content.getvalue()
+
+
 def copied(source, path, read):
     return Kind(path, [source.read_bytes()], partial(read, path))
 
 
 def in_run(run, name):
     """A file of a run, read as a part of it."""
-    return Kind(run / name, [(run / name).read_bytes()], partial(read_run_figures, run))
+    return Kind(run / name, [(run / name).read_bytes()], partial(diagnose, run))
 
 
 def changed(rng, original):

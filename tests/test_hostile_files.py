@@ -1,20 +1,28 @@
 """Files, names and texts of other people: one line each, and nothing that they can break."""
 
+import gzip
+import io
 import json
 import signal
+import struct
 import subprocess
 import sys
 import time
 import tracemalloc
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from touchline.cli import run
 from touchline.cli.output import visible
+from touchline.cli.training_table import TrainingTable
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
+from touchline.log import EvaluationLine
 from touchline.policies.files.checkpoints import (
     load_network,
     network_metadata,
@@ -22,12 +30,15 @@ from touchline.policies.files.checkpoints import (
     write_arrays,
     write_checkpoint,
 )
+from touchline.policies.files.official_weights import read_official
 from touchline.policies.network import Architecture, make_network
 from touchline.protocol.demonstrations import BRAIN_AT, _with_length, read_demo
 from touchline.protocol.dialect import Dialect
+from touchline.protocol.recording import read_frames
 from touchline.protocol.schema import MESSAGES
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training.config.reading import read_config
+from touchline.training.run.progress import BehaviorProgress
 
 SPEC = BehaviorSpec((ObservationSpec.vector(4, "a"),), ActionSpec(2, ()))
 
@@ -251,6 +262,82 @@ def test_a_folder_that_cannot_be_written_to_is_not_called_busy(capsys):
     error = capsys.readouterr().err
     assert "another process" not in error
     assert "/proc" in error
+
+
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="needs a device that is always full"
+)
+def test_a_list_on_a_full_disk_says_nothing_of_a_run():
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "touchline", "scenes"],
+            stdout=full, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "--resume" not in done.stderr
+    assert "saved" not in done.stderr
+
+
+def test_a_start_from_a_folder_that_is_no_run_is_one_line(capsys, tmp_path):
+    results = tmp_path / "a" / "b" / "c"
+    results.mkdir(parents=True)
+    arguments = ["train", "Basic", "--results-dir", str(results), "--max-steps", "10"]
+    assert run([*arguments, "--initialize-from", "../../.."]) == 2
+    error = capsys.readouterr().err
+    assert "no such" in error
+    assert error.count("\n") == 1
+    assert not list(results.iterdir())
+
+
+def test_control_characters_do_not_reach_the_table_of_a_training():
+    terminal = io.StringIO()
+    table = TrainingTable(Console(file=terminal, force_terminal=True))
+    hostile = "a\x1b[2Jb\x9b\u202e"
+    table.log(f"player {hostile} says {hostile}")
+    table.log(EvaluationLine(hostile, "evaluated: 1.0"))
+    progress = BehaviorProgress(hostile, 10, 100, 0.0, 0.0, False, None)
+    table.watch(lambda: [progress])
+    table._console.print(table.draw())
+    shown = terminal.getvalue()
+    assert "a\N{REPLACEMENT CHARACTER}[2Jb" in shown
+    assert "\x1b[2J" not in shown
+    assert not {"\x9b", "\u202e"} & set(shown)
+
+
+def test_a_compressed_checkpoint_of_ml_agents_is_refused_before_it_is_unpacked(
+    tmp_path,
+):
+    whole, path = tmp_path / "whole.pt", tmp_path / "a.pt"
+    torch.save({"Policy": {"a": torch.zeros(10_000_000)}}, whole)
+    read_official(whole)
+    with (
+        zipfile.ZipFile(whole) as there,
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as here,
+    ):
+        for entry in there.infolist():
+            here.writestr(entry.filename, there.read(entry))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(UsageError, match=r"a\.pt: not a checkpoint.*compressed"):
+        read_official(path)
+
+
+def test_a_message_that_unpacks_to_a_gigabyte_is_refused(tmp_path):
+    path = tmp_path / "a.wire.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(struct.pack("<I", 2) + b"{}")
+        file.write(b"Q" + struct.pack("<I", 1 << 30))
+    with pytest.raises(UsageError, match="expected frame 0 to begin"):
+        list(read_frames(path))
+
+
+def test_a_header_of_brackets_is_no_header_of_a_recording(tmp_path):
+    path = tmp_path / "a.wire.gz"
+    with gzip.open(path, "wb") as file:
+        file.write(struct.pack("<I", 100_000) + b"[" * 100_000)
+    with pytest.raises(UsageError, match="not a recording"):
+        list(read_frames(path))
 
 
 RUN = ("train", "Basic", "--force", "--max-steps", "100000000", "--run-id", "r")

@@ -45,8 +45,8 @@ def remove_file(path: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Delete a folder with everything in it."""
-    _patiently(lambda: shutil.rmtree(path), path)
+    """Delete a folder with everything in it, or a link to one."""
+    _patiently(path.unlink if path.is_symlink() else lambda: shutil.rmtree(path), path)
 
 
 def open_to_append(path: Path) -> TextIO:

@@ -65,6 +65,17 @@ def test_a_folder_of_a_run_that_is_still_starting_is_one_line(tmp_path):
         sources_of(tmp_path)
 
 
+def test_a_checkpoint_of_thousands_of_digits_is_none_of_the_run(run):
+    """A page may send any text, and a copied run may have any file."""
+    odd = run / "Basic" / f"Basic-{'9' * 200}.safetensors"
+    odd.write_bytes(b"")
+    try:
+        assert max(steps_of(run)) < 1e6
+        assert sources_of(run, "9" * 5000) == sources_of(run)
+    finally:
+        odd.unlink()
+
+
 def test_a_newer_checkpoint_takes_over_and_the_curve_is_drawn(run):
     recipe = EnvRecipe("scene", "Basic", num_areas=1)
     options = ViewOptions(port=0, run=Path(run))

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from touchline.cli.output import visible
 from touchline.log import EvaluationLine, ProgressLine
 
 if TYPE_CHECKING:
@@ -87,7 +88,9 @@ class TrainingTable:
         elif isinstance(line, EvaluationLine):
             self._evaluated[line.behavior] = line
         else:
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._console.print(
+                visible(line), markup=False, highlight=False, soft_wrap=True
+            )
 
     def watch(self, progress: Callable[[], Sequence[BehaviorProgress]]) -> None:
         """Look at the run's progress, if the last look was long enough ago."""
@@ -127,8 +130,10 @@ class TrainingTable:
             table.add_column("ELO", justify="right")
         table.add_column("left", justify="right")
         for row in self._rows:
-            table.add_row(*map(Text, self._cells(row, has_ratings=has_ratings)))
-        return Group(table, *map(Text, self._evaluated.values()))
+            cells = self._cells(row, has_ratings=has_ratings)
+            table.add_row(*(Text(visible(cell)) for cell in cells))
+        evaluated = (Text(visible(line)) for line in self._evaluated.values())
+        return Group(table, *evaluated)
 
     def _cells(self, row: BehaviorProgress, *, has_ratings: bool) -> list[str]:
         speed = self._speed(row.name)

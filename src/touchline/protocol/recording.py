@@ -25,7 +25,10 @@ REQUEST, REPLY = b"Q", b"R"
 SUFFIX = ".wire.gz"
 FORMAT = "wire-1"
 LONGEST_HEADER = 1 << 24
-LONGEST_MESSAGE = 1 << 30
+LONGEST_MESSAGE = 1 << 28
+"""The numbers of the largest images that a message may hold. A recording is compressed, so the
+length of its file bounds nothing.
+"""
 
 
 def describe_behaviors(behaviors: Mapping[str, BehaviorSpec]) -> dict[str, Any]:
@@ -135,7 +138,7 @@ def _header(file: gzip.GzipFile, path: str | os.PathLike[str]) -> dict[str, Any]
         raise UsageError(f"{path}: not a recording (a header of {length} bytes)")
     try:
         header = json.loads(_read(file, length, path, 0))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{path}: not a recording (its header is not JSON: {error})"
         ) from error

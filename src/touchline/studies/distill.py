@@ -10,7 +10,6 @@ Online Learning" (DAgger), arXiv:1011.0686.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from touchline.bounded import read_json
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import SlotRows, Slots
 from touchline.errors import UsageError
@@ -205,8 +205,8 @@ def distill_lines(figures: Mapping[str, Any]) -> Iterator[str]:
 def _world_of(source: str, world: str | None) -> EnvRecipe:
     """Where the teacher plays."""
     if world is None and is_run(source):
-        status = json.loads(RunLayout(Path(source)).status.read_text(encoding="utf-8"))
-        world = status.get("target") if status.get("world") == "scene" else None
+        status = read_json(RunLayout(Path(source)).status)
+        world = str(status.get("target")) if status.get("world") == "scene" else None
     if world is None:
         raise UsageError(f"{source}: name the environment to play in, --env ENV")
     recipe = as_trained(EnvRecipe.parse(world), [source])

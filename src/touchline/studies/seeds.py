@@ -198,6 +198,8 @@ def _check(config: RunConfig, study: RunLayout, seeds: Sequence[int]) -> None:
         raise UsageError(
             f"{study.path}: this folder holds a single run; choose another --run-id"
         )
+    from touchline.training.run.claim import refuse_links
+
     # A run that was killed before it began has none.
     exists = [seed for seed in seeds if study.seed(seed).resume_point.exists()]
     if settings.resume and not study.path.is_dir():
@@ -209,6 +211,7 @@ def _check(config: RunConfig, study: RunLayout, seeds: Sequence[int]) -> None:
             f"{study.seed(exists[0]).path}: this run exists; "
             "--resume continues it, --force overwrites it"
         )
+    refuse_links(study.path)
 
 
 def _runs(

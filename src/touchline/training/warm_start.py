@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from touchline.errors import UsageError
-from touchline.policies.files.checkpoints import read_checkpoint, spec_from_json
+from touchline.policies.files.checkpoints import read_checkpoint, spec_of
 from touchline.policies.files.run_layout import CHECKPOINT, MODEL, RunLayout
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.spec_fit import require_fit
@@ -85,7 +85,7 @@ def warm_start(
     # Shapes only: sensors may have other names, and 0.1.0 marked fewer of their dimensions.
     require_fit(
         str(path),
-        spec_from_json(metadata["spec"]),
+        spec_of(path, metadata),
         behavior,
         learner.policy.network.spec,
     )

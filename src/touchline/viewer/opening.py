@@ -14,6 +14,7 @@ from touchline.envs.slots import Slots
 from touchline.errors import NotDrawableError, TouchlineError, UsageError
 from touchline.flag import Flag
 from touchline.log import Log, Progress, no_progress
+from touchline.operating_systems import quoted
 from touchline.policies.actors import SlotActor
 from touchline.policies.files.run_choice import has_runs, run_of
 from touchline.policies.sides import PolicySource, load_sides, sources_in
@@ -117,6 +118,12 @@ def view(
             lambda: (world_of(run), sources_of(run)), host, port, log
         )
         recipe = EnvRecipe(*where)
+        if recipe.kind.is_player:
+            # The run may be a copy of another person's, and its files name the program.
+            raise UsageError(
+                f"{run}: it learned with {recipe.target}, which no file of a run starts; start it "
+                f"yourself: touchline view {quoted(recipe.target)} --policy {quoted(str(run))}"
+            )
     recipe = as_trained(recipe.at_natural_pace(640, 480), [*sources, *others])
     path = None if record is None else Path(record)
     options = ViewOptions(host, port, others, deterministic, path, run)

@@ -16,11 +16,12 @@ from touchline.training.trainer import train
 LONGEST = 400
 
 
-def run(results, *, resume):
+def run(results, *, resume, force=False):
     changes = {
         "checkpoint_settings.results_dir": str(results),
         "checkpoint_settings.run_id": "r",
         "checkpoint_settings.resume": resume,
+        "checkpoint_settings.force": force,
         "env_settings.seed": 1,
         "env_settings.num_areas": 4,
         "behaviors.Basic.max_steps": 200 if resume else 64,

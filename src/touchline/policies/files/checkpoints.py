@@ -222,6 +222,14 @@ def spec_to_json(spec: BehaviorSpec) -> dict[str, Any]:
     return asdict(spec)
 
 
+def spec_of(path: Path, metadata: Mapping[str, Any]) -> BehaviorSpec:
+    """What the policy of a checkpoint observes and does, from its metadata."""
+    if "spec" not in metadata:
+        raise UsageError(f"{path}: a checkpoint, but not of a policy")
+    with _described_by(path):
+        return spec_from_json(metadata["spec"])
+
+
 def spec_from_json(value: Mapping[str, Any]) -> BehaviorSpec:
     """The spec that `spec_to_json` wrote."""
     # Version 0.1.0 wrote neither these two keys nor a network.

@@ -11,6 +11,7 @@ Names of modules and the order in which sensors are joined are those of ML-Agent
 import pickle
 import re
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -148,6 +149,7 @@ class _Source:
 
 def _read_checkpoint(path: Path) -> OfficialWeights:
     try:
+        _refuse_compressed(path)
         with warnings.catch_warnings():
             # PyTorch's, about pickles of other programs: an error follows.
             warnings.simplefilter("ignore")
@@ -158,6 +160,8 @@ def _read_checkpoint(path: Path) -> OfficialWeights:
         raise UsageError(
             f"{path}: not a checkpoint of tensors only ({what}); nothing in it was run"
         ) from None
+    except UsageError:
+        raise
     # PyTorch raises errors of a dozen kinds for files that are not its own.
     except Exception as error:
         raise UsageError(
@@ -183,6 +187,19 @@ def _read_checkpoint(path: Path) -> OfficialWeights:
         _module(modules, "Optimizer:target_network") or {},
         [_part(q, "q1_network."), _part(q, "q2_network.")],
     )
+
+
+def _refuse_compressed(path: Path) -> None:
+    """Raise a UsageError for an archive that unpacks to more than its own length.
+
+    PyTorch compresses nothing, but would unpack a thousandfold.
+    """
+    if not zipfile.is_zipfile(path):
+        return  # PyTorch's older files are no archives
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+    if unpacked > path.stat().st_size:
+        raise UsageError(f"{path}: not a checkpoint of ML-Agents: it is compressed")
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

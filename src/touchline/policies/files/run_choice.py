@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,53 @@ def recorded(layout: RunLayout) -> dict[str, dict[str, Any]]:
     if not layout.status.exists():
         return {}
     status = read_json(layout.status)
+    check_progress(layout.status, status)
     return {
         name: part
         for name, part in status.items()
         if isinstance(part, dict) and part.get("checkpoints")
     }
+
+
+def check_progress(path: Path, status: Mapping[str, Any]) -> None:
+    """Raise a UsageError unless checkpoints and evaluations are at steps and have figures.
+
+    Files are named after these numbers, and old ones are deleted by name: text such as "/../../x"
+    from another person's run would delete files outside its folder.
+    """
+    for behavior, part in status.items():
+        for key in ("checkpoints", "evaluations") if isinstance(part, dict) else ():
+            entries = part.get(key, [])
+            if not isinstance(entries, list):
+                raise UsageError(f"{path}: {behavior}: {key}: expected a list")
+            for entry in entries:
+                if not _is_progress(entry, is_evaluation=key == "evaluations"):
+                    raise UsageError(
+                        f"{path}: {behavior}: {key}: expected steps as a whole number, and "
+                        f"figures, got {str(entry)[:80]!r}; remove the entry, or pull the run again"
+                    )
+
+
+def _is_progress(entry: Any, *, is_evaluation: bool) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    # A bool is an int to Python.
+    has_steps = type(entry.get("steps")) is int and entry["steps"] >= 0
+    interval = entry.get("ci95", [0, 0])
+    figures = [entry.get("mean_return") or 0, *interval] if _is_pair(interval) else [""]
+    if is_evaluation:
+        figures += [entry.get("score")]
+    has_lessons = isinstance(entry.get("lessons", {}), dict)
+    return has_steps and has_lessons and all(map(_is_figure, figures))
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2
+
+
+def _is_figure(value: Any) -> bool:
+    """Whether this is a number that a float holds; NaN is one."""
+    return type(value) is float or (type(value) is int and abs(value) < 1 << 63)
 
 
 def scores_of(layout: RunLayout) -> dict[str, float]:

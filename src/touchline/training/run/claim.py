@@ -1,5 +1,6 @@
 """Who may write into a run's folder: one process, and never over another run by accident."""
 
+import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,8 @@ def locked(folder: Path, purpose: str) -> BaseFileLock:
     """A folder's lock, held; a UsageError where another process holds it, for `purpose`."""
     # Beside the folder, not in it: `force` moves the folder away while it is locked.
     path = folder.with_name(f".{folder.name}.lock")
+    if path.is_symlink():
+        raise UsageError(f"{path}: a link; delete it")
     try:
         # The lock itself takes a folder that cannot be written to for one that is in use.
         path.open("ab").close()
@@ -35,6 +38,22 @@ def locked(folder: Path, purpose: str) -> BaseFileLock:
     return lock
 
 
+def refuse_links(folder: Path) -> None:
+    """Raise a UsageError for a link that leads out of a folder in which a run continues.
+
+    The folder may be a copy of another person's: through such a link, files elsewhere would be
+    replaced, continued or deleted.
+    """
+    inside = folder.resolve()
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(place, name)
+            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+                raise UsageError(
+                    f"{path}: a link; a run's files must be in its own folder: move them there"
+                )
+
+
 class Claim:
     """The right to write into one run's folder, held by a lock next to it.
 
@@ -49,6 +68,8 @@ class Claim:
         self._restore_if_never_begun(replaced)
         exists = self._holds_run()
         self._refuse_conflicts(settings, exists)
+        if not settings.force:
+            refuse_links(self._path)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = locked(self._path, "trains this run")
         self._aside = replaced if settings.force and exists else None

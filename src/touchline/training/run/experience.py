@@ -43,7 +43,8 @@ class ExperienceFiles:
             folder = self._layout.experience(name)
             pieces = [*latest, *self._before.get(name, ())]
             named = {self._path(name, piece).name for piece in pieces}
-            for path in folder.glob("*") if folder.is_dir() else ():
+            # Only what is named as pieces are: other files are the user's.
+            for path in folder.glob(f"[0-9]*-[0-9]*{CHECKPOINT}"):
                 if path.name not in named:
                     remove_file(path)
 

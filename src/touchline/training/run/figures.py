@@ -19,6 +19,7 @@ from jaxtyping import Float
 
 from touchline.bounded import MOST_TABLE, read_bounded, read_json
 from touchline.errors import UsageError
+from touchline.policies.files.run_choice import check_progress
 from touchline.policies.files.run_layout import RunLayout
 from touchline.specs import ActionSpec
 from touchline.training.algorithms.settings import DEFAULT_ALGORITHM
@@ -121,6 +122,9 @@ def read_run_figures(run: Path) -> list[RunFigures]:
     layout = RunLayout(run)
     tree = YamlTree.read(layout.configuration, str(layout.configuration))
     status, seconds = _json(layout.status), _json(layout.timers)
+    check_progress(layout.status, status)
+    if not all(type(spent) in (int, float) for spent in seconds.values()):
+        raise UsageError(f"{layout.timers}: expected a number of seconds for each part")
     return [
         RunFigures(
             behavior=behavior,
@@ -181,7 +185,10 @@ def _number(values: Mapping[str, Any], keys: Sequence[str], default: float) -> f
     for key in keys:
         found = found.get(key) if isinstance(found, Mapping) else None
     is_number = isinstance(found, int | float) and not isinstance(found, bool)
-    return float(found) if is_number and found is not None else default
+    try:
+        return float(found) if is_number and found is not None else default
+    except OverflowError:
+        return math.inf
 
 
 def _progress_of(status: Any) -> dict[str, Any]:
@@ -233,13 +240,10 @@ def _checkpoint(path: Path) -> dict[str, Any]:
     from touchline.policies.files.checkpoints import (
         read_checkpoint,
         read_metadata,
-        spec_from_json,
+        spec_of,
     )
 
-    metadata = read_metadata(path)
-    if "spec" not in metadata:
-        raise UsageError(f"{path}: a checkpoint, but not of a policy")
-    found: dict[str, Any] = {"actions": spec_from_json(metadata["spec"]).action_spec}
+    found: dict[str, Any] = {"actions": spec_of(path, read_metadata(path)).action_spec}
     tensors, _ = read_checkpoint(path)
     normalizer = "network.normalizer."
     if f"{normalizer}mean" in tensors:

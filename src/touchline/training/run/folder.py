@@ -25,6 +25,7 @@ from touchline.policies.files.checkpoints import (
     write_checkpoint,
 )
 from touchline.policies.files.onnx_out import build_onnx
+from touchline.policies.files.run_choice import check_progress
 from touchline.policies.files.run_layout import CHECKPOINT, MODEL, RunLayout
 from touchline.training.algorithms.learner import Learner
 from touchline.training.config.reading import write_config
@@ -110,13 +111,6 @@ class RunFolder:
         for behavior in self.config.behaviors:
             if not isinstance(saved.get(behavior, {}), dict):
                 raise UsageError(f"{path}: {behavior}: expected keys and values")
-        for behavior, part in saved.items():
-            # Through a link, files of another folder would be replaced and deleted.
-            if isinstance(part, dict) and self.layout.folder(behavior).is_symlink():
-                raise UsageError(
-                    f"{self.layout.folder(behavior)}: a link; a run's files must be in its own "
-                    "folder: move them there"
-                )
         # A player may have moved or been built again; its behaviors are checked later.
         is_player = WORLDS[self._status["world"]].is_player
         for key in ("world",) if is_player else ("world", "target"):
@@ -270,25 +264,5 @@ def _status_in(path: Path) -> dict[str, Any]:
         raise UsageError(
             f"{path}: seed: expected a whole number, got {str(status['seed'])[:80]!r}"
         )
-    for behavior, part in status.items():
-        if isinstance(part, dict):
-            _check_steps(path, behavior, part)
+    check_progress(path, status)
     return status
-
-
-def _check_steps(path: Path, behavior: str, status: dict[str, Any]) -> None:
-    """Raise a UsageError unless all checkpoints and evaluations are at a number of steps."""
-    # Files are named after these numbers, and old ones are deleted by name: text such as "/../../x"
-    # from another person's run would delete files outside its folder.
-    for key in ("checkpoints", "evaluations"):
-        entries = status.get(key, [])
-        if not isinstance(entries, list):
-            raise UsageError(f"{path}: {behavior}: {key}: expected a list")
-        for entry in entries:
-            steps = entry.get("steps") if isinstance(entry, dict) else None
-            # A bool is an int to Python.
-            if type(steps) is not int or steps < 0:
-                raise UsageError(
-                    f"{path}: {behavior}: {key}: expected steps as a whole number, "
-                    f"got {str(entry)[:80]!r}; remove the entry, or pull the run again"
-                )

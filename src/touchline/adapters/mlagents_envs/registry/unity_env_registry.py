@@ -14,6 +14,7 @@ from touchline.adapters.mlagents_envs.registry.base_registry_entry import (
 from touchline.adapters.mlagents_envs.registry.remote_registry_entry import (
     RemoteRegistryEntry,
 )
+from touchline.bounded import MOST_TEXT, read_text
 from touchline.scenes import SCENES
 
 
@@ -70,9 +71,9 @@ class UnityEnvRegistry(Mapping[str, BaseRegistryEntry]):
 def _manifest(place: str) -> dict[str, Any]:
     if place.startswith(("http://", "https://")):
         with urllib.request.urlopen(place, timeout=30) as reply:
-            text = reply.read()
+            text = reply.read(MOST_TEXT).decode()
     else:
-        text = Path(place).read_bytes()
+        text = read_text(Path(place))
     manifest: dict[str, Any] = yaml.safe_load(text)
     return manifest
 
