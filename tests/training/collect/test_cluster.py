@@ -640,3 +640,39 @@ def test_a_run_whose_node_dies_leaves_no_folder_there(cluster, tmp_path, monkeyp
     cluster.remove_node(left)
     assert set(result.behaviors["3DBall"].scores) == {0}
     assert gone_within(lambda: list(killed[0].glob("touchline-run-*")), 10.0)
+
+
+HOST = """
+import sys, ray
+from touchline.jobs.ray import connected
+with connected("local:1"):
+    print(ray.get_runtime_context().gcs_address, flush=True)
+    sys.stdin.read()
+"""
+GUEST = """
+import sys, ray
+ray.init(address=sys.argv[1], log_to_driver=False)
+print("let in", ray.get(ray.remote(lambda: 1).remote()))
+"""
+
+
+def test_strangers_at_the_ports_of_a_local_cluster_are_refused(tmp_path):
+    """Another user has another home, and so not the token."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOST],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as host:  # fmt: skip
+        address = host.stdout.readline().strip()
+        guests = [
+            subprocess.run(
+                [sys.executable, "-c", GUEST, address],
+                env=os.environ | home, capture_output=True, text=True, timeout=120,
+            )
+            for home in ({}, {"HOME": str(tmp_path)})
+        ]  # fmt: skip
+        host.stdin.close()
+    friend, stranger = guests
+    assert "let in 1" in friend.stdout, friend.stderr
+    assert stranger.returncode != 0
+    assert "let in" not in stranger.stdout
+    assert "token" in stranger.stderr

@@ -6,6 +6,7 @@ Each must end by itself with 130, or by the signal (-2) before it has begun or a
 without a traceback. At the end the run is resumed and reaches its last step.
 """
 
+import argparse
 import os
 import random
 import signal
@@ -118,9 +119,13 @@ def try_often(folder, tries, seed=0):
 
 
 def main():
-    tries = int(sys.argv[1]) if len(sys.argv) > 1 else TRIES
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tries", nargs="?", type=int, default=TRIES)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    given = parser.parse_args()
+    tries = given.tries
     with tempfile.TemporaryDirectory() as folder:
-        outcome = try_often(Path(folder), tries)
+        outcome = try_often(Path(folder), tries, given.seed)
     codes = [attempt.code for attempt in outcome.attempts]
     counts = {code: codes.count(code) for code in sorted(set(codes))}
     print(f"{tries} tries: exit codes {counts}, {len(outcome.faults)} faults")
