@@ -66,9 +66,9 @@ interop: setup  ## official ML-Agents 1.1.0 against our players; needs Python 3.
 	sh tests/interop/make_official.sh learn
 	$(BIN)/python -m pytest tests/interop -m slow
 
-windows:  ## the fast tests on a real Windows Python under Wine; needs Linux and root, 5 GB
+windows:  ## the fast tests on a Windows Python under Wine, room by room; needs Linux, root, debootstrap, 5 GB
 	sh tests/windows/set_up.sh
-	sh tests/windows/inside.sh python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	$(PYTHON) tests/windows/rooms.py $(ROOMS)
 
 check: setup  ## format, lint, types
 	$(BIN)/ruff format --check src tests examples bench

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from touchline.errors import UsageError
 from touchline.plugins import imported
 from touchline.training.algorithms.settings import ALGORITHM_PLUGINS, algorithm_settings
 from touchline.training.run.figures import Fault, RunFigures, read_run_figures
@@ -260,10 +261,23 @@ def findings_of(run: RunFigures) -> list[Finding]:
     """What is likely wrong with one behavior of a run."""
     found = []
     for fault in (*_of_algorithm(run.trainer_type), *FAULTS):
-        figure = fault.check(run)
+        figure = _checked(fault, run)
         if figure is not None:
             found.append(Finding(run.behavior, fault.name, figure, fault.advice))
     return found
+
+
+def _checked(fault: Fault, run: RunFigures) -> str | None:
+    """What a fault finds; a UsageError where figures do not fit together, as in a damaged table."""
+    try:
+        with np.errstate(all="ignore"):
+            return fault.check(run)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0][:200]
+        raise UsageError(
+            f"{run.behavior}: its figures do not fit together, so {fault.name!r} cannot be "
+            f"checked ({reason}); are metrics.csv or training_status.json damaged?"
+        ) from error
 
 
 def _of_algorithm(trainer_type: str) -> Sequence[Fault]:

@@ -206,6 +206,13 @@ def test_figures_of_other_kinds_are_one_line(layout, tmp_path, entry):
         diagnose(layout.path)
 
 
+def test_figures_that_do_not_fit_together_are_one_line(layout):
+    table = "step,time_s,episodes,mean_return,std_return,value_loss\n"
+    layout.metrics("Basic").write_text(table + "64,1,3,0.5,,2\n")
+    with pytest.raises(UsageError, match="'value loss grows' cannot be checked"):
+        diagnose(layout.path)
+
+
 def test_no_run_names_the_program_that_is_started_to_view_it(layout, tmp_path):
     started = tmp_path / "started"
     program = tmp_path / "game.x86_64"

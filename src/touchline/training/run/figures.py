@@ -246,8 +246,9 @@ def _checkpoint(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"actions": spec_of(path, read_metadata(path)).action_spec}
     tensors, _ = read_checkpoint(path)
     normalizer = "network.normalizer."
-    if f"{normalizer}mean" in tensors:
+    if {f"{normalizer}mean", f"{normalizer}scale"} <= tensors.keys():
         found["obs_mean"] = tensors[f"{normalizer}mean"].double().numpy()
         scale = tensors[f"{normalizer}scale"].double().numpy()
-        found["obs_spread"] = 1.0 / scale
+        with np.errstate(all="ignore"):
+            found["obs_spread"] = 1.0 / scale
     return found
