@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -25,8 +26,8 @@ NOT_HERE = ("interop", "packaging")
 """Rooms that are all slow tests, with programs of Linux."""
 HANGS_AFTER_S = 150
 """One test; its room ends then, with a traceback of all threads."""
-COUNTED = ("passed", "skipped", "failed", "error")
-_COUNT = re.compile(r"(\d+) (passed|skipped|failed|error)")
+_OUTCOME = re.compile(r"(?:tests/|\[gw).* (PASSED|SKIPPED|FAILED|ERROR)\b")
+"""A line about one test; with several workers it begins with the number of one."""
 
 
 def all_rooms():
@@ -46,7 +47,7 @@ def run(room, workers, limit_s):
         files = [f.relative_to(ROOT).as_posix() for f in sorted(path.glob("test_*.py"))]
     else:
         files = [room]
-    options = ["-p", "no:cacheprovider", "-rfEs", "--tb=short", "--durations=5"]
+    options = ["-v", "-p", "no:cacheprovider", "-rfEs", "--tb=short", "--durations=5"]
     options += ["-o", f"faulthandler_timeout={HANGS_AFTER_S}"]
     options += ["-o", "faulthandler_exit_on_timeout=true"]
     options += ["-n", str(workers), "--dist", "loadfile"] if workers else ["-n", "0"]
@@ -71,16 +72,13 @@ def run(room, workers, limit_s):
 
 
 def outcome(room):
-    """How often each outcome came in a room, and how the room ended; None if it was not run."""
+    """How often each outcome came in a room, why it is not whole, and its time; None: not run."""
     if not log_of(room).exists():
         return None
     *lines, last = log_of(room).read_text(errors="replace").splitlines() or [""]
-    summary = next(
-        (line for line in reversed(lines) if " in " in line and _COUNT.search(line)), ""
-    )
-    counts = {name: int(number) for number, name in _COUNT.findall(summary)}
-    # 5: pytest found only slow tests.
-    is_whole = re.search(r"exit code [015],", last) and (summary or "code 5" in last)
+    counts = Counter(found[1] for line in lines if (found := _OUTCOME.match(line)))
+    # 1: tests failed; 5: all tests here are slow.
+    is_whole = re.search(r"exit code [015],", last)
     return counts, "" if is_whole else "did not end", last.rpartition(", ")[2]
 
 
@@ -89,8 +87,7 @@ def show(rooms):
     print(
         "| tests | passed | skipped | failed | time |\n| --- | --- | --- | --- | --- |"
     )
-    total = dict.fromkeys(COUNTED, 0)
-    are_fine = True
+    total, are_fine = Counter(), True
     for room in rooms:
         found = outcome(room)
         if found is None:
@@ -98,18 +95,15 @@ def show(rooms):
             are_fine = False
             continue
         counts, fault, seconds = found
-        for name in COUNTED:
-            total[name] += counts.get(name, 0)
-        failed = counts.get("failed", 0) + counts.get("error", 0)
+        total += counts
+        failed = counts["FAILED"] + counts["ERROR"]
         are_fine &= not (failed or fault)
+        ending = ", ".join(filter(None, [str(failed), fault]))
         print(
-            f"| `{room}` | {counts.get('passed', 0)} | {counts.get('skipped', 0)} "
-            f"| {fault or failed} | {seconds} |"
+            f"| `{room}` | {counts['PASSED']} | {counts['SKIPPED']} | {ending} | {seconds} |"
         )
-    print(
-        f"| all | {total['passed']:,} | {total['skipped']} "
-        f"| {total['failed'] + total['error']} | |"
-    )
+    failed = total["FAILED"] + total["ERROR"]
+    print(f"| all | {total['PASSED']:,} | {total['SKIPPED']} | {failed} | |")
     return are_fine
 
 
