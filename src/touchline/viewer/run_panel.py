@@ -25,6 +25,7 @@ from touchline.training.run.figures import SCORES, RunFigures, read_run_figures
 from touchline.viewer.beside import Beside
 from touchline.viewer.curve import add_curve
 from touchline.viewer.scene_simulation import SceneSimulation
+from touchline.viewer.sheet import text_html
 from touchline.viewer.waiting import StillStartingError
 
 LATEST, NO_OTHER = "latest", "none"
@@ -113,9 +114,9 @@ class RunPanel:
                 hint="Another checkpoint, in a second world from the same state.",
             )
             self._beside.on_update(self._choose)
-            self._scores = gui.add_markdown("")
+            self._scores = gui.add_html("")
             self._curve = add_curve(gui, "return")
-            self._note = gui.add_markdown("")
+            self._note = gui.add_html("")
 
     def refresh(self) -> None:
         """Look at the run's files now and then: offer checkpoints, play a newer one, draw."""
@@ -134,7 +135,7 @@ class RunPanel:
             self._draw(read_run_figures(self._run)[0])
         # The run may be deleted, or started over, while it is followed.
         except (UsageError, OSError) as error:
-            self._note.content = str(error)
+            self._note.content = text_html(str(error))
 
     async def _choose(self, _: Any) -> None:
         self._choice = self._checkpoint.value
@@ -177,10 +178,8 @@ class RunPanel:
         beside = self._simulation.beside
         text = ""
         if beside is not None:
-            text = (
-                f"**{self._choice}**: {self._simulation.score}  \n"
-                f"**{beside.name}**: {beside.score}"
-            )
+            scores = [self._choice, self._simulation.score], [beside.name, beside.score]
+            text = "".join(text_html(f"{name}: {score}") for name, score in scores)
         self._scores.content = text
 
     def _stamp(self, choice: str) -> tuple[Any, ...]:
@@ -198,7 +197,7 @@ class RunPanel:
         known = ~np.isnan(figures.columns[metric])
         step, score = figures.columns["step"][known], figures.score
         self._curve.data = (step, score)
-        self._note.content = (
+        self._note.content = text_html(
             f"{figures.behavior}: {SCORES[metric]} {score[-1]:.3f} "
             f"after {step[-1]:,.0f} steps"
         )
