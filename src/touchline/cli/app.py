@@ -207,6 +207,11 @@ def run(arguments: list[str]) -> int:
     except typer.Exit as ending:
         return int(ending.exit_code)
     except (KeyboardInterrupt, typer.Abort):
+        # A run that had begun was saved, and has ended as one that was stopped early.
+        if arguments[0] in RESUMABLE:
+            log(
+                "touchline: stopped before the run began; what was saved before is whole"
+            )
         return INTERRUPTED
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -9,6 +9,7 @@ without a traceback. At the end the run is resumed and reaches its last step.
 import argparse
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -114,7 +115,11 @@ def try_often(folder, tries, seed=0):
             (folder / "results" / "r" / "resume.safetensors").unlink()
     process = start(folder, *flags_for(folder))
     output, _ = process.communicate(timeout=PATIENCE_S)
-    outcome.is_complete = process.returncode == 0 and "Basic: 12," in output
+    outcome.is_complete = (
+        process.returncode == 0 and re.search(r"^Basic +12,", output, re.M) is not None
+    )
+    if not outcome.is_complete:
+        print(f"the run does not end: exit code {process.returncode}\n{output}")
     return outcome
 
 

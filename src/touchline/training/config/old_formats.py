@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 from touchline.errors import UsageError
 from touchline.flag import Flag
 from touchline.log import Log, silent
+from touchline.specs import shortened
 from touchline.training.algorithms.settings import (
     ALGORITHM_PLUGINS,
     DEFAULT_ALGORITHM,
@@ -139,7 +140,9 @@ def _block(name: str, value: object) -> Block:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise UsageError(f"{name}: expected keys and values, got {str(value)[:80]!r}")
+        raise UsageError(
+            f"{shortened(name)}: expected keys and values, got {str(value)[:80]!r}"
+        )
     return dict(value)
 
 
@@ -193,12 +196,14 @@ def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
             old[today] = old.pop(before)
     if trainer not in ALGORITHM_PLUGINS:
         known = ", ".join(ALGORITHM_PLUGINS.names())
-        raise UsageError(f"{name}: no trainer {trainer!r} today; trainers: {known}")
+        raise UsageError(
+            f"{shortened(name)}: no trainer {shortened(trainer)!r} today; trainers: {known}"
+        )
     settings = algorithm_settings(trainer)
     try:
         notices += [f"{name}.{line}" for line in settings.modernize(old)]
     except ValueError as error:
-        raise UsageError(f"{name}.{error}") from None
+        raise UsageError(f"{shortened(name)}.{error}") from None
     keys = settings.model_fields
     new["hyperparameters"] = {k: old.pop(k) for k in list(old) if k in keys}
     new["network_settings"] = {k: old.pop(k) for k in _NETWORK if k in old}
@@ -266,7 +271,8 @@ def _curriculum(behavior: str, written: object) -> _Curriculum:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"curriculum of {behavior}: {key}: {first['msg']}") from None
+        where = f"curriculum of {shortened(behavior)}: {shortened(key)}"
+        raise UsageError(f"{where}: {first['msg']}") from None
 
 
 def _lessons(

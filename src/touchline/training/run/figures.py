@@ -21,7 +21,7 @@ from touchline.bounded import MOST_TABLE, read_bounded, read_json
 from touchline.errors import UsageError
 from touchline.policies.files.run_choice import check_progress
 from touchline.policies.files.run_layout import RunLayout
-from touchline.specs import ActionSpec
+from touchline.specs import ActionSpec, shortened
 from touchline.training.algorithms.settings import DEFAULT_ALGORITHM
 from touchline.training.config.yaml_tree import YamlTree
 
@@ -220,7 +220,8 @@ def _numbers(
             values[number] = float(row[name] or "nan")
         except ValueError:
             raise UsageError(
-                f"{path}:{number + 2}: {name}: expected a number, got {row[name][:40]!r}"
+                f"{path}:{number + 2}: {shortened(name)}: expected a number, "
+                f"got {row[name][:40]!r}"
             ) from None
     return values
 
