@@ -207,12 +207,7 @@ def run(arguments: list[str]) -> int:
     except typer.Exit as ending:
         return int(ending.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        # A run that had begun was saved, and has ended as one that was stopped early.
-        if arguments[0] in RESUMABLE:
-            log(
-                "touchline: stopped before the run began; what was saved before is whole"
-            )
-        return INTERRUPTED
+        return _interrupted(arguments[0])
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         advice = (
@@ -244,6 +239,13 @@ def _with_all_extras(error: MissingError, arguments: list[str]) -> str:
     )  # it reads the names of all scenes
 
     return with_all_extras(str(error), arguments)
+
+
+def _interrupted(verb: str) -> int:
+    """Ctrl-C outside of a run: one that had begun is saved, and ends as one stopped early."""
+    if verb in RESUMABLE:
+        log("touchline: stopped before the run began; what was saved before is whole")
+    return INTERRUPTED
 
 
 def _fail(error: BaseException | str, code: int) -> int:
