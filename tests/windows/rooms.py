@@ -26,7 +26,7 @@ NOT_HERE = ("interop", "packaging")
 """Rooms that are all slow tests, with programs of Linux."""
 HANGS_AFTER_S = 150
 """One test; its room ends then, with a traceback of all threads."""
-_OUTCOME = re.compile(r"(?:tests/|\[gw).* (PASSED|SKIPPED|FAILED|ERROR)\b")
+_OUTCOME = re.compile(r"(?:tests[/\\]|\[gw).* (PASSED|SKIPPED|FAILED|ERROR)\b")
 """A line about one test; with several workers it begins with the number of one."""
 
 
