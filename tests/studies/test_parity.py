@@ -321,7 +321,7 @@ def test_groups_count_games(monkeypatch):
         ),
         (
             ["3DBall", "--policy", "random", "--statistics", "missing.json"],
-            "missing.json: cannot read these statistics: No such file or directory",
+            "missing.json: cannot be read: No such file or directory",
         ),
         (["3DBall", "--policy", "random", "--env", "no/such"], "no/such"),
     ],
@@ -340,6 +340,7 @@ def test_wrong_calls_are_answered_in_one_line(arguments, message, capsys):
     [
         ("[]", "not a file of statistics (expected JSON with 'behaviors')"),
         ("{", "not a file of statistics"),
+        pytest.param("[" * 100_000, "not a file of statistics", id="brackets"),
         (
             '{"behaviors": {"Basic?team=0": {}}}',
             "about other behaviors: it has Basic?team=0",

@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 from jaxtyping import Float
 
+from touchline.bounded import MOST_JSON, read_bounded
 from touchline.errors import UsageError
 from touchline.policies.actors import SlotActor
 from touchline.policies.files.onnx_in import OnnxPolicy, load_model
@@ -81,13 +82,9 @@ def read_statistics(
     Raises a UsageError for a file that is not one, or is about other behaviors.
     """
     try:
-        behaviors: Any = json.loads(path.read_text(encoding="utf-8"))["behaviors"]
+        behaviors: Any = json.loads(read_bounded(path, MOST_JSON))["behaviors"]
         found = {name: behaviors[name] for name in specs if name in behaviors}
-    except OSError as error:
-        raise UsageError(
-            f"{path}: cannot read these statistics: {error.strerror}"
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(
             f"{path}: not a file of statistics (expected JSON with 'behaviors'): "
             f"{shortened(str(error))}"

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
+from touchline.bounded import MOST_TABLE, read_text
 from touchline.errors import RunError, UsageError
 from touchline.flag import Flag
 from touchline.interrupts import sigterm_as_ctrl_c
@@ -426,7 +427,7 @@ def points_of(layout: RunLayout, config: RunConfig) -> Iterator[tuple[int, float
 
 def _whole_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a table that is being written: a last line without its end is left out."""
-    text, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+    text, _, _ = read_text(path, MOST_TABLE).rpartition("\n")
     return list(csv.DictReader(io.StringIO(text)))
 
 
