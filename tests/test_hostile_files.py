@@ -17,6 +17,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from tests.training.run.interrupts import SAVED
 from touchline.cli import run
 from touchline.cli.output import visible
 from touchline.cli.training_table import TrainingTable
@@ -366,6 +367,8 @@ def test_three_interrupts_end_a_run_without_a_traceback(tmp_path, after_s):
     assert process.returncode in (130, -signal.SIGINT), error
     assert "Traceback" not in error
     assert "Fatal" not in error
+    if process.returncode == 130:
+        assert any(line in error for line in SAVED), error
     if (tmp_path / "r" / "resume.safetensors").exists():
         again = ["train", "Basic", "--resume", "--run-id", "r", "--max-steps", "1000"]
         subprocess.run(

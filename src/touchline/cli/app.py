@@ -205,7 +205,9 @@ def run(arguments: list[str]) -> int:
     except TouchlineError as error:
         return _fail(error, 1)
     except typer.Exit as ending:
-        return int(ending.exit_code)
+        # The parser turns Ctrl-C into this.
+        is_ctrl_c = isinstance(ending.__cause__, KeyboardInterrupt)
+        return _interrupted(arguments[0]) if is_ctrl_c else int(ending.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _interrupted(arguments[0])
     except OSError as error:
