@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from touchline.errors import UsageError
 from touchline.known_files import refuse_other_kinds
 from touchline.log import Log, silent
+from touchline.specs import shortened
 from touchline.training.config.environment_parameters import lessons_of
 from touchline.training.config.explain import explain
 from touchline.training.config.flags import setting_flags
@@ -96,7 +97,8 @@ def read_config(
     try:
         config = RunConfig.model_validate(tree.values)
     except ValidationError as error:
-        raise UsageError(explain(error, tree)) from None
+        # Names in a file may be of any length.
+        raise UsageError(shortened(explain(error, tree), 1000)) from None
     for block in _blocks(tree):
         config.remember_places({block: tree.place_of_block(block)})
         config.remember_places(tree.places_below(block))
