@@ -28,11 +28,9 @@ def recorded(layout: RunLayout) -> dict[str, dict[str, Any]]:
 
 
 def check_progress(path: Path, status: Mapping[str, Any]) -> None:
-    """Raise a UsageError unless checkpoints and evaluations are at steps and have figures.
-
-    Files are named after these numbers, and old ones are deleted by name: text such as "/../../x"
-    from another person's run would delete files outside its folder.
-    """
+    """Raise a UsageError unless checkpoints and evaluations are at steps and have figures."""
+    # Files are named after these numbers, and old ones are deleted by name: text such as "/../../x"
+    # from another person's run would delete files outside its folder.
     for behavior, part in status.items():
         for key in ("checkpoints", "evaluations") if isinstance(part, dict) else ():
             entries = part.get(key, [])
