@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline import ActionSpec, BehaviorSpec, EnvRecipe, ObservationSpec, make
-from touchline.drawing.tableau import Camera, Kind, Light, Tableau, make_shapes
+from touchline.drawing.look import BLUE, WALL_COLOR, YELLOW
+from touchline.drawing.tableau import Camera, Kind, Tableau, make_shapes
 from touchline.parameters import Parameter
 from touchline.physics.world import Arrays
 from touchline.scenes.academy import Agents
@@ -25,16 +26,7 @@ DRAG_PER_S = 2.0
 REACHED_M = 0.3
 REACHED_REWARD, STEP_COST = 1.0, 0.001
 
-BLUE, YELLOW, GRAY = (0.25, 0.5, 0.8, 1.0), (0.95, 0.8, 0.2, 1.0), (0.6, 0.6, 0.65, 1.0)
 CAMERA = Camera(eye=(0.0, 6.0, -10.0), target=(0.0, 0.5, 0.0), extent_m=12.0)
-LIGHT = Light(
-    ambient=0.4,
-    headlight=0.5,
-    glare=0.2,
-    sun=0.5,
-    sun_position=(-6.0, 16.0, -8.0),
-    sun_direction=(0.3, -1.0, 0.45),
-)
 
 
 class Chase(Scene):
@@ -106,12 +98,13 @@ class Chase(Scene):
         puck = (self._position[area], 0.4, 0.0)
         light = (self._light[area], 1.5, 0.0)
         return Tableau(
-            static=make_shapes(Kind.BOX, (RAIL_M, 0.1, 0.2), (0.0, 0.0, 0.0), GRAY),
+            static=make_shapes(
+                Kind.BOX, (RAIL_M, 0.1, 0.2), (0.0, 0.0, 0.0), WALL_COLOR
+            ),
             moving=make_shapes(
                 Kind.SPHERE, [[0.3], [0.2]], [puck, light], [BLUE, YELLOW]
             ),
             camera=CAMERA,
-            light=LIGHT,
         )
 
 

@@ -7,21 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from touchline.drawing.look import FLAT
 from touchline.drawing.pixels import Painter, draw
-from touchline.drawing.tableau import (
-    NO_SHAPES,
-    Camera,
-    Kind,
-    Light,
-    Tableau,
-    make_shapes,
-)
+from touchline.drawing.tableau import NO_SHAPES, Camera, Kind, Tableau, make_shapes
 from touchline.envs.env import EnvRecipe, make
 from touchline.errors import UsageError
 
 RED = (1.0, 0.0, 0.0, 1.0)
-FLAT = Light(ambient=1.0, headlight=0.0, sun=0.0)
-"""Every surface shows its own color."""
 
 
 def _seen_from_above(shapes):

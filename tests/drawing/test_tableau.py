@@ -7,9 +7,8 @@ import sys
 import numpy as np
 import pytest
 
+from touchline.drawing.look import BLUE, RED
 from touchline.drawing.tableau import (
-    BLUE,
-    RED,
     Kind,
     box_shapes,
     eye_shapes,

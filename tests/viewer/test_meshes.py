@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from touchline.drawing.tableau import BLUE, GLASS, Kind, join, make_shapes
+from touchline.drawing.look import BLUE, CLEAR_GREEN
+from touchline.drawing.tableau import Kind, join, make_shapes
 from touchline.scenes import SCENES, scene_class
 from touchline.viewer.meshes import copies_of, unit_mesh
 
@@ -31,7 +32,7 @@ def test_a_mesh_is_closed_and_its_triangles_face_outward(kind, ratio):
 def test_shapes_of_one_mesh_are_copies_of_it_in_a_frame_with_z_up():
     shapes = join(
         make_shapes(Kind.BOX, (1.0, 2.0, 3.0), (10.0, 20.0, 30.0), BLUE),
-        make_shapes(Kind.BOX, 1.0, np.zeros((2, 3)), GLASS),
+        make_shapes(Kind.BOX, 1.0, np.zeros((2, 3)), CLEAR_GREEN),
         make_shapes(Kind.CAPSULE, (0.5, 1.0, 0.5), (0.0, 1.0, 0.0), BLUE),
         make_shapes(Kind.ELLIPSOID, (1.0, 2.0, 3.0), (0.0, 0.0, 0.0), BLUE),
     )
@@ -43,7 +44,7 @@ def test_shapes_of_one_mesh_are_copies_of_it_in_a_frame_with_z_up():
     assert solid.wxyz.tolist() == [[1.0, 0.0, 0.0, 0.0]]
     clear = by_name[Kind.BOX, 0.0, True]
     assert clear.index.tolist() == [1, 2]
-    assert clear.opacity == pytest.approx(GLASS[3])
+    assert clear.opacity == pytest.approx(CLEAR_GREEN[3])
     capsule = by_name[Kind.CAPSULE, 2.0, False]
     assert capsule.scale.tolist() == [[0.5, 0.5, 0.5]]
     assert by_name[Kind.SPHERE, 0.0, False].scale.tolist() == [[1.0, 3.0, 2.0]]

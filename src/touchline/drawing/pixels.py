@@ -12,15 +12,16 @@ from importlib import reload
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.drawing.tableau import (
-    Camera,
-    DrawnShapes,
-    Kind,
+from touchline.drawing.look import (
+    FILL_DIRECTION,
+    GROUND_REACH,
+    SUN_DIRECTION,
     Light,
-    Pattern,
     Point,
-    Tableau,
+    ground_colors,
+    sky_colors,
 )
+from touchline.drawing.tableau import Camera, DrawnShapes, Kind, Tableau
 from touchline.errors import MissingError, UsageError
 from touchline.operating_systems import draws_without_display
 from touchline.physics.frames import swap_axes, to_mujoco_quaternion
@@ -35,22 +36,8 @@ _GEOM_TYPES = {
     Kind.CAPSULE: mujoco.mjtGeom.mjGEOM_CAPSULE,
     Kind.PLANE: mujoco.mjtGeom.mjGEOM_PLANE,
 }
-_MATERIAL_OF = {pattern: pattern - 1 for pattern in Pattern}
-"""Pattern -> index of its material in `_PATTERNS_XML`; -1 is none, which is plain."""
-_PATTERNS_XML = """
-    <texture name="edged" type="cube" builtin="flat" mark="edge" rgb1="1 1 1" rgb2="1 1 1"
-      markrgb=".64 .69 .73" width="256"/>
-    <texture name="brick" type="cube" builtin="flat" mark="edge" rgb1="1 1 1" rgb2=".5 .5 .5"
-      markrgb=".7 .7 .7" width="64"/>
-    <texture name="shaded" type="cube" builtin="gradient" rgb1="1 1 1" rgb2=".842 .556 .5"
-      width="256"/>
-    <texture name="checkered" type="2d" builtin="checker" rgb1=".91 .917 .925" rgb2="1 1 1"
-      width="64" height="64"/>
-    <material name="edged" texture="edged"/>
-    <material name="brick" texture="brick"/>
-    <material name="shaded" texture="shaded"/>
-    <material name="checkered" texture="checkered" texrepeat="10 10"/>
-"""
+_TEXELS = 256
+"""A side of the ground's picture, and of each of the six of the sky."""
 
 
 def draw(tableau: Tableau, width: int = 640, height: int = 480) -> NDArray[np.uint8]:
@@ -72,8 +59,8 @@ class Painter:
     def __init__(self) -> None:
         self._renderer: mujoco.Renderer | None = None
         self._data: mujoco.MjData | None = None
-        self._drawn: tuple[Camera, Light, int, int] | None = None
-        """Camera, light, width and height that the renderer was made for."""
+        self._drawn: tuple[Camera, Light, float, int, int] | None = None
+        """Camera, light, height of the ground, width and height that the renderer was made for."""
 
     def draw(
         self, tableau: Tableau, width: int = 640, height: int = 480
@@ -83,7 +70,7 @@ class Painter:
         Raises a MissingError where OpenGL does not work, and a UsageError for a size that cannot be
         drawn.
         """
-        wanted = tableau.camera, tableau.light, width, height
+        wanted = tableau.camera, tableau.light, tableau.ground_y_m, width, height
         if self._drawn != wanted:
             self.close()
             self._open(*wanted)
@@ -101,13 +88,16 @@ class Painter:
             self._renderer = None
         self._drawn = None
 
-    def _open(self, camera: Camera, light: Light, width: int, height: int) -> None:
+    def _open(
+        self, camera: Camera, light: Light, ground_m: float, width: int, height: int
+    ) -> None:
         if not (1 <= width <= MAX_WIDTH and 1 <= height <= MAX_HEIGHT):
             raise UsageError(
                 f"a picture of {width} x {height} pixels cannot be drawn; "
                 f"the largest is {MAX_WIDTH} x {MAX_HEIGHT}"
             )
-        model = mujoco.MjModel.from_xml_string(_model_xml(camera, light))
+        model = mujoco.MjModel.from_xml_string(_model_xml(camera, light, ground_m))
+        _paint(model)
         self._data = mujoco.MjData(model)
         mujoco.mj_forward(model, self._data)
         _choose_opengl()
@@ -136,42 +126,70 @@ def _add_shapes(scene: mujoco.MjvScene, shapes: DrawnShapes) -> None:
         mujoco.mju_quat2Mat(matrix, quaternion[i])
         mujoco.mjv_initGeom(geom, kind, size[i], position[i], matrix, shapes.color[i])
         geom.category = mujoco.mjtCatBit.mjCAT_DYNAMIC
-        geom.matid = _MATERIAL_OF[Pattern(shapes.pattern[i])]
-        geom.specular = shapes.specular[i]
-        geom.shininess = shapes.shininess[i]
+        geom.specular = 0.0
         scene.ngeom += 1
 
 
-def _model_xml(camera: Camera, light: Light) -> str:
-    """A model without bodies: the sky, the patterns, the light and the camera."""
+def _model_xml(camera: Camera, light: Light, ground_m: float) -> str:
+    """A model without bodies: the sky, the ground, the light and the camera."""
     samples = 4 if camera.smooth else 0
+    away = np.subtract(camera.eye, camera.target)
+    reach = GROUND_REACH * np.linalg.norm(away)
+    x, _, z = camera.target
+    suns = [
+        _sun_xml(direction, brightness, camera, casts)
+        for direction, brightness, casts in (
+            (SUN_DIRECTION, light.sun, "true"),
+            (FILL_DIRECTION, light.fill, "false"),
+        )
+        if brightness > 0.0
+    ]
     return f"""
     <mujoco>
       <visual>
         <global offwidth="{MAX_WIDTH}" offheight="{MAX_HEIGHT}"/>
         <quality shadowsize="4096" offsamples="{samples}"/>
-        <headlight ambient="{_gray(light.ambient)}" diffuse="{_gray(light.headlight)}"
-          specular="{_gray(light.glare)}"/>
+        <map shadowclip="2"/>
+        <headlight ambient="{_gray(light.ambient)}" diffuse="0 0 0" specular="0 0 0"/>
       </visual>
       <statistic center="0 0 0" extent="{camera.extent_m}"/>
       <asset>
-        <texture type="skybox" builtin="gradient" rgb1=".8 .88 .96" rgb2=".97 .98 1" width="64"
-          height="64"/>
-        {_PATTERNS_XML}
+        <texture name="sky" type="skybox" builtin="flat" width="{_TEXELS}" height="{_TEXELS}"/>
+        <texture name="ground" type="2d" builtin="flat" width="{_TEXELS}" height="{_TEXELS}"/>
+        <material name="ground" texture="ground" specular="0"/>
       </asset>
       <worldbody>
-        {_sun_xml(light)}
+        <geom type="plane" size="{reach} {reach} 1" pos="{x} {z} {ground_m}" material="ground"/>
+        {"".join(suns)}
         {_camera_xml(camera)}
       </worldbody>
     </mujoco>"""
 
 
-def _sun_xml(light: Light) -> str:
-    if light.sun == 0.0:
-        return ""
+def _paint(model: mujoco.MjModel) -> None:
+    """Fill the pictures of sky and ground, which fade into each other at the horizon."""
+    across, up = np.meshgrid(*2 * [np.linspace(-1.0, 1.0, _TEXELS)])
+    from_middle = np.hypot(across, up)
+    side = -up / np.sqrt(1.0 + from_middle**2)  # the first row is the uppermost
+    above = 1.0 / np.sqrt(1.0 + from_middle**2)
+    sky = sky_colors(np.stack([side, side, above, -above, side, side]))
+    for name, colors in (
+        ("sky", sky),
+        ("ground", ground_colors(from_middle * GROUND_REACH)),
+    ):
+        texture = model.texture(name)
+        texels = np.rint(255.0 * colors).astype(np.uint8).reshape(-1)
+        start = int(texture.adr[0])
+        model.tex_data[start : start + len(texels)] = texels
+
+
+def _sun_xml(direction: Point, brightness: float, camera: Camera, casts: str) -> str:
+    """A light from far away; shadows are worked out from this place."""
+    place = np.subtract(camera.target, np.multiply(direction, 3.0 * camera.extent_m))
+    x, y, z = map(float, place)
     return (
-        f'<light directional="true" diffuse="{_gray(light.sun)}" '
-        f'pos="{_in_mujoco(light.sun_position)}" dir="{_in_mujoco(light.sun_direction)}"/>'
+        f'<light directional="true" castshadow="{casts}" diffuse="{_gray(brightness)}" '
+        f'specular="0 0 0" pos="{x} {z} {y}" dir="{_in_mujoco(direction)}"/>'
     )
 
 

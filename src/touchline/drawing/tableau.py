@@ -13,17 +13,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from touchline.drawing.look import (
+    DARK,
+    DAYLIGHT,
+    FLOOR_COLORS,
+    WHITE,
+    Color,
+    Light,
+    Point,
+)
 from touchline.physics.frames import product, rotate
 from touchline.physics.shapes import (
     ABSENT,
     COS,
     HALF_HEIGHT,
     HALF_X,
+    HALF_Y,
     HALF_Z,
     RADIUS,
     SIN,
@@ -32,23 +42,6 @@ from touchline.physics.shapes import (
     Y,
     Z,
 )
-
-Color = tuple[float, float, float, float]
-"""Red, green, blue and opacity, each in 0 to 1."""
-Point = tuple[float, float, float]
-
-FLOOR_COLOR: Color = (0.80, 0.82, 0.84, 1.0)
-WALL_COLOR: Color = (0.64, 0.67, 0.72, 1.0)
-GLASS: Color = (0.64, 0.67, 0.72, 0.35)
-BLUE: Color = (0.16, 0.45, 0.85, 1.0)
-PURPLE: Color = (0.55, 0.28, 0.78, 1.0)
-GREEN: Color = (0.30, 0.72, 0.38, 1.0)
-CLEAR_GREEN: Color = (0.30, 0.72, 0.38, 0.35)
-ORANGE: Color = (0.95, 0.56, 0.15, 1.0)
-RED: Color = (0.85, 0.26, 0.22, 1.0)
-YELLOW: Color = (0.96, 0.80, 0.20, 1.0)
-WHITE: Color = (0.97, 0.97, 0.97, 1.0)
-DARK: Color = (0.13, 0.14, 0.17, 1.0)
 
 UPRIGHT = (0.0, 0.0, 0.0, 1.0)
 """The rotation of what is not turned."""
@@ -69,34 +62,6 @@ class Kind(IntEnum):
     """Half of its width, 0, half of its depth; it faces up along y."""
 
 
-class Pattern(IntEnum):
-    """What is drawn on a shape's surface; all but PLAIN darken its color in places."""
-
-    PLAIN = 0
-    EDGED = 1
-    """Thin lines along the edges of a box."""
-    BRICK = 2
-    """Thick lines along the edges of a box, whose front (toward its -z) is dark."""
-    SHADED = 3
-    """A ball that is darker at one end."""
-    CHECKERED = 4
-    """A plane of 20 x 20 squares in two shades."""
-
-
-class Surface(NamedTuple):
-    """How a surface reflects light, in OpenGL's terms."""
-
-    pattern: Pattern = Pattern.PLAIN
-    specular: float = 0.5
-    """How strong highlights are, 0 to 1."""
-    shininess: float = 0.5
-    """How small they are, 0 to 1."""
-
-
-PLAIN = Surface()
-BRICK = Surface(Pattern.BRICK)
-
-
 @dataclass(frozen=True, eq=False)
 class DrawnShapes:
     """S shapes in a fixed order; a shape's index is its identity."""
@@ -113,12 +78,6 @@ class DrawnShapes:
     """[S, 4], red, green, blue, opacity in 0 to 1"""
     shown: NDArray[np.bool_]
     """[S]: a shape that is not there at the moment keeps its place in the order"""
-    pattern: NDArray[np.int8]
-    """[S] of `Pattern`"""
-    specular: NDArray[np.float32]
-    """[S], see `Surface`"""
-    shininess: NDArray[np.float32]
-    """[S], see `Surface`"""
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -139,25 +98,6 @@ class DrawnShapes:
         return np.array_equal(self.kind, other.kind) and np.array_equal(
             self.size, other.size
         )
-
-
-class Light(NamedTuple):
-    """The light of a scene; brightnesses in 0 to 1."""
-
-    ambient: float = 0.38
-    headlight: float = 0.3
-    """Diffuse light from the eye."""
-    glare: float = 0.0
-    """Highlights of the light from the eye."""
-    sun: float = 0.42
-    """Diffuse light from far away, with shadows; 0: there is no sun."""
-    sun_position: Point = (-8.0, 30.0, -14.0)
-    """Position from which shadows are worked out, m."""
-    sun_direction: Point = (0.25, -1.0, 0.4)
-    """Direction of the sun's light."""
-
-
-DAYLIGHT = Light()
 
 
 @dataclass(frozen=True)
@@ -190,11 +130,22 @@ class Tableau:
     moving: DrawnShapes
     camera: Camera
     light: Light = DAYLIGHT
+    ground_m: float | None = None
+    """Height of the ground around it; None: at 0, or under the static shapes that reach lower."""
 
     @property
     def shapes(self) -> DrawnShapes:
         """All shapes, the static ones first."""
         return join(self.static, self.moving)
+
+    @property
+    def ground_y_m(self) -> float:
+        """Height of the ground, a little below what stands on it, so that one hides the other."""
+        if self.ground_m is not None:
+            return self.ground_m
+        static = self.static
+        bottom = static.position[:, Y] - static.size[:, Y]
+        return float(bottom.min(initial=0.0)) - 0.02
 
 
 def make_shapes(
@@ -203,7 +154,6 @@ def make_shapes(
     position: ArrayLike,
     color: ArrayLike,
     rotation: ArrayLike = UPRIGHT,
-    surface: Surface = PLAIN,
 ) -> DrawnShapes:
     """S shapes of one kind; size, color and rotation are broadcast to the positions [S, 3]."""
     positions = np.array(position, np.float64).reshape(-1, 3)
@@ -221,15 +171,10 @@ def make_shapes(
         rotation=for_each(rotation, 4),
         color=for_each(color, 4).astype(np.float32),
         shown=np.ones(count, np.bool_),
-        pattern=np.full(count, surface.pattern, np.int8),
-        specular=np.full(count, surface.specular, np.float32),
-        shininess=np.full(count, surface.shininess, np.float32),
     )
 
 
-def box_shapes(
-    rows: Floats, color: Color | Sequence[Color] | Floats, surface: Surface = PLAIN
-) -> DrawnShapes:
+def box_shapes(rows: Floats, color: Color | Sequence[Color] | Floats) -> DrawnShapes:
     """Boxes from rows [S, 9] of `physics.shapes`, all of one color or each of its own."""
     yaw = np.arctan2(rows[:, SIN], rows[:, COS])
     boxes = make_shapes(
@@ -238,9 +183,40 @@ def box_shapes(
         rows[:, X : Z + 1],
         color,
         yaw_quaternion(yaw),
-        surface,
     )
     return replace(boxes, shown=rows[:, -1] != ABSENT)
+
+
+def floor_shapes(
+    row: Sequence[float] | Floats,
+    colors: tuple[Color, Color] = FLOOR_COLORS,
+    cells: tuple[int, int] = (10, 10),
+) -> DrawnShapes:
+    """A box of `physics.shapes` as a floor, whose top has cells of two colors along x and z."""
+    floor = np.asarray(row)
+    across, along = np.indices(cells).reshape(2, -1)
+    is_other = (across + along) % 2 == 1
+    step = 2.0 * floor[[HALF_X, HALF_Z]] / cells
+    corner = floor[[X, Z]] - floor[[HALF_X, HALF_Z]]
+    middle = corner + (np.stack([across, along], axis=1)[is_other] + 0.5) * step
+    # A little above the floor, or renderers could not say which of the two is in front.
+    top = floor[Y] + floor[HALF_Y] + 2e-4 * max(floor[HALF_X], floor[HALF_Z])
+    position = np.insert(middle, 1, top, axis=1)
+    size = (0.5 * step[0], 0.0, 0.5 * step[1])
+    return join(
+        box_shapes(floor[None], colors[0]),
+        make_shapes(Kind.PLANE, size, position, colors[1]),
+    )
+
+
+def lowered(rows: Floats, top_m: float) -> Floats:
+    """These boxes [S, 9] cut off at this height: walls that hide nothing behind them."""
+    low = rows.copy()
+    bottom = rows[:, Y] - rows[:, HALF_Y]
+    top = np.minimum(rows[:, Y] + rows[:, HALF_Y], top_m)
+    low[:, Y] = 0.5 * (top + bottom)
+    low[:, HALF_Y] = 0.5 * (top - bottom)
+    return low
 
 
 def round_shapes(rows: Floats, color: Color | Sequence[Color] | Floats) -> DrawnShapes:

@@ -15,13 +15,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.drawing.look import BLUE, DARK, HEADBAND, WHITE
 from touchline.drawing.tableau import (
     NO_SHAPES,
     Camera,
     Kind,
-    Light,
-    Pattern,
-    Surface,
     Tableau,
     join,
     make_shapes,
@@ -59,25 +57,14 @@ UP_REWARD, FALL_REWARD = 0.1, -1.0
 STACKED_FRAMES = 9
 
 CUBE_M = 5.0
+GROUND_M = -6.0
+"""In pictures; a ball that falls is out of the game before it would arrive there."""
 CAMERA = Camera(
     eye=(-4.0, 9.0, -15.0),
     target=(0.0, 0.8717, -0.0812),
     extent_m=8.83,
 )
-LIGHT = Light(
-    ambient=0.35,
-    headlight=0.5,
-    glare=0.1,
-    sun=0.6,
-    sun_position=(-6.0, 16.0, -8.0),
-    sun_direction=(0.3, -1.0, 0.45),
-)
-_BLUE = (0.25, 0.52, 0.82, 1.0)
-_ORANGE = (0.95, 0.45, 0.20, 1.0)
-_EYE_COLOR = (0.98, 0.98, 0.98, 1.0)
 _TILT_RAD = math.radians(-1.892)
-_PUPIL_COLOR = (0.08, 0.08, 0.10, 1.0)
-_HEADBAND_COLOR = (0.980, 0.651, 0.161, 1.0)
 _HEADBAND_TILT = (0.0, 0.0, math.sin(_TILT_RAD / 2), math.cos(_TILT_RAD / 2))
 _ALONG_X = (0.0, 0.0, math.sqrt(0.5), math.sqrt(0.5))
 _CUBE = join(
@@ -85,39 +72,34 @@ _CUBE = join(
         Kind.BOX,
         CUBE_M / 2,
         (0.0, 0.0, 0.0),
-        _BLUE,
-        surface=Surface(Pattern.EDGED, 0.2, 0.3),
+        BLUE,
     ),
     make_shapes(
         Kind.BOX,
         (2.610, 0.482, 2.610),
         (0.0, 1.705, 0.0),
-        _HEADBAND_COLOR,
+        HEADBAND,
         _HEADBAND_TILT,
     ),
     make_shapes(
         Kind.ELLIPSOID,
         (0.55, 0.55, 0.12),
         [(-0.8, 0.8, -2.5), (0.8, 0.8, -2.5)],
-        _EYE_COLOR,
+        WHITE,
     ),
     make_shapes(
         Kind.ELLIPSOID,
         (0.25, 0.25, 0.08),
         [(-0.8, 0.8, -2.6), (0.8, 0.8, -2.6)],
-        _PUPIL_COLOR,
+        DARK,
     ),
-    make_shapes(
-        Kind.CAPSULE, (0.1, 0.7, 0.1), (0.0, -0.8, -2.5), _PUPIL_COLOR, _ALONG_X
-    ),
+    make_shapes(Kind.CAPSULE, (0.1, 0.7, 0.1), (0.0, -0.8, -2.5), DARK, _ALONG_X),
 )
 """The agent with its headband and face, in its own frame: eyes, pupils, mouth.
 
 The headband's size, place, tilt and color are those of ML-Agents' `AgentCube_Blue.prefab` and
 `Headband.mat`; the scene scales the head by 5 and turns it by 180 degrees about y.
 """
-_BALL_SURFACE = Surface(Pattern.SHADED, specular=0.6, shininess=0.7)
-
 _VECTOR = ObservationSpec.vector(8, "VectorSensor_size8")
 
 
@@ -243,13 +225,12 @@ class Ball3D(Scene):
             Kind.SPHERE,
             radius,
             swap_axes(qpos[:3]),
-            _ORANGE,
+            WHITE,
             from_mujoco_quaternion(qpos[3:7]),
-            _BALL_SURFACE,
         )
         cube = _CUBE.attached_to(np.zeros(3), self._quaternion[area])
         return Tableau(
-            static=NO_SHAPES, moving=join(cube, ball), camera=CAMERA, light=LIGHT
+            static=NO_SHAPES, moving=join(cube, ball), camera=CAMERA, ground_m=GROUND_M
         )
 
     def _read_ball(self, areas: Agents) -> None:

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.drawing.tableau import Camera, Kind, Light, Tableau, join, make_shapes
+from touchline.drawing.look import BLUE, GREEN, WALL_COLOR
+from touchline.drawing.tableau import Camera, Kind, Tableau, join, make_shapes
 from touchline.parameters import Parameter
 from touchline.physics.world import Arrays
 from touchline.scenes.academy import Agents
@@ -30,21 +31,10 @@ SMALL_PRIZE_RADIUS_M, LARGE_PRIZE_RADIUS_M = 0.35, 0.75
 STEP_COST = 0.01
 MOVES = np.array([0, -1, 1])
 
-TILE_COLOR = (0.62, 0.66, 0.72, 1.0)
-PRIZE_COLOR = (0.35, 0.75, 0.35, 1.0)
-AGENT_COLOR = (0.25, 0.52, 0.82, 1.0)
 CAMERA = Camera(
     eye=(-0.5, 13.0, -26.0),
     target=(-0.5, 1.5, -3.75),
     extent_m=20.3,
-)
-LIGHT = Light(
-    ambient=0.4,
-    headlight=0.5,
-    glare=0.5,
-    sun=0.5,
-    sun_position=(-6.0, 16.0, -8.0),
-    sun_direction=(0.3, -1.0, 0.45),
 )
 
 
@@ -114,13 +104,12 @@ class Basic(Scene):
         agent = _positions(self._cell[area], 0.6)
         return Tableau(
             static=join(
-                make_shapes(Kind.BOX, (0.46, 0.1, 0.46), tiles, TILE_COLOR),
-                make_shapes(Kind.SPHERE, SMALL_PRIZE_RADIUS_M, small, PRIZE_COLOR),
-                make_shapes(Kind.SPHERE, LARGE_PRIZE_RADIUS_M, large, PRIZE_COLOR),
+                make_shapes(Kind.BOX, (0.46, 0.1, 0.46), tiles, WALL_COLOR),
+                make_shapes(Kind.SPHERE, SMALL_PRIZE_RADIUS_M, small, GREEN),
+                make_shapes(Kind.SPHERE, LARGE_PRIZE_RADIUS_M, large, GREEN),
             ),
-            moving=make_shapes(Kind.BOX, 0.4, agent, AGENT_COLOR),
+            moving=make_shapes(Kind.BOX, 0.4, agent, BLUE),
             camera=CAMERA,
-            light=LIGHT,
         )
 
 

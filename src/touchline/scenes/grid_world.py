@@ -15,14 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.drawing.tableau import (
-    Camera,
-    DrawnShapes,
-    Light,
-    Tableau,
-    box_shapes,
-    join,
-)
+from touchline.drawing.look import FLAT
+from touchline.drawing.tableau import Camera, DrawnShapes, Tableau, box_shapes, join
 from touchline.errors import UsageError
 from touchline.parameters import Gaussian, Parameter, ParameterValue, Sampler
 from touchline.physics.kernels import compiled
@@ -273,7 +267,7 @@ class GridWorld(Scene):
                 height_m=float(size),
                 smooth=False,
             ),
-            light=Light(ambient=1.0, headlight=0.0, sun=0.0),
+            light=FLAT,
         )
 
 

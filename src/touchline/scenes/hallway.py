@@ -10,17 +10,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.drawing.look import BLUE, ORANGE, WALL_COLOR, YELLOW
 from touchline.drawing.tableau import (
-    BLUE,
-    FLOOR_COLOR,
-    GLASS,
-    ORANGE,
-    YELLOW,
     Camera,
     Tableau,
     box_shapes,
     eye_shapes,
+    floor_shapes,
     join,
+    lowered,
 )
 from touchline.parameters import Parameter
 from touchline.physics.shapes import COS, SIN, Floats, X, Y, Z, box, boxes, rounds
@@ -96,6 +94,10 @@ PLACED = [
 ]
 """The boxes after the agent: `SYMBOL_O` to `BOARD_X`."""
 CAMERA = Camera(eye=(26.0, 38.0, -30.0), target=(0.0, 0.0, 1.0))
+STATIC = join(
+    floor_shapes(FIXED[0], cells=(8, 20)),
+    box_shapes(lowered(FIXED[1:], 1.5), WALL_COLOR),
+)
 
 
 class Hallway(Scene):
@@ -271,7 +273,7 @@ class Hallway(Scene):
         o_color, x_color = ORANGE, YELLOW
         goals = [o_color, o_color, x_color, x_color]
         return Tableau(
-            static=box_shapes(FIXED, [FLOOR_COLOR, GLASS, GLASS, GLASS, GLASS]),
+            static=STATIC,
             moving=join(
                 box_shapes(boxes, [BLUE, o_color, x_color, *goals]),
                 eye_shapes(boxes[[AGENT]], yaw[[AGENT]]),

@@ -14,17 +14,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.drawing.look import BLUE, GREEN, ORANGE, WALL_COLOR
 from touchline.drawing.tableau import (
-    BLUE,
-    FLOOR_COLOR,
-    GLASS,
-    GREEN,
-    ORANGE,
     Camera,
     Tableau,
     box_shapes,
     eye_shapes,
+    floor_shapes,
     join,
+    lowered,
 )
 from touchline.parameters import Parameter
 from touchline.physics.kernels import compiled, makes_arrays
@@ -106,6 +104,12 @@ LEVEL = RaySensor(
 )
 RAYS = HIGH.joined_with(LEVEL)
 CAMERA = Camera(eye=(0.0, 25.0, -22.0), target=(0.0, 0.0, -1.2))
+STATIC = join(
+    floor_shapes(FIXED[0]),
+    # The goal's box is higher than the agent, which would vanish in it.
+    box_shapes(lowered(FIXED[1:2], 0.04), GREEN),
+    box_shapes(lowered(FIXED[2:], 1.0), WALL_COLOR),
+)
 
 
 class PushBlock(Scene):
@@ -263,7 +267,7 @@ class PushBlock(Scene):
         boxes = self.world.boxes[area]
         yaw = self.world.yaw[area]
         return Tableau(
-            static=box_shapes(FIXED, [FLOOR_COLOR, GREEN, GLASS, GLASS, GLASS, GLASS]),
+            static=STATIC,
             moving=join(
                 box_shapes(boxes, [BLUE, ORANGE]),
                 eye_shapes(boxes[[AGENT]], yaw[[AGENT]]),

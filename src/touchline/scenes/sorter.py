@@ -11,16 +11,15 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.drawing.look import BLUE, GREEN, WALL_COLOR
 from touchline.drawing.tableau import (
-    BLUE,
-    FLOOR_COLOR,
-    GLASS,
-    GREEN,
     Camera,
     Tableau,
     box_shapes,
     eye_shapes,
+    floor_shapes,
     join,
+    lowered,
 )
 from touchline.parameters import Parameter
 from touchline.physics.kernels import compiled
@@ -84,9 +83,10 @@ FIXED = boxes(
     box((0.0, FLOOR_TOP_M - 0.5, 0.0), (42.0, 1.0, 42.0)),
     *(_wall(k) for k in range(WALLS)),
 )
-DRAWN = FIXED.copy()
+DRAWN = lowered(FIXED[1:], 1.0)
 """For pictures: every wall as wide as its face."""
-DRAWN[1:, HALF_X] /= 3
+DRAWN[:, HALF_X] /= 3
+STATIC = join(floor_shapes(FIXED[0], cells=(20, 20)), box_shapes(DRAWN, WALL_COLOR))
 AGENT, FIRST_TILE = 0, 1
 """Rows of the boxes: the agent, then the tiles from the lowest value to the highest."""
 
@@ -272,7 +272,7 @@ class Sorter(Scene):
         colors[:, :3] = LIGHTEST - shade * DARKENING
         colors[: self.visited[area]] = GREEN
         return Tableau(
-            static=box_shapes(DRAWN, [FLOOR_COLOR, *[GLASS] * WALLS]),
+            static=STATIC,
             moving=join(
                 box_shapes(rows[[AGENT]], BLUE),
                 box_shapes(rows[FIRST_TILE:], colors),

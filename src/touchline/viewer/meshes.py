@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from touchline.drawing.tableau import DrawnShapes, Kind
 from touchline.physics.frames import swap_axes, to_mujoco_quaternion
+from touchline.viewer.backdrop import instance_colors
 
 Floats = NDArray[np.float32]
 
@@ -62,7 +63,7 @@ def copies_of(shapes: DrawnShapes) -> dict[MeshKey, Copies]:
     size = np.where(is_capsule[:, None], shapes.size[:, :1], size)
     size = np.where(shapes.kind[:, None] == Kind.PLANE, np.maximum(size, 1e-3), size)
     scale = np.where(shapes.shown[:, None], size, _HIDDEN).astype(np.float32)
-    color = np.rint(255.0 * shapes.color[:, :3]).astype(np.uint8)
+    color = instance_colors(shapes.color[:, :3])
     opacity = shapes.color[:, 3].astype(np.float32)
     copies = {}
     for key, index in _by_mesh(shapes).items():

@@ -62,11 +62,10 @@ def save_replay(
         try:
             stage = Stage(server)
             stage.show(tableaux)
-            start = server.initial_camera
             first = next(iter(tableaux.values()))
-            start.position, start.look_at, start.fov = camera_of(
-                first.camera, list(stage.places.values()), WIDE, stage.size_m
-            )
+            places = list(stage.places.values())
+            view = camera_of(first.camera, places, WIDE, stage.size_m)
+            stage.look(server.initial_camera, view)
             page = _recorded(env, load, stage, seconds, progress, recipe.seed)
         finally:
             close_server(server)

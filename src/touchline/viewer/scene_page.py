@@ -111,7 +111,7 @@ class ScenePage(Page):
         self.simulation.order("go", lambda: self.simulation.go_to(time_s))
 
     async def _click(self, event: viser.SceneNodePointerEvent[Any]) -> None:
-        eye = np.array(event.ray_origin)
+        eye = np.array(event.ray_origin) / self.stage.unit
         seat = self._seat_at(eye, np.array(event.ray_direction))
         if seat is not None:
             self.agent.pick(seat)
@@ -219,7 +219,7 @@ class ScenePage(Page):
             if self._lines is not None:
                 self._lines.visible = False
             return
-        points = swap_axes(seen[0] + offset).astype(np.float32)
+        points = self.stage.on_page(seen[0] + offset).astype(np.float32)
         colors = np.broadcast_to(seen[1][:, None], points.shape).copy()
         if self._lines is None or len(self._lines.points) != len(points):
             self._lines = self.server.scene.add_line_segments(
@@ -231,14 +231,12 @@ class ScenePage(Page):
 
     def _aim(self) -> None:
         """Point all viewers' cameras at the shown areas."""
-        start = self.server.initial_camera
-        start.position, start.look_at, start.fov = self._view(WIDE)
+        self.stage.look(self.server.initial_camera, self._view(WIDE))
         for client in self.server.get_clients().values():
             self._aim_one(client)
 
     def _aim_one(self, client: viser.ClientHandle) -> None:
-        camera = client.camera
-        camera.position, camera.look_at, camera.fov = self._view(camera.aspect)
+        self.stage.look(client.camera, self._view(client.camera.aspect))
 
     def _view(
         self, aspect: float

@@ -12,15 +12,15 @@ import numpy as np
 import viser
 from numpy.typing import NDArray
 
+from touchline.drawing.look import GROUND_REACH
 from touchline.drawing.tableau import (
     Camera,
     DrawnShapes,
-    Kind,
-    Pattern,
     Tableau,
     join,
 )
 from touchline.physics.frames import swap_axes
+from touchline.viewer.backdrop import ground_glb, light_up, shade, sky_glb
 from touchline.viewer.meshes import (
     Copies,
     MeshKey,
@@ -33,6 +33,9 @@ Clicked = Callable[[viser.SceneNodePointerEvent[Any]], Coroutine[Any, Any, None]
 
 ROOT = "/areas"
 MARK_COLOR = (255, 196, 0)
+RADIUS = 0.03
+"""Half the diagonal of what is shown first, in the page's units. three.js' shadows are worked out
+from 0.001 units before their light on, with an error that grows with the square of the distance."""
 _GAP = 1.15
 """Distance between the centers of neighboring areas, per width."""
 
@@ -63,7 +66,6 @@ class Stage:
         self._on_click = on_click
         self._root = self._scene.add_frame(ROOT, show_axes=False)
         self._handles: dict[tuple[str, MeshKey], viser.BatchedMeshHandle] = {}
-        self._grid: viser.GridHandle | None = None
         self._areas: tuple[int, ...] = ()
         self._target = np.zeros(3)
         """Point at which the camera of the shown area looked first; the scene moves under it."""
@@ -75,6 +77,8 @@ class Stage:
         self._mark: viser.BatchedMeshHandle | None = None
         self._height_m = 0.0
         """Height of labels above areas."""
+        self.unit = 1.0
+        """Page units per meter."""
         self.size_m = (0.0, 0.0)
         """Width and depth of an area."""
         self.offsets: dict[int, NDArray[np.float64]] = {}
@@ -104,7 +108,7 @@ class Stage:
         if followed is None and len(tableaux) == 1:
             followed = np.array(first.camera.target)  # of a ragdoll it moves
         self._moved = np.zeros(3) if followed is None else followed - self._target
-        self._root.position = -swap_axes(self._moved)
+        self._root.position = self.on_page(-self._moved)
         moving = [
             _moved(tableau.moving, self.offsets[area])
             for area, tableau in tableaux.items()
@@ -116,7 +120,20 @@ class Stage:
                 for area, tableau in tableaux.items()
             ]
             self._place("fixed", join(*fixed))
-            self._place_grid(first.static)
+
+    def on_page(self, place_m: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Where places [..., 3] of the scene, in Unity's frame, are on the page."""
+        return self.unit * swap_axes(place_m)
+
+    def look(
+        self,
+        camera: Any,
+        view: tuple[NDArray[np.float64], NDArray[np.float64], float],
+    ) -> None:
+        """Point a viewer's camera, or that of viewers to come, as `camera_of` says."""
+        eye_m, target_m, camera.fov = view
+        camera.position, camera.look_at = self.unit * eye_m, self.unit * target_m
+        camera.near = 0.01 * self.unit * float(np.linalg.norm(eye_m - target_m))
 
     def label(self, names: Sequence[str]) -> None:
         """Write these names on the shown areas, in their order; none on areas beyond."""
@@ -129,7 +146,7 @@ class Stage:
             self._scene.add_label(
                 f"{ROOT}/label_{number}",
                 name,
-                position=swap_axes(place + (0.0, self._height_m, 0.0)),
+                position=self.on_page(place + (0.0, self._height_m, 0.0)),
                 # Away from each other: two names, however long, never cover each other.
                 anchor="bottom-right" if number % 2 == 0 else "bottom-left",
             )
@@ -157,6 +174,7 @@ class Stage:
                 batched_colors=np.array([MARK_COLOR], np.uint8),
                 lod="off",
                 cast_shadow=False,
+                scale=self.unit,
             )
         self._mark.batched_positions = tip
         self._mark.batched_scales = scale
@@ -169,7 +187,7 @@ class Stage:
             self._score = self._scene.add_label(
                 f"{ROOT}/score",
                 text,
-                position=swap_axes(middle + (0.0, self._height_m, 0.0)),
+                position=self.on_page(middle + (0.0, self._height_m, 0.0)),
                 anchor="bottom-center",
                 font_screen_scale=1.6,
             )
@@ -191,6 +209,7 @@ class Stage:
         self.label(())  # the areas have other places
         places = grid_places(len(tableaux), width_m, depth_m)
         self.offsets = dict(zip(tableaux, places, strict=True))
+        self._place_backdrop(first)
 
     def _place(self, part: str, shapes: DrawnShapes) -> None:
         copies = copies_of(shapes)
@@ -224,32 +243,44 @@ class Stage:
             batched_opacities=copies.opacity if key.is_clear else None,
             lod="off",
             cast_shadow=not key.is_clear,
+            scale=self.unit,
         )
         if part == "moving" and self._on_click is not None:
             handle.on_click(self._on_click)
         return handle
 
-    def _place_grid(self, static: DrawnShapes) -> None:
-        """Lines on a checkered floor, without which nothing seems to move on it."""
-        is_checkered = (static.pattern == Pattern.CHECKERED) & static.shown
-        floors = np.flatnonzero(is_checkered & (static.kind == Kind.PLANE))
-        if not len(floors):
-            if self._grid is not None:
-                self._grid.remove()
-                self._grid = None
-            return
-        size = 2.0 * static.size[floors[0]]
-        if self._grid is None:
-            self._grid = self._scene.add_grid(
-                f"{ROOT}/grid",
-                width=float(size[0]),
-                height=float(size[2]),
-                cell_size=float(size[0]) / 20,
-                section_size=float(size[0]) / 20,
-                section_color=(170, 176, 184),
-            )
-        lifted = static.position[floors[0]] + (0.0, 0.01, 0.0)
-        self._grid.position = swap_axes(lifted)
+    def _place_backdrop(self, tableau: Tableau) -> None:
+        """Light, ground and sky around all shown areas."""
+        width_m, depth_m = self.size_m
+        corners = np.array(list(self.offsets.values()))
+        span = corners.max(axis=0) - corners.min(axis=0) + (width_m, 0.0, depth_m)
+        middle = 0.5 * (corners.max(axis=0) + corners.min(axis=0))
+        radius_m = 0.5 * float(np.linalg.norm(span))
+        if not self._handles:  # what there is keeps its scale
+            self.unit = RADIUS / radius_m
+        light_up(
+            self._scene, tableau.light, self.on_page(middle), self.unit * radius_m, ROOT
+        )
+        camera = tableau.camera
+        away_m = float(np.linalg.norm(np.subtract(camera.eye, camera.target)))
+        away_m = max(away_m, radius_m)
+        ground = middle + (0.0, tableau.ground_y_m, 0.0)
+        self._scene.add_glb(
+            f"{ROOT}/ground",
+            ground_glb(away_m),
+            position=self.on_page(ground),
+            scale=self.unit,
+            cast_shadow=False,
+            receive_shadow=shade(tableau.light),
+        )
+        self._scene.add_glb(
+            f"{ROOT}/sky",
+            sky_glb(GROUND_REACH * away_m),
+            position=self.on_page(ground),
+            scale=self.unit,
+            cast_shadow=False,
+            receive_shadow=False,
+        )
 
 
 def grid_places(

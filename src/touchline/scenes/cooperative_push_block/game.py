@@ -7,7 +7,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.drawing.tableau import BLUE, Tableau, box_shapes, eye_shapes, join
+from touchline.drawing.look import BLUE
+from touchline.drawing.tableau import Tableau, box_shapes, eye_shapes, join
 from touchline.parameters import Parameter
 from touchline.physics.kernels import compiled, makes_arrays
 from touchline.physics.shapes import (
@@ -37,10 +38,10 @@ from touchline.scenes.cooperative_push_block.yard import (
     BLOCKS,
     CAMERA,
     FIXED,
-    FIXED_COLORS,
     GOAL,
     GRAVITY_MPS2,
     NOWHERE_M,
+    STATIC,
     TAGS,
     new_world,
 )
@@ -293,7 +294,7 @@ class CooperativePushBlock(Scene):
         colors = [BLUE] * AGENTS
         colors += [BLOCK_COLORS[tag] for tag in BLOCK_TAGS]
         return Tableau(
-            static=box_shapes(FIXED, FIXED_COLORS),
+            static=STATIC,
             moving=join(
                 box_shapes(shapes, colors),
                 eye_shapes(shapes[:AGENTS], yaw[:AGENTS]),

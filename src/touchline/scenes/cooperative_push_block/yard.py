@@ -2,15 +2,8 @@
 
 import numpy as np
 
-from touchline.drawing.tableau import (
-    CLEAR_GREEN,
-    FLOOR_COLOR,
-    GLASS,
-    ORANGE,
-    PURPLE,
-    YELLOW,
-    Camera,
-)
+from touchline.drawing.look import GREEN, ORANGE, PURPLE, WALL_COLOR, YELLOW
+from touchline.drawing.tableau import Camera, box_shapes, floor_shapes, join, lowered
 from touchline.physics.shapes import box, boxes
 from touchline.physics.threads import Threads
 from touchline.physics.upright.boxes import Body, BoxWorld
@@ -49,7 +42,12 @@ GRAVITY_MPS2 = 1.5 * GRAVITY
 """Unity's default times the `gravityMultiplier` of the scene's `ProjectSettingsOverrides`."""
 
 CAMERA = Camera(eye=(0.0, 25.0, -22.0), target=(0.0, 0.0, -1.2))
-FIXED_COLORS = [FLOOR_COLOR, CLEAR_GREEN, *[GLASS] * 4]
+STATIC = join(
+    floor_shapes(FIXED[0]),
+    # The goal's box is higher than the agents, which would vanish in it.
+    box_shapes(lowered(FIXED[1:2], 0.04), GREEN),
+    box_shapes(lowered(FIXED[2:], 1.0), WALL_COLOR),
+)
 BLOCK_COLORS = {SMALL: YELLOW, LARGE: ORANGE, VERY_LARGE: PURPLE}
 
 

@@ -6,22 +6,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.drawing.look import BLUE, DARK, ORANGE, PURPLE, RED, WALL_COLOR, YELLOW
 from touchline.drawing.tableau import (
-    BLUE,
-    DARK,
-    FLOOR_COLOR,
-    GLASS,
-    ORANGE,
-    PURPLE,
-    RED,
-    WALL_COLOR,
-    WHITE,
-    YELLOW,
     Camera,
     Tableau,
     box_shapes,
     eye_shapes,
+    floor_shapes,
     join,
+    lowered,
     round_shapes,
 )
 from touchline.parameters import Parameter
@@ -65,6 +58,12 @@ SENSOR = RaySensor(
     TAGS, TAGS, RayFan(rays_per_direction=7, max_degrees=60.0, length_m=40.0)
 )
 CAMERA = Camera(eye=(-7.0, 27.0, -22.0), target=(0.0, 0.0, -0.6))
+STATIC = join(
+    floor_shapes(FIXED[0]),
+    box_shapes(lowered(FIXED[1:5], 1.2), WALL_COLOR),
+    box_shapes(FIXED[5:], [ORANGE, PURPLE, *[WALL_COLOR] * len(COLUMNS_M)]),
+    round_shapes(PILLARS, WALL_COLOR),
+)
 
 
 class DungeonEscape(Scene):
@@ -285,16 +284,11 @@ class DungeonEscape(Scene):
     def tableau(self, area: int) -> Tableau:
         boxes = self.world.boxes[area]
         yaw = self.world.yaw[area]
-        walls = [GLASS] * 4
-        columns = [WALL_COLOR] * len(COLUMNS_M)
         dragon = [RED]
         keys = [YELLOW] * 2
         tomb = [DARK] * 2
         return Tableau(
-            static=join(
-                box_shapes(FIXED, [FLOOR_COLOR, *walls, ORANGE, PURPLE, *columns]),
-                round_shapes(PILLARS, WHITE),
-            ),
+            static=STATIC,
             moving=join(
                 box_shapes(boxes, [BLUE] * AGENTS + dragon + keys + tomb),
                 eye_shapes(boxes[:AGENTS], yaw[:AGENTS]),

@@ -7,17 +7,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.drawing.look import BLUE, GREEN, RED, WALL_COLOR, WHITE
 from touchline.drawing.tableau import (
-    BLUE,
-    GREEN,
-    RED,
-    WALL_COLOR,
-    WHITE,
     Camera,
     DrawnShapes,
     Tableau,
     box_shapes,
     eye_shapes,
+    floor_shapes,
     join,
     round_shapes,
 )
@@ -69,7 +66,6 @@ from touchline.specs import ActionSpec, BehaviorSpec
 MAX_STEP = 5000
 SENSOR = GridSensor(TAGS, TAGS, cells=(40, 40), cell_m=(1.0, 0.01, 1.0))
 CAMERA = Camera(eye=(0.0, 100.0, -88.0), target=(0.0, 0.0, -6.0), extent_m=75.0)
-_FLOOR_COLOR = (0.32, 0.35, 0.39, 1.0)
 
 
 class GridFoodCollector(Scene):
@@ -266,10 +262,9 @@ class GridFoodCollector(Scene):
         agent_colors = [
             WHITE if tag == TAG_FROZEN else BLUE for tag in agents[:, BOX_TAG]
         ]
-        floor_and_walls = np.vstack([FLOOR, walls])
         return Tableau(
-            static=box_shapes(
-                floor_and_walls, [_FLOOR_COLOR, *[WALL_COLOR] * len(walls)]
+            static=join(
+                floor_shapes(FLOOR, cells=(20, 20)), box_shapes(walls, WALL_COLOR)
             ),
             moving=join(
                 box_shapes(agents, agent_colors),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from touchline.drawing.tableau import (
+from touchline.drawing.look import (
     BLUE,
     DARK,
     GREEN,
@@ -14,11 +14,8 @@ from touchline.drawing.tableau import (
     WALL_COLOR,
     WHITE,
     YELLOW,
-    DrawnShapes,
-    Kind,
-    join,
-    make_shapes,
 )
+from touchline.drawing.tableau import DrawnShapes, Kind, join, make_shapes
 from touchline.physics.shapes import Floats
 from touchline.scenes.match3.rules import COLUMNS, EMPTY, ROWS, Cells
 

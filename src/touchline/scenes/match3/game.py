@@ -9,7 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.drawing.tableau import Camera, Light, Tableau
+from touchline.drawing.look import Light
+from touchline.drawing.tableau import Camera, Tableau
 from touchline.errors import UsageError
 from touchline.parameters import Gaussian, Parameter, ParameterValue, Sampler
 from touchline.physics.kernels import compiled
@@ -47,7 +48,10 @@ SMALLEST_ROWS, SMALLEST_COLUMNS = 6, 6
 BY_ACTION, AT_RANDOM, GREEDY = range(3)
 """Who chooses a board's moves."""
 CAMERA = Camera(
-    eye=(0.0, 0.0, -40.0), target=(0.0, 0.0, 0.0), height_m=22.5, extent_m=32.0
+    eye=(0.0, 0.0, -64.0),
+    target=(0.0, 0.0, 0.0),
+    field_of_view_deg=20.0,
+    extent_m=32.0,
 )
 
 
@@ -254,7 +258,7 @@ class Match3(Scene):
             static=board_plates(count),
             moving=board_shapes(self.boards.kind[own], self.boards.special[own]),
             camera=CAMERA,
-            light=Light(ambient=0.55, headlight=0.45, sun=0.0),
+            light=Light(0.89, sun=0.0),
         )
 
 

@@ -4,22 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 
+from touchline.drawing.look import BLUE, WALL_COLOR, WHITE
 from touchline.drawing.tableau import (
-    BRICK,
-    WHITE,
     Camera,
     DrawnShapes,
     Kind,
-    Light,
-    Pattern,
-    Surface,
     Tableau,
     box_shapes,
     eye_shapes,
+    floor_shapes,
     join,
     make_shapes,
 )
-from touchline.physics.shapes import Floats
+from touchline.physics.shapes import Floats, box
 from touchline.scenes.pyramids.layout import (
     AGENT,
     BODIES,
@@ -31,30 +28,13 @@ from touchline.scenes.pyramids.layout import (
 )
 
 CAMERA = Camera(eye=(0.0, 97.0, -83.0), target=(0.0, 18.0, -22.0), extent_m=217.5)
-LIGHT = Light(
-    ambient=0.4,
-    headlight=0.45,
-    glare=0.5,
-    sun=0.5,
-    sun_position=(-30.0, 80.0, -40.0),
-    sun_direction=(0.3, -1.0, 0.45),
-)
-FLOOR_COLOR = (0.33, 0.36, 0.40, 1.0)
-WALL_COLOR = (0.72, 0.74, 0.78, 1.0)
 STONE_COLOR = (0.55, 0.55, 0.58, 1.0)
 BRICK_COLOR = (0.80, 0.45, 0.30, 1.0)
 GOLD_COLOR = (0.95, 0.75, 0.20, 1.0)
-AGENT_COLOR = (0.25, 0.52, 0.82, 1.0)
 SWITCH_OFF_COLOR = (0.75, 0.25, 0.20, 1.0)
 SWITCH_ON_COLOR = (0.30, 0.75, 0.35, 1.0)
 
-_FLOOR = make_shapes(
-    Kind.PLANE,
-    (60.0, 0.0, 60.0),
-    (0.0, 0.0, 0.0),
-    FLOOR_COLOR,
-    surface=Surface(Pattern.CHECKERED),
-)
+_FLOOR = floor_shapes(box((0.0, -0.5, 0.0), (120.0, 1.0, 120.0)), cells=(20, 20))
 _WALLS = box_shapes(VISIBLE[1:], WALL_COLOR)  # without the collider of the floor
 
 
@@ -77,30 +57,26 @@ def tableau_of(boxes: Floats, agent_yaw: float, bricks: Floats, is_on: bool) -> 
     return Tableau(
         static=join(_FLOOR, _WALLS),
         moving=join(
-            box_shapes(agent, AGENT_COLOR),
+            box_shapes(agent, BLUE),
             eye_shapes(agent, np.array([agent_yaw]), WHITE),
-            box_shapes(switch, SWITCH_ON_COLOR if is_on else SWITCH_OFF_COLOR, BRICK),
-            box_shapes(boxes[BODIES:BUTTON], STONE_COLOR, BRICK),
+            box_shapes(switch, SWITCH_ON_COLOR if is_on else SWITCH_OFF_COLOR),
+            box_shapes(boxes[BODIES:BUTTON], STONE_COLOR),
             _brick_shapes(bricks, is_on),
         ),
         camera=CAMERA,
-        light=LIGHT,
     )
 
 
 def _brick_shapes(bricks: Floats, shown: bool) -> DrawnShapes:
     position = bricks[:, :3]
     rotation = bricks[:, 3:]
-    red = make_shapes(
-        Kind.BOX, BRICK_M / 2, position[:-1], BRICK_COLOR, rotation[:-1], BRICK
-    )
+    red = make_shapes(Kind.BOX, BRICK_M / 2, position[:-1], BRICK_COLOR, rotation[:-1])
     gold = make_shapes(
         Kind.BOX,
         GOLD_M / 2,
         position[-1:],
         GOLD_COLOR,
         rotation[-1:],
-        Surface(specular=0.8),
     )
     pyramid = join(red, gold)
     return replace(pyramid, shown=np.full(len(pyramid), shown))

@@ -2,30 +2,31 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
-from touchline.drawing.tableau import (
+from touchline.drawing.look import (
+    BLUE,
     DARK,
-    FLOOR_COLOR,
     GREEN,
+    PALE_FLOOR_COLORS,
     WALL_COLOR,
-    Camera,
     Color,
+)
+from touchline.drawing.tableau import (
+    Camera,
     DrawnShapes,
     Kind,
-    Light,
-    Pattern,
-    Surface,
     Tableau,
+    floor_shapes,
     join,
     make_shapes,
 )
 from touchline.physics.frames import product, rotate
 from touchline.physics.ragdoll.model import BOX, SPHERE, Part
-from touchline.physics.shapes import Floats
+from touchline.physics.shapes import Floats, box
 
-SKIN: Color = (0.25, 0.52, 0.82, 1.0)
 _Y_TO_X = np.array([0.0, 0.0, -(0.5**0.5), 0.5**0.5])
 """A drawn capsule stands along y, the solver's lies along x."""
 
@@ -56,7 +57,7 @@ def tableau_of(
 ) -> Tableau:
     """The tableau of an area whose parts have these poses [B, 3] and [B, 4]."""
     ragdoll = [
-        _part(part, SKIN).attached_to(position[i], rotation[i])
+        _part(part, BLUE).attached_to(position[i], rotation[i])
         for i, part in enumerate(parts)
     ]
     name, wide, radius = stage.eyes
@@ -69,7 +70,6 @@ def tableau_of(
         0.5 * stage.target_m,
         target,
         GREEN,
-        surface=Surface(Pattern.EDGED, 0.2, 0.3),
     )
     root = position[0]
     eye = root + np.array(stage.camera_offset)
@@ -80,8 +80,7 @@ def tableau_of(
         target=(x, float(root[1]), z),
         extent_m=4.0 * float(np.linalg.norm(stage.camera_offset)),
     )
-    sun = Light(sun_position=(x - 6.0, 20.0, z - 8.0))
-    return Tableau(_ground(stage), join(*ragdoll, cube), camera, sun)
+    return Tableau(_ground(stage), join(*ragdoll, cube), camera)
 
 
 def _part(part: Part, color: Color) -> DrawnShapes:
@@ -104,14 +103,12 @@ def _eyes(part: Part, wide: int, radius: float) -> DrawnShapes:
     return make_shapes(Kind.SPHERE, radius, [front - aside, front + aside], DARK)
 
 
+@cache
 def _ground(stage: Stage) -> DrawnShapes:
     half, top = stage.half_m, stage.ground_top
-    floor = make_shapes(
-        Kind.PLANE,
-        (half, 0.0, half),
-        (0.0, top, 0.0),
-        FLOOR_COLOR,
-        surface=Surface(Pattern.CHECKERED),
+    size_m = (2.0 * half, 1.0, 2.0 * half)
+    floor = floor_shapes(
+        box((0.0, top - 0.5, 0.0), size_m), PALE_FLOOR_COLORS, (20, 20)
     )
     middle = top + 0.5 * stage.wall_m
     # Two walls across z, then the same two turned by a right angle about y.

@@ -7,21 +7,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.drawing.tableau import BLUE as BLUE_COLOR
-from touchline.drawing.tableau import (
-    FLOOR_COLOR,
-    GLASS,
-    WHITE,
-    Camera,
-    Tableau,
-    box_shapes,
-    eye_shapes,
-    join,
-    round_shapes,
-)
-from touchline.drawing.tableau import PURPLE as PURPLE_COLOR
+from touchline.drawing.look import BLUE as BLUE_COLOR
+from touchline.drawing.look import PURPLE as PURPLE_COLOR
+from touchline.drawing.look import WHITE
+from touchline.drawing.tableau import Camera, Tableau, eye_shapes, join, round_shapes
 from touchline.parameters import Parameter
-from touchline.physics.shapes import BOX_TAG, Floats, ball, boxes, rounds
+from touchline.physics.shapes import Floats, ball, boxes, rounds
 from touchline.physics.world import DT_S, GRAVITY, Arrays
 from touchline.scenes.academy import Agents
 from touchline.scenes.scene import Scene
@@ -31,17 +22,15 @@ from touchline.scenes.soccer.field import (
     BALL_TAG,
     BLUE,
     BLUE_AGENT,
-    BLUE_GOAL,
-    FLOOR,
     HEIGHT_M,
     PLAYER_RADIUS_M,
     PURPLE,
     PURPLE_AGENT,
     PURPLE_GOAL,
     TAGS,
-    WALL,
     Player,
 )
+from touchline.scenes.soccer.looks import pitch
 from touchline.scenes.soccer.state import team_first, write_state
 from touchline.sensors.rays import RayFan, RaySensor, Traces, View
 from touchline.sensors.stacking import Stack, stacked_spec
@@ -125,6 +114,7 @@ class Soccer(Scene):
         }
         no_boxes = np.tile(boxes(), (num_areas, 1, 1))
         self._view = View(self.rounds, self.yaw, self.field, no_boxes, self.rounds)
+        self._pitch = pitch(self.field)
         self._team_first = team_first(self._teams)
         self.restart()
 
@@ -287,14 +277,11 @@ class Soccer(Scene):
         self.game_scores |= dict(pairs)
 
     def tableau(self, area: int) -> Tableau:
-        field_colors = {WALL: GLASS, BLUE_GOAL: BLUE_COLOR, PURPLE_GOAL: PURPLE_COLOR}
-        field = [field_colors[int(tag)] for tag in self.field[:, BOX_TAG]]
         team_colors = {BLUE: BLUE_COLOR, PURPLE: PURPLE_COLOR}
         teams = [team_colors[player.team] for player in self.players]
         bodies = self.rounds[area]  # the players, then the ball
-        still = np.vstack([FLOOR, self.field])
         return Tableau(
-            static=box_shapes(still, [FLOOR_COLOR, *field]),
+            static=self._pitch,
             moving=join(
                 round_shapes(bodies, [*teams, WHITE]),
                 eye_shapes(bodies[: len(teams)], self.yaw[area]),

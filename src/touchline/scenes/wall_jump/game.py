@@ -7,16 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.drawing.look import BLUE, CLEAR_GREEN, ORANGE, WALL_COLOR
 from touchline.drawing.tableau import (
-    BLUE,
-    CLEAR_GREEN,
-    FLOOR_COLOR,
-    ORANGE,
-    WALL_COLOR,
     Camera,
     Tableau,
     box_shapes,
     eye_shapes,
+    floor_shapes,
     join,
 )
 from touchline.parameters import Parameter
@@ -83,6 +80,7 @@ _SPEC = BehaviorSpec(
 )
 _HEIGHT = "height of the wall's box, half of it in the ground, m"
 CAMERA = Camera(eye=(-14.0, 16.0, -25.0), target=(0.0, 0.0, -4.0))
+STATIC = join(floor_shapes(FIXED[0]), box_shapes(FIXED[1:], CLEAR_GREEN))
 
 
 class WallJump(Scene):
@@ -284,7 +282,7 @@ class WallJump(Scene):
         boxes = self.world.boxes[area]
         yaw = self.world.yaw[area]
         return Tableau(
-            static=box_shapes(FIXED, [FLOOR_COLOR, CLEAR_GREEN]),
+            static=STATIC,
             moving=join(
                 box_shapes(boxes, [BLUE, ORANGE, WALL_COLOR]),
                 eye_shapes(boxes[[AGENT]], yaw[[AGENT]]),

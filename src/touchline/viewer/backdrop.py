@@ -1,0 +1,215 @@
+"""The look of scenes (`drawing.look`) in a page: light and shadows, the ground, the sky.
+
+three.js, which viser draws with, maps all tones by a curve that films do not have (ACES), and adds
+up light where brightness is linear. What is given to it here is therefore what comes out as in a
+film: colors through the inverse of that curve, and brightnesses of light that fit them.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import numpy as np
+import viser
+from numpy.typing import NDArray
+
+from touchline.drawing.look import (
+    FILL_DIRECTION,
+    GROUND_REACH,
+    SUN_DIRECTION,
+    Light,
+    ground_colors,
+    sky_colors,
+)
+from touchline.physics.frames import swap_axes
+
+Array = NDArray[np.float64]
+
+_TO_ACES = np.array(
+    [
+        (0.59719, 0.35458, 0.04823),
+        (0.07600, 0.90834, 0.01566),
+        (0.02840, 0.13383, 0.83777),
+    ]
+)
+_FROM_ACES = np.array(
+    [
+        (1.60475, -0.53108, -0.07367),
+        (-0.10208, 1.10813, -0.00605),
+        (-0.00327, -0.07276, 1.07602),
+    ]
+)
+_EXPOSURE = 1 / 0.6
+_BRIGHTEST = 2.1
+"""What the curve needs for the brightest white of scenes; colors of instances end at 1."""
+_GLOSS = 0.022
+"""What three.js' matt surfaces return besides their color, measured on a dark floor."""
+_SUN_AWAY = 6.0
+"""From how far away the sun shines, in units of what it shines on; its rays are nearly parallel."""
+
+
+def page_colors(color: NDArray[Any]) -> Array:
+    """What three.js shows as these colors [..., 3], where light is 1: linear, 0 or more.
+
+    Inverse of three.js' `ACESFilmicToneMapping` and of its sRGB encoding.
+    """
+    shown = np.asarray(color, np.float64)
+    linear = np.where(shown <= 0.04045, shown / 12.92, ((shown + 0.055) / 1.055) ** 2.4)
+    fitted = np.clip(linear @ np.linalg.inv(_FROM_ACES).T, 0.0, 0.95)
+    # fitted = (v (v + 0.0245786) - 0.000090537) / (v (0.983729 v + 0.4329510) + 0.238081)
+    a = 1.0 - 0.983729 * fitted
+    b = 0.0245786 - 0.4329510 * fitted
+    c = -0.000090537 - 0.238081 * fitted
+    v = (-b + np.sqrt(b * b - 4.0 * a * c)) / (2.0 * a)
+    return np.maximum(v @ np.linalg.inv(_TO_ACES).T, 0.0) / _EXPOSURE
+
+
+def instance_colors(color: NDArray[Any]) -> NDArray[np.uint8]:
+    """Colors [S, 3] of lit surfaces, as instances take them."""
+    share = np.clip((page_colors(color) - _GLOSS) / _BRIGHTEST, 0.0, 1.0)
+    return np.rint(255.0 * share).astype(np.uint8)
+
+
+def light_up(
+    scene: viser.SceneApi, light: Light, middle: Array, radius: float, root: str
+) -> None:
+    """Light what is within this radius of the middle [3], both in the page's frame."""
+    scene.configure_default_lights(False)
+    scene.configure_environment_map(None)
+    ambient, sun, fill = np.pi * _BRIGHTEST * np.array(_page_brightness(light))
+    scene.add_light_ambient(f"{root}/ambient", intensity=ambient)
+    # A spot's shadows reach as far as its light, unlike those of viser's directional lights.
+    sun_way = swap_axes(np.array(SUN_DIRECTION))
+    scene.add_light_spot(
+        f"{root}/sun",
+        intensity=sun,
+        decay=0.0,
+        angle=float(np.arctan(1.0 / _SUN_AWAY)),
+        cast_shadow=True,
+        direction=tuple(sun_way),
+        position=middle - _SUN_AWAY * radius * sun_way,
+    )
+    scene.add_light_directional(
+        f"{root}/fill",
+        intensity=fill,
+        position=swap_axes(-np.array(FILL_DIRECTION)),
+    )
+
+
+def _page_brightness(light: Light) -> tuple[float, float, float]:
+    """Ambient, sun and fill where light is linear, as they show a gray least unlike a film.
+
+    Fitted over the sides of a box, in the sun and in the shade.
+    """
+    normals = np.concatenate([np.eye(3), -np.eye(3)])
+    sun = np.maximum(-normals @ SUN_DIRECTION, 0.0)
+    fill = np.maximum(-normals @ FILL_DIRECTION, 0.0)
+    sides = np.concatenate(
+        [
+            np.stack([np.ones(6), sun, fill], axis=1),
+            np.stack([np.ones(6), np.zeros(6), fill], axis=1),
+        ]
+    )
+    gray = 0.7
+    shown = np.minimum(sides @ (light.ambient, light.sun, light.fill), 1.0)
+    needed = page_colors(np.repeat(gray * shown[:, None], 3, axis=1))[:, 0]
+    needed /= page_colors(np.full(3, gray))[0]
+    weights, *_ = np.linalg.lstsq(sides, needed, rcond=None)
+    ambient, sunny, filled = np.maximum(weights, 0.0)
+    return float(ambient), float(sunny), float(filled)
+
+
+def shade(light: Light) -> float:
+    """How opaque a shadow on the ground is."""
+    return min(1.0, light.sun * -SUN_DIRECTION[1])
+
+
+def ground_glb(distance_m: float) -> bytes:
+    """A disk around the origin that fades toward the horizon, for an eye so far away."""
+    reach = GROUND_REACH * np.linspace(0.0, 1.0, 41) ** 2
+    around = np.linspace(0.0, 2.0 * np.pi, 65)
+    circle = np.stack([np.cos(around), np.sin(around), np.zeros(65)], axis=1)
+    corners = distance_m * reach[:, None, None] * circle
+    return _glb(corners, np.repeat(ground_colors(reach)[:, None], 65, axis=1))
+
+
+def sky_glb(radius_m: float) -> bytes:
+    """A sphere around the origin, seen from within."""
+    height = np.sin(np.linspace(np.pi / 2, -np.pi / 2, 33))
+    around = np.linspace(0.0, -2.0 * np.pi, 33)
+    flat = np.sqrt(1.0 - height**2)[:, None]
+    up = np.broadcast_to(height[:, None], (33, 33))
+    corners = np.stack([flat * np.cos(around), flat * np.sin(around), up], axis=2)
+    return _glb(radius_m * corners, sky_colors(np.ascontiguousarray(up)))
+
+
+def _glb(corners: Array, colors: Array) -> bytes:
+    """A grid [R, C, 3] of corners with colors, not lit, as a binary glTF file; z is up here.
+
+    Triangles are seen from where columns go counterclockwise around lower rows.
+    """
+    rows, columns = corners.shape[:2]
+    first = (np.arange(rows - 1)[:, None] * columns + np.arange(columns - 1)).reshape(
+        -1
+    )
+    quads = np.stack(
+        [
+            first,
+            first + columns,
+            first + columns + 1,
+            first,
+            first + columns + 1,
+            first + 1,
+        ],
+        1,
+    )
+    parts = [
+        corners.reshape(-1, 3).astype("<f4"),
+        page_colors(colors).reshape(-1, 3).astype("<f4"),
+        quads.reshape(-1).astype("<u4"),
+    ]
+    blob = b"".join(part.tobytes() for part in parts)
+    offsets = np.cumsum([0, *(part.nbytes for part in parts)])
+    views = [
+        {"buffer": 0, "byteOffset": int(start), "byteLength": part.nbytes}
+        for start, part in zip(offsets, parts, strict=False)
+    ]
+    count = rows * columns
+    vectors = {"componentType": 5126, "count": count, "type": "VEC3"}
+    bounds = {"min": parts[0].min(0).tolist(), "max": parts[0].max(0).tolist()}
+    indices = {"componentType": 5125, "count": quads.size, "type": "SCALAR"}
+    unlit = {"extensions": {"KHR_materials_unlit": {}}}
+    tree = {
+        "asset": {"version": "2.0"},
+        "extensionsUsed": ["KHR_materials_unlit"],
+        "scene": 0,
+        "scenes": [{"nodes": [0]}],
+        "nodes": [{"mesh": 0}],
+        "meshes": [
+            {
+                "primitives": [
+                    {
+                        "attributes": {"POSITION": 0, "COLOR_0": 1},
+                        "indices": 2,
+                        "material": 0,
+                    }
+                ]
+            }
+        ],
+        "materials": [unlit],
+        "accessors": [
+            {"bufferView": 0, **vectors, **bounds},
+            {"bufferView": 1, **vectors},
+            {"bufferView": 2, **indices},
+        ],
+        "bufferViews": views,
+        "buffers": [{"byteLength": len(blob)}],
+    }
+    text = json.dumps(tree).encode()
+    text += b" " * (-len(text) % 4)
+    blob += b"\0" * (-len(blob) % 4)
+    chunks = struct.pack("<I4s", len(text), b"JSON") + text
+    chunks += struct.pack("<I4s", len(blob), b"BIN\0") + blob
+    return struct.pack("<4sII", b"glTF", 2, 12 + len(chunks)) + chunks
