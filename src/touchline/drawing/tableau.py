@@ -195,17 +195,17 @@ def floor_shapes(
     """A box of `physics.shapes` as a floor, whose top has cells of two colors along x and z."""
     floor = np.asarray(row)
     across, along = np.indices(cells).reshape(2, -1)
-    is_other = (across + along) % 2 == 1
-    step = 2.0 * floor[[HALF_X, HALF_Z]] / cells
+    cell = 2.0 * floor[[HALF_X, HALF_Z]] / cells
     corner = floor[[X, Z]] - floor[[HALF_X, HALF_Z]]
-    middle = corner + (np.stack([across, along], axis=1)[is_other] + 0.5) * step
-    # A little above the floor, or renderers could not say which of the two is in front.
+    middle = corner + (np.stack([across, along], axis=1) + 0.5) * cell
+    # A little above the box, or renderers could not say which of the two is in front.
     top = floor[Y] + floor[HALF_Y] + 2e-4 * max(floor[HALF_X], floor[HALF_Z])
     position = np.insert(middle, 1, top, axis=1)
-    size = (0.5 * step[0], 0.0, 0.5 * step[1])
+    size = (0.5 * cell[0], 0.0, 0.5 * cell[1])
+    color = np.array(colors)[(across + along) % 2]
     return join(
         box_shapes(floor[None], colors[0]),
-        make_shapes(Kind.PLANE, size, position, colors[1]),
+        make_shapes(Kind.PLANE, size, position, color),
     )
 
 

@@ -23,7 +23,8 @@ from touchline.drawing.look import (
     ground_colors,
     sky_colors,
 )
-from touchline.physics.frames import swap_axes
+from touchline.drawing.tableau import DrawnShapes
+from touchline.physics.frames import rotate, swap_axes
 
 Array = NDArray[np.float64]
 
@@ -66,9 +67,11 @@ def page_colors(color: NDArray[Any]) -> Array:
     return np.maximum(v @ np.linalg.inv(_TO_ACES).T, 0.0) / _EXPOSURE
 
 
-def instance_colors(color: NDArray[Any]) -> NDArray[np.uint8]:
-    """Colors [S, 3] of lit surfaces, as instances take them."""
-    share = np.clip((page_colors(color) - _GLOSS) / _BRIGHTEST, 0.0, 1.0)
+def instance_colors(color: NDArray[Any], *, is_flat: bool = False) -> NDArray[np.uint8]:
+    """Colors [S, 3] of surfaces, as instances take them; flat light has no gloss."""
+    share = np.clip(
+        (page_colors(color) - (0.0 if is_flat else _GLOSS)) / _BRIGHTEST, 0.0, 1.0
+    )
     return np.rint(255.0 * share).astype(np.uint8)
 
 
@@ -112,7 +115,7 @@ def _page_brightness(light: Light) -> tuple[float, float, float]:
             np.stack([np.ones(6), np.zeros(6), fill], axis=1),
         ]
     )
-    gray = 0.7
+    gray = 0.6
     shown = np.minimum(sides @ (light.ambient, light.sun, light.fill), 1.0)
     needed = page_colors(np.repeat(gray * shown[:, None], 3, axis=1))[:, 0]
     needed /= page_colors(np.full(3, gray))[0]
@@ -132,7 +135,8 @@ def ground_glb(distance_m: float) -> bytes:
     around = np.linspace(0.0, 2.0 * np.pi, 65)
     circle = np.stack([np.cos(around), np.sin(around), np.zeros(65)], axis=1)
     corners = distance_m * reach[:, None, None] * circle
-    return _glb(corners, np.repeat(ground_colors(reach)[:, None], 65, axis=1))
+    colors = np.repeat(ground_colors(reach)[:, None], 65, axis=1)
+    return _glb(corners, colors, _faces(41, 65))
 
 
 def sky_glb(radius_m: float) -> bytes:
@@ -140,65 +144,61 @@ def sky_glb(radius_m: float) -> bytes:
     height = np.sin(np.linspace(np.pi / 2, -np.pi / 2, 33))
     around = np.linspace(0.0, -2.0 * np.pi, 33)
     flat = np.sqrt(1.0 - height**2)[:, None]
-    up = np.broadcast_to(height[:, None], (33, 33))
+    up = np.repeat(height[:, None], 33, axis=1)
     corners = np.stack([flat * np.cos(around), flat * np.sin(around), up], axis=2)
-    return _glb(radius_m * corners, sky_colors(np.ascontiguousarray(up)))
+    return _glb(radius_m * corners, sky_colors(up), _faces(33, 33))
 
 
-def _glb(corners: Array, colors: Array) -> bytes:
-    """A grid [R, C, 3] of corners with colors, not lit, as a binary glTF file; z is up here.
+def floor_glb(planes: DrawnShapes) -> bytes:
+    """Planes [S] in their own colors: they face up, where the brightness of all light is 1."""
+    around = np.array(
+        [(-1.0, 0.0, -1.0), (1.0, 0.0, -1.0), (1.0, 0.0, 1.0), (-1.0, 0.0, 1.0)]
+    )
+    offsets = planes.size[:, None] * around  # [S, 4, 3]
+    corners = planes.position[:, None] + rotate(planes.rotation[:, None], offsets)
+    colors = np.repeat(planes.color[:, None, :3], 4, axis=1)
+    first = 4 * np.arange(len(planes))[:, None]
+    return _glb(swap_axes(corners), colors, first + (0, 1, 2, 0, 2, 3))
 
-    Triangles are seen from where columns go counterclockwise around lower rows.
+
+def _faces(rows: int, columns: int) -> NDArray[np.intp]:
+    """Triangles of a grid of corners, seen from where lower rows go counterclockwise."""
+    first = (
+        np.arange((rows - 1) * columns)
+        .reshape(rows - 1, columns)[:, :-1]
+        .reshape(-1, 1)
+    )
+    return first + (0, columns, columns + 1, 0, columns + 1, 1)
+
+
+def _glb(corners: Array, colors: NDArray[Any], faces: NDArray[np.intp]) -> bytes:
+    """Triangles between corners [..., 3] with colors, not lit, as a binary glTF file.
+
+    Its frame is the page's: here z is up, too.
     """
-    rows, columns = corners.shape[:2]
-    first = (np.arange(rows - 1)[:, None] * columns + np.arange(columns - 1)).reshape(
-        -1
-    )
-    quads = np.stack(
-        [
-            first,
-            first + columns,
-            first + columns + 1,
-            first,
-            first + columns + 1,
-            first + 1,
-        ],
-        1,
-    )
     parts = [
         corners.reshape(-1, 3).astype("<f4"),
         page_colors(colors).reshape(-1, 3).astype("<f4"),
-        quads.reshape(-1).astype("<u4"),
+        faces.reshape(-1).astype("<u4"),
     ]
     blob = b"".join(part.tobytes() for part in parts)
-    offsets = np.cumsum([0, *(part.nbytes for part in parts)])
+    starts = np.cumsum([0, *(part.nbytes for part in parts)])
     views = [
         {"buffer": 0, "byteOffset": int(start), "byteLength": part.nbytes}
-        for start, part in zip(offsets, parts, strict=False)
+        for start, part in zip(starts, parts, strict=False)
     ]
-    count = rows * columns
-    vectors = {"componentType": 5126, "count": count, "type": "VEC3"}
+    vectors = {"componentType": 5126, "count": len(parts[0]), "type": "VEC3"}
     bounds = {"min": parts[0].min(0).tolist(), "max": parts[0].max(0).tolist()}
-    indices = {"componentType": 5125, "count": quads.size, "type": "SCALAR"}
-    unlit = {"extensions": {"KHR_materials_unlit": {}}}
+    indices = {"componentType": 5125, "count": faces.size, "type": "SCALAR"}
+    mesh = {"attributes": {"POSITION": 0, "COLOR_0": 1}, "indices": 2, "material": 0}
     tree = {
         "asset": {"version": "2.0"},
         "extensionsUsed": ["KHR_materials_unlit"],
         "scene": 0,
         "scenes": [{"nodes": [0]}],
         "nodes": [{"mesh": 0}],
-        "meshes": [
-            {
-                "primitives": [
-                    {
-                        "attributes": {"POSITION": 0, "COLOR_0": 1},
-                        "indices": 2,
-                        "material": 0,
-                    }
-                ]
-            }
-        ],
-        "materials": [unlit],
+        "meshes": [{"primitives": [mesh]}],
+        "materials": [{"extensions": {"KHR_materials_unlit": {}}}],
         "accessors": [
             {"bufferView": 0, **vectors, **bounds},
             {"bufferView": 1, **vectors},
@@ -209,7 +209,6 @@ def _glb(corners: Array, colors: Array) -> bytes:
     }
     text = json.dumps(tree).encode()
     text += b" " * (-len(text) % 4)
-    blob += b"\0" * (-len(blob) % 4)
     chunks = struct.pack("<I4s", len(text), b"JSON") + text
     chunks += struct.pack("<I4s", len(blob), b"BIN\0") + blob
     return struct.pack("<4sII", b"glTF", 2, 12 + len(chunks)) + chunks

@@ -53,8 +53,8 @@ class Copies:
     """[N]"""
 
 
-def copies_of(shapes: DrawnShapes) -> dict[MeshKey, Copies]:
-    """S shapes as copies of unit meshes, by mesh."""
+def copies_of(shapes: DrawnShapes, *, is_flat: bool = False) -> dict[MeshKey, Copies]:
+    """S shapes as copies of unit meshes, by mesh; `is_flat`: in light that makes no shadows."""
     position = swap_axes(shapes.position).astype(np.float32)
     wxyz = to_mujoco_quaternion(shapes.rotation).astype(np.float32)
     is_capsule = shapes.kind == Kind.CAPSULE
@@ -63,7 +63,7 @@ def copies_of(shapes: DrawnShapes) -> dict[MeshKey, Copies]:
     size = np.where(is_capsule[:, None], shapes.size[:, :1], size)
     size = np.where(shapes.kind[:, None] == Kind.PLANE, np.maximum(size, 1e-3), size)
     scale = np.where(shapes.shown[:, None], size, _HIDDEN).astype(np.float32)
-    color = instance_colors(shapes.color[:, :3])
+    color = instance_colors(shapes.color[:, :3], is_flat=is_flat)
     opacity = shapes.color[:, 3].astype(np.float32)
     copies = {}
     for key, index in _by_mesh(shapes).items():

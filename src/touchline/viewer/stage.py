@@ -12,15 +12,16 @@ import numpy as np
 import viser
 from numpy.typing import NDArray
 
-from touchline.drawing.look import GROUND_REACH
+from touchline.drawing.look import DAYLIGHT, GROUND_REACH
 from touchline.drawing.tableau import (
     Camera,
     DrawnShapes,
+    Kind,
     Tableau,
     join,
 )
 from touchline.physics.frames import swap_axes
-from touchline.viewer.backdrop import ground_glb, light_up, shade, sky_glb
+from touchline.viewer.backdrop import floor_glb, ground_glb, light_up, shade, sky_glb
 from touchline.viewer.meshes import (
     Copies,
     MeshKey,
@@ -71,6 +72,9 @@ class Stage:
         """Point at which the camera of the shown area looked first; the scene moves under it."""
         self._moved = np.zeros(3)
         """How far the scene is drawn back for that, in Unity's frame."""
+        self._light = DAYLIGHT
+        self._floor = b""
+        """The floors that are shown."""
         self._labels: list[viser.LabelHandle] = []
         self._names: tuple[str, ...] = ()
         self._score: viser.LabelHandle | None = None
@@ -119,7 +123,7 @@ class Stage:
                 _moved(_fitting(tableau, is_first=tableau is first), self.offsets[area])
                 for area, tableau in tableaux.items()
             ]
-            self._place("fixed", join(*fixed))
+            self._place_fixed(join(*fixed))
 
     def on_page(self, place_m: NDArray[np.float64]) -> NDArray[np.float64]:
         """Where places [..., 3] of the scene, in Unity's frame, are on the page."""
@@ -204,15 +208,25 @@ class Stage:
         self._target = np.array(first.camera.target)
         self._moved = np.zeros(3)
         self._root.position = (0.0, 0.0, 0.0)
-        self.size_m = width_m, depth_m = _extent(first)
+        low, high = _bounds(first)
+        width_m, _, depth_m = map(float, high - low)
+        self.size_m = width_m, depth_m
         self._height_m = LABEL_HEIGHT * max(width_m, depth_m)
         self.label(())  # the areas have other places
         places = grid_places(len(tableaux), width_m, depth_m)
         self.offsets = dict(zip(tableaux, places, strict=True))
         self._place_backdrop(first)
 
+    def _place_fixed(self, shapes: DrawnShapes) -> None:
+        is_floor = shapes.kind == Kind.PLANE
+        self._place("fixed", _chosen(shapes, ~is_floor))
+        floor = floor_glb(_chosen(shapes, is_floor)) if is_floor.any() else b""
+        if floor != self._floor:
+            self._floor = floor
+            self._unlit("floor", floor, np.zeros(3))
+
     def _place(self, part: str, shapes: DrawnShapes) -> None:
-        copies = copies_of(shapes)
+        copies = copies_of(shapes, is_flat=self._light.sun == 0.0)
         for known in [key for key in self._handles if key[0] == part]:
             if known[1] not in copies:
                 self._handles.pop(known).remove()
@@ -251,35 +265,39 @@ class Stage:
 
     def _place_backdrop(self, tableau: Tableau) -> None:
         """Light, ground and sky around all shown areas."""
-        width_m, depth_m = self.size_m
-        corners = np.array(list(self.offsets.values()))
-        span = corners.max(axis=0) - corners.min(axis=0) + (width_m, 0.0, depth_m)
-        middle = 0.5 * (corners.max(axis=0) + corners.min(axis=0))
-        radius_m = 0.5 * float(np.linalg.norm(span))
+        self._light = tableau.light
+        low, high = _bounds(tableau)
+        places = np.array(list(self.offsets.values()))
+        low, high = low + places.min(axis=0), high + places.max(axis=0)
+        camera = tableau.camera
+        distance_m = float(np.linalg.norm(np.subtract(camera.eye, camera.target)))
+        middle = 0.5 * (low + high)
+        radius_m = max(0.5 * float(np.linalg.norm(high - low)), 0.5 * distance_m)
         if not self._handles:  # what there is keeps its scale
             self.unit = RADIUS / radius_m
+        # On a floor without end, the light follows whoever walks there.
+        lamps = ROOT if _fits(tableau).all() else "/light"
         light_up(
-            self._scene, tableau.light, self.on_page(middle), self.unit * radius_m, ROOT
+            self._scene,
+            tableau.light,
+            self.on_page(middle),
+            self.unit * radius_m,
+            lamps,
         )
-        camera = tableau.camera
-        away_m = float(np.linalg.norm(np.subtract(camera.eye, camera.target)))
-        away_m = max(away_m, radius_m)
-        ground = middle + (0.0, tableau.ground_y_m, 0.0)
+        away_m = max(distance_m, radius_m)
+        ground = middle * (1.0, 0.0, 1.0) + (0.0, tableau.ground_y_m, 0.0)
+        self._unlit("ground", ground_glb(away_m), ground)
+        self._unlit("sky", sky_glb(GROUND_REACH * away_m), ground)
+
+    def _unlit(self, name: str, glb: bytes, place_m: NDArray[np.float64]) -> None:
+        """Show a mesh in its own colors, on which shadows fall."""
         self._scene.add_glb(
-            f"{ROOT}/ground",
-            ground_glb(away_m),
-            position=self.on_page(ground),
+            f"{ROOT}/{name}",
+            glb,
+            position=self.on_page(place_m),
             scale=self.unit,
             cast_shadow=False,
-            receive_shadow=shade(tableau.light),
-        )
-        self._scene.add_glb(
-            f"{ROOT}/sky",
-            sky_glb(GROUND_REACH * away_m),
-            position=self.on_page(ground),
-            scale=self.unit,
-            cast_shadow=False,
-            receive_shadow=False,
+            receive_shadow=False if name == "sky" else shade(self._light),
         )
 
 
@@ -359,25 +377,30 @@ def _up_of(away: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(up / np.linalg.norm(up))
 
 
-def _extent(tableau: Tableau) -> tuple[float, float]:
-    """Width and depth of an area, in m."""
+def _bounds(tableau: Tableau) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The lowest and highest coordinates [3] of an area, at least 1 m apart, in m."""
     shapes = _fitting(tableau, is_first=False)
     if not len(shapes):
         shapes = tableau.moving
     reach = np.where(shapes.shown[:, None], np.abs(shapes.size), 0.0)
     low = (shapes.position - reach).min(axis=0)
     high = (shapes.position + reach).max(axis=0)
-    size = np.maximum(high - low, 1.0)
-    return float(size[0]), float(size[2])
+    return low, np.maximum(high, low + 1.0)
 
 
 def _fitting(tableau: Tableau, *, is_first: bool) -> DrawnShapes:
     """The floor and walls of an area, without a floor without end that all areas would share."""
-    if is_first or not len(tableau.static):
-        return tableau.static
+    fits = _fits(tableau)
+    return tableau.static if is_first or fits.all() else _chosen(tableau.static, fits)
+
+
+def _fits(tableau: Tableau) -> NDArray[np.bool_]:
+    """Which of the static shapes are of one area alone."""
     distance = np.linalg.norm(np.subtract(tableau.camera.eye, tableau.camera.target))
-    fits = tableau.static.size.max(axis=1) <= 1.2 * distance
-    return _chosen(tableau.static, fits)
+    static = tableau.static
+    fits = static.size.max(axis=1, initial=0.0) <= 1.2 * distance
+    # The cells of a floor go with it.
+    return fits if fits.all() else fits & (static.kind != Kind.PLANE)
 
 
 def _chosen(shapes: DrawnShapes, which: NDArray[np.bool_]) -> DrawnShapes:
