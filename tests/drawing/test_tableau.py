@@ -13,6 +13,7 @@ from touchline.drawing.tableau import (
     box_shapes,
     eye_shapes,
     join,
+    lowered,
     make_shapes,
     round_shapes,
     yaw_quaternion,
@@ -120,3 +121,12 @@ def test_other_sizes_are_more_than_a_difference_in_pose():
     assert moved.differs_only_in_pose(small)
     assert not large.differs_only_in_pose(small)
     assert not join(small, moved).differs_only_in_pose(small)
+
+
+def test_walls_are_cut_off_from_above():
+    rows = boxes(box((1.0, 2.0, 3.0), (1.0, 5.0, 1.0)), box((0.0, 0.0, 0.0), (1, 1, 1)))
+    low = lowered(rows, 1.0)
+    bottom, top = low[:, 1] - low[:, 4], low[:, 1] + low[:, 4]
+    assert bottom.tolist() == [-0.5, -0.5]
+    assert top.tolist() == [1.0, 0.5]
+    assert rows[0, 1] == 2.0, "the boxes of the physics are as they were"
