@@ -148,7 +148,7 @@ def _model_xml(camera: Camera, light: Light, ground_m: float) -> str:
     <mujoco>
       <visual>
         <global offwidth="{MAX_WIDTH}" offheight="{MAX_HEIGHT}"/>
-        <quality shadowsize="4096" offsamples="{samples}"/>
+        <quality shadowsize="2048" numquads="1" offsamples="{samples}"/>
         <map shadowclip="2"/>
         <headlight ambient="{_gray(light.ambient)}" diffuse="0 0 0" specular="0 0 0"/>
       </visual>

@@ -78,7 +78,7 @@ def tableau_of(
     camera = Camera(
         eye=(float(eye[0]), float(eye[1]), float(eye[2])),
         target=(x, float(root[1]), z),
-        extent_m=2.0 * float(np.linalg.norm(stage.camera_offset)),
+        extent_m=1.5 * float(np.linalg.norm(stage.camera_offset)),
     )
     return Tableau(_ground(stage), join(*ragdoll, cube), camera)
 
