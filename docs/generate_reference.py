@@ -7,6 +7,7 @@ written once, in the source, and notebooks in examples/; these pages show them.
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 from collections import defaultdict
@@ -29,6 +30,10 @@ from touchline.training.rewards.settings import REWARD_SIGNALS, signal_settings
 SOURCE = Path(touchline.__file__).parent
 NOTEBOOKS = Path(__file__).parents[1] / "examples"
 INLINE_CODE = re.compile(r"<code>([^<\n]+)</code>")
+SHELL = re.compile(r"^ *```sh[^\n]*\n(.*?)^ *```", re.M | re.S)
+TABLE = re.compile(r"<table>.*?</table>", re.S)
+HEAD = re.compile(r"<th[^>]*>(.*?)</th>", re.S)
+CELL = re.compile(r"<td([^>]*)>")
 FLAG = re.compile(r"(?<![^ ])--?\w[\w-]*")
 KEEP = r'<span style="white-space: nowrap">\g<0></span>'
 LONGEST = 30
@@ -39,6 +44,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages to those that lie in docs/."""
     pages = {
         "reference/python.md": python_page(),
+        "reference/plug-ins.md": plug_ins_page(),
         "reference/settings.md": settings_page(),
         "reference/command-line.md": command_line_page(),
         "reference/messages.md": messages_page(),
@@ -53,7 +59,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Keep flags and short names in one line: browsers break a line after each hyphen."""
+    """Make tables and names fit.
+
+    Flags and short names stay in one line: browsers break a line after each hyphen. Cells name
+    their columns, which on a phone stand beside them (`stylesheets/site.css`).
+    """
 
     def kept(match: re.Match[str]) -> str:
         code = match[1]
@@ -61,7 +71,19 @@ def on_page_content(html: str, **_: Any) -> str:
             return f"<code>{FLAG.sub(KEEP, code)}</code>"
         return KEEP.replace(r"\g<0>", match[0]) if len(code) <= LONGEST else match[0]
 
-    return INLINE_CODE.sub(kept, html)
+    return TABLE.sub(_labeled, INLINE_CODE.sub(kept, html))
+
+
+def _labeled(table: re.Match[str]) -> str:
+    """A table whose cells hold the names of their columns."""
+    names = [re.sub(r"<[^>]*>", "", head) for head in HEAD.findall(table[0])]
+    count = itertools.count()
+
+    def cell(match: re.Match[str]) -> str:
+        name = names[next(count) % len(names)].strip().replace('"', "&quot;")
+        return f'<td data-label="{name}"{match[1]}>'
+
+    return CELL.sub(cell, table[0]) if names else table[0]
 
 
 # ----------------------------------------------------------------------------------------------
@@ -102,6 +124,48 @@ def python_page() -> str:
         # Functions before the classes of what they return.
         for name in sorted(names_of[module], key=lambda name: name[0].isupper()):
             lines += [f"::: touchline.{module}.{name}", ""]
+    return "\n".join(lines)
+
+
+PLUG_INS = {
+    "An algorithm": (
+        "training.algorithms.learner.Learner",
+        "training.algorithms.learner.LearnerSetup",
+        "training.algorithms.settings.HyperparameterSettings",
+        "training.experience.trajectories.Trajectories",
+    ),
+    "A reward signal": (
+        "training.rewards.signal.RewardSignal",
+        "training.rewards.signal.SignalSetup",
+        "training.rewards.signal.PaysGroups",
+        "training.rewards.signal.Rejudging",
+        "training.rewards.settings.SignalSettings",
+    ),
+    "A network": (
+        "policies.network.Network",
+        "policies.network.Architecture",
+        "policies.network.Distribution",
+        "policies.network_policy.NetworkPolicy",
+    ),
+    "A memory": ("policies.memory.MemoryCell",),
+}
+"""What other packages add -> the public names that it touches."""
+
+
+def plug_ins_page() -> str:
+    """Everything that an algorithm, a signal, a network or a memory of another package touches."""
+    lines = [
+        "# Plug-ins",
+        "",
+        "What a package of yours touches when it adds an [algorithm](../tutorials/your_algorithm.md),",
+        "a [reward signal](../tutorials/your_reward_signal.md), a network or a memory;",
+        "[how they are found](../algorithms.md#algorithms-reward-signals-networks-and-memories-of-other-packages).",
+        "",
+    ]
+    for heading, names in PLUG_INS.items():
+        lines += [f"## {heading}", ""]
+        for name in names:
+            lines += [f"::: touchline.{name}", ""]
     return "\n".join(lines)
 
 
@@ -216,16 +280,35 @@ def command_line_page() -> str:
     ]
     group = get_command(app)
     context = click.Context(group, info_name="touchline")
+    examples = _examples()
     for verb in COMMANDS:
         command = group.get_command(context, verb)
         lines += [
             f"## touchline {verb}",
+            "",
+            "```text title=\"Examples\"",
+            *examples.get(verb, [f"touchline {verb}"]),
+            "```",
             "",
             "```text",
             _help(command, f"touchline {verb}"),
         ]
         lines += ["```", ""]
     return "\n".join(lines)
+
+
+def _examples() -> dict[str, list[str]]:
+    """The first three different commands of each verb in the pages, which tests run."""
+    found: dict[str, list[str]] = defaultdict(list)
+    folder = Path(__file__).parent
+    for page in (folder / "start.md", *sorted(folder.rglob("*.md"))):
+        for body in SHELL.findall(page.read_text(encoding="utf-8")):
+            for line in body.replace("\\\n", " ").splitlines():
+                command = " ".join(line.split("#")[0].split())
+                match = re.match(r"touchline ([a-z]+)", command)
+                if match and command not in found[match[1]]:
+                    found[match[1]].append(command)
+    return {verb: commands[:3] for verb, commands in found.items()}
 
 
 def _help(command: click.Command, name: str) -> str:
