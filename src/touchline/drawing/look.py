@@ -34,7 +34,7 @@ PALE_FLOOR_COLORS: tuple[Color, Color] = (
     (0.74, 0.76, 0.78, 1.0),
     (0.80, 0.82, 0.84, 1.0),
 )
-"""Of ragdolls, whose own shadow shows how high they are."""
+"""Floor of ragdolls, whose shadow shows how high they are."""
 GRASS: tuple[Color, Color] = ((0.36, 0.57, 0.30, 1.0), (0.40, 0.61, 0.33, 1.0))
 
 _GROUND = np.array((0.66, 0.70, 0.60))
@@ -47,16 +47,16 @@ class Light(NamedTuple):
 
     ambient: float = 0.40
     sun: float = 0.5
-    """From far away, with shadows."""
+    """Light from far away, with shadows."""
     fill: float = 0.3
-    """From the other side, without shadows, so that no two sides of a box look alike."""
+    """Light from the other side, without shadows, so that no two sides of a box look alike."""
 
 
 DAYLIGHT = Light()
 FLAT = Light(1.0, 0.0, 0.0)
 """Every surface shows its own color."""
 SUN_DIRECTION: Point = (0.306, -0.874, 0.393)
-"""Where the light goes; of unit length."""
+"""Direction of the sun's light; a unit vector."""
 FILL_DIRECTION: Point = (-0.743, -0.557, 0.371)
 
 
@@ -71,7 +71,7 @@ def sky_colors(elevation: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 GROUND_REACH = 20.0
-"""Where the ground ends, in units of the eye's distance: beyond it is as bright as the sky."""
+"""End of the ground, in units of the eye's distance: beyond it is as bright as the sky."""
 
 
 def _blend(

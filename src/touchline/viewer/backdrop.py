@@ -48,7 +48,7 @@ _BRIGHTEST = 2.1
 _GLOSS = 0.022
 """What three.js' matt surfaces return besides their color, measured on a dark floor."""
 _SUN_AWAY = 6.0
-"""From how far away the sun shines, in units of what it shines on; its rays are nearly parallel."""
+"""Distance of the sun in units of what it shines on, far enough for nearly parallel rays."""
 
 
 def page_colors(color: NDArray[Any]) -> Array:

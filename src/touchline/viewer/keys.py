@@ -94,15 +94,16 @@ def listener_html(keys: Keys, field_label: str) -> str:
     """
     script = _SCRIPT.replace("CODES", json.dumps(sorted(keys)))
     script = script.replace("LABEL", json.dumps(field_label))
-    return _hidden(script)
+    return script_html(script)
 
 
 def no_listener_html() -> str:
     """What makes a page forget its keyboard."""
-    return _hidden("window.touchlineKeys?.remove()")
+    return script_html("window.touchlineKeys?.remove()")
 
 
-def _hidden(script: str) -> str:
+def script_html(script: str) -> str:
+    """HTML that runs a script, which pages of viser would not do with a script element."""
     return f'<img alt="" style="display:none" src="data:," onerror="{escape(script)}">'
 
 

@@ -20,7 +20,7 @@ from touchline.errors import NotDrawableError, UsageError
 from touchline.log import Progress
 from touchline.policies.actors import SlotActor
 from touchline.viewer.scoreboard import Scoreboard
-from touchline.viewer.server import LOOPBACK, close_server, open_server
+from touchline.viewer.server import LOOPBACK, STILL_CAMERA, close_server, open_server
 from touchline.viewer.simulation import new_returns, no_returns
 from touchline.viewer.stage import WIDE, Stage, camera_of
 
@@ -72,7 +72,8 @@ def save_replay(
     text = html.escape(caption)
     page = page.replace("<title>Viser</title>", f"<title>{text}</title>", 1)
     start, end, rest = page.rpartition("</body>")
-    data = "".join([start, _CAPTION.format(text), end, rest]).encode()
+    added = f"{_CAPTION.format(text)}<script>{STILL_CAMERA}</script>"
+    data = "".join([start, added, end, rest]).encode()
     if len(data) > MOST_BYTES:
         raise UsageError(
             f"{path}: {seconds:g} s take {len(data) / 1e6:.0f} MB, more than "

@@ -27,6 +27,7 @@ import websockets.asyncio.server
 from viser import _messages as messages
 
 from touchline.errors import UsageError
+from touchline.viewer.keys import script_html
 
 LOOPBACK = "127.0.0.1"
 COOKIE = "touchline_view"
@@ -44,6 +45,12 @@ _SHEET_STYLE = (
     "</style>"
 )
 """viser's sheet on phones is 20 em wide, at the right, and covers three fifths of the height."""
+STILL_CAMERA = """
+document.body.addEventListener('keydown', (event) => {
+  if (/^Key[WASDQE]$/.test(event.code)) event.stopPropagation();
+});
+"""
+"""viser's keys move the camera by 2 units a second, and a whole scene is smaller (`stage.RADIUS`)."""
 FAREWELL_S = 0.3
 """For the last message to arrive in pages."""
 
@@ -64,7 +71,8 @@ def open_server(
         raise UsageError(f"port {port} is in use; choose another with --port")
     _Guard(server, is_local=is_loopback(host))
     server.gui.configure_theme(show_logo=False, show_share_button=False)
-    server.gui.add_html(_SHEET_STYLE.format(percent=sheet_percent), order=math.inf)
+    style = _SHEET_STYLE.format(percent=sheet_percent)
+    server.gui.add_html(style + script_html(STILL_CAMERA), order=math.inf)
     return server
 
 

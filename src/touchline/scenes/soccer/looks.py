@@ -19,7 +19,7 @@ _WALL_TOP_M = 1.0
 _GOAL_TOP_M = 2.0
 _LINE_M = 0.12
 _SIDE_M, _END_M = 7.3, 14.4
-"""From the middle to the lines along the field and across its ends."""
+"""Distances of the lines along the field and across its ends from the middle."""
 _BOX_DEPTH_M, _BOX_HALF_M = 3.0, 4.2
 _CIRCLE_M, _CIRCLE_PARTS = 2.4, 32
 
