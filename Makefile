@@ -92,9 +92,10 @@ results: setup  ## train the presets to their ends and write docs/results.md; ma
 docs: setup  ## the site, in build/site
 	$(BIN)/python -m mkdocs build --strict
 
-pictures: setup  ## the pictures in docs/ that are not there, and the film, which trains for minutes
+pictures: setup  ## the pictures, the film and the gallery in docs/, as far as they are not there
 	$(BIN)/python docs/draw_pictures.py
 	$(BIN)/python docs/draw_film.py
+	$(BIN)/python docs/draw_gallery.py
 	TOUCHLINE_PICTURES=docs/images $(BIN)/python -m pytest -m slow tests/viewer \
 		-k "1280 or phone or pauses_and_steps or two_checkpoints_side"
 

@@ -286,7 +286,7 @@ def command_line_page() -> str:
         lines += [
             f"## touchline {verb}",
             "",
-            "```text title=\"Examples\"",
+            '```text title="Examples"',
             *examples.get(verb, [f"touchline {verb}"]),
             "```",
             "",

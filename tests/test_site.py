@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.viewer.browser import PHONE, open_browser, resize
 
 ROOT = Path(__file__).parents[1]

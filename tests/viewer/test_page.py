@@ -24,6 +24,8 @@ from tests.viewer.browser import (
     wait_for,
 )
 
+from touchline.drawing.look import FLOOR_COLORS, GREEN, ORANGE, ground_colors
+from touchline.drawing.pixels import draw
 from touchline.envs.env import EnvRecipe
 from touchline.training.demonstrations import read_demonstration
 from touchline.viewer.insight import Seat
@@ -35,12 +37,12 @@ pytestmark = (
 
 
 @contextmanager
-def _page(num_areas=2, record=None):
-    recipe = EnvRecipe("scene", "SoccerTwos", num_areas=num_areas)
+def _page(num_areas=2, record=None, scene="SoccerTwos"):
+    recipe = EnvRecipe("scene", scene, num_areas=num_areas)
     options = ViewOptions(port=0, record=record)
     with opened(recipe, ["random"], options) as page:
         # Shadows take most of the time of a renderer without a GPU.
-        page.server.scene.configure_default_lights(cast_shadow=False)
+        page.stage.sun.cast_shadow = False
         yield page
 
 
@@ -91,6 +93,28 @@ def test_a_page_draws_the_scene_and_the_ball_moves(browser):
         )
         errors = [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
         assert not errors
+
+
+def test_a_page_shows_what_a_film_shows_in_the_same_colors(browser):
+    """Floor, ground, goal and block, each as much of the picture as in the film, or about so."""
+    with _page(num_areas=1, scene="PushBlock") as page:
+        page.simulation.pause()
+        wait_for(lambda: page.simulation.is_paused)
+        (tableau,) = page.simulation.frame.tableaux.values()
+        _open(browser, page)
+        shown = _scene(picture(browser)) / 255
+    film = draw(tableau, 640, 480) / 255
+    for name, color in {
+        "goal": GREEN,
+        "block": ORANGE,
+        "floor": FLOOR_COLORS[0],
+        "ground": ground_colors(np.array(0.0)),
+    }.items():
+        near = [
+            (np.abs(pixels - color[:3]).max(axis=2) < 0.08).mean()
+            for pixels in (film, shown)
+        ]
+        assert near[1] > 0.2 * near[0] > 0.0, (name, near)
 
 
 def test_a_page_pauses_steps_goes_back_and_goes_on(browser):

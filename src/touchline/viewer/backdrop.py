@@ -77,15 +77,23 @@ def instance_colors(color: NDArray[Any], *, is_flat: bool = False) -> NDArray[np
 
 def light_up(
     scene: viser.SceneApi, light: Light, middle: Array, radius: float, root: str
-) -> None:
-    """Light what is within this radius of the middle [3], both in the page's frame."""
+) -> viser.SpotLightHandle:
+    """Light what is within this radius of the middle [3], both in the page's frame.
+
+    Returns the sun, which alone casts shadows.
+    """
     scene.configure_default_lights(False)
     scene.configure_environment_map(None)
     ambient, sun, fill = np.pi * _BRIGHTEST * np.array(_page_brightness(light))
     scene.add_light_ambient(f"{root}/ambient", intensity=ambient)
+    scene.add_light_directional(
+        f"{root}/fill",
+        intensity=fill,
+        position=swap_axes(-np.array(FILL_DIRECTION)),
+    )
     # A spot's shadows reach as far as its light, unlike those of viser's directional lights.
     sun_way = swap_axes(np.array(SUN_DIRECTION))
-    scene.add_light_spot(
+    return scene.add_light_spot(
         f"{root}/sun",
         intensity=sun,
         decay=0.0,
@@ -93,11 +101,6 @@ def light_up(
         cast_shadow=True,
         direction=tuple(sun_way),
         position=middle - _SUN_AWAY * radius * sun_way,
-    )
-    scene.add_light_directional(
-        f"{root}/fill",
-        intensity=fill,
-        position=swap_axes(-np.array(FILL_DIRECTION)),
     )
 
 

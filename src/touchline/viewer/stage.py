@@ -73,6 +73,8 @@ class Stage:
         self._moved = np.zeros(3)
         """How far the scene is drawn back for that, in Unity's frame."""
         self._light = DAYLIGHT
+        self.sun: viser.SpotLightHandle | None = None
+        """The light that casts shadows."""
         self._floor = b""
         """The floors that are shown."""
         self._labels: list[viser.LabelHandle] = []
@@ -277,7 +279,7 @@ class Stage:
             self.unit = RADIUS / radius_m
         # On a floor without end, the light follows whoever walks there.
         lamps = ROOT if _fits(tableau).all() else "/light"
-        light_up(
+        self.sun = light_up(
             self._scene,
             tableau.light,
             self.on_page(middle),
