@@ -50,7 +50,7 @@ document.body.addEventListener('keydown', (event) => {
   if (/^Key[WASDQE]$/.test(event.code)) event.stopPropagation();
 });
 """
-"""viser's keys move the camera by 2 units a second, and a whole scene is smaller (`stage.RADIUS`)."""
+"""viser's keys move the camera by 2 units a second, and a scene is smaller (`stage.RADIUS`)."""
 FAREWELL_S = 0.3
 """For the last message to arrive in pages."""
 
