@@ -64,7 +64,8 @@ def page_colors(color: NDArray[Any]) -> Array:
     b = 0.0245786 - 0.4329510 * fitted
     c = -0.000090537 - 0.238081 * fitted
     v = (-b + np.sqrt(b * b - 4.0 * a * c)) / (2.0 * a)
-    return np.maximum(v @ np.linalg.inv(_TO_ACES).T, 0.0) / _EXPOSURE
+    color_in = np.maximum(v @ np.linalg.inv(_TO_ACES).T, 0.0)
+    return np.asarray(color_in / _EXPOSURE)
 
 
 def instance_colors(color: NDArray[Any], *, is_flat: bool = False) -> NDArray[np.uint8]:
@@ -72,7 +73,7 @@ def instance_colors(color: NDArray[Any], *, is_flat: bool = False) -> NDArray[np
     share = np.clip(
         (page_colors(color) - (0.0 if is_flat else _GLOSS)) / _BRIGHTEST, 0.0, 1.0
     )
-    return np.rint(255.0 * share).astype(np.uint8)
+    return np.asarray(np.rint(255.0 * share), np.uint8)
 
 
 def light_up(
@@ -89,7 +90,7 @@ def light_up(
     scene.add_light_directional(
         f"{root}/fill",
         intensity=fill,
-        position=swap_axes(-np.array(FILL_DIRECTION)),
+        position=_triple(swap_axes(-np.array(FILL_DIRECTION))),
     )
     # A spot's shadows reach as far as its light, unlike those of viser's directional lights.
     sun_way = swap_axes(np.array(SUN_DIRECTION))
@@ -99,9 +100,14 @@ def light_up(
         decay=0.0,
         angle=float(np.arctan(1.0 / _SUN_AWAY)),
         cast_shadow=True,
-        direction=tuple(sun_way),
-        position=middle - _SUN_AWAY * radius * sun_way,
+        direction=_triple(sun_way),
+        position=_triple(middle - _SUN_AWAY * radius * sun_way),
     )
+
+
+def _triple(vector: Array) -> tuple[float, float, float]:
+    x, y, z = map(float, vector)
+    return x, y, z
 
 
 def _page_brightness(light: Light) -> tuple[float, float, float]:
@@ -171,7 +177,7 @@ def _faces(rows: int, columns: int) -> NDArray[np.intp]:
         .reshape(rows - 1, columns)[:, :-1]
         .reshape(-1, 1)
     )
-    return first + (0, columns, columns + 1, 0, columns + 1, 1)
+    return np.asarray(first + (0, columns, columns + 1, 0, columns + 1, 1))
 
 
 def _glb(corners: Array, colors: NDArray[Any], faces: NDArray[np.intp]) -> bytes:

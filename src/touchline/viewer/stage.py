@@ -400,7 +400,7 @@ def _fits(tableau: Tableau) -> NDArray[np.bool_]:
     """Which of the static shapes are of one area alone."""
     distance = np.linalg.norm(np.subtract(tableau.camera.eye, tableau.camera.target))
     static = tableau.static
-    fits = static.size.max(axis=1, initial=0.0) <= 1.2 * distance
+    fits = np.asarray(static.size.max(axis=1, initial=0.0) <= 1.2 * distance)
     # The cells of a floor go with it.
     return fits if fits.all() else fits & (static.kind != Kind.PLANE)
 

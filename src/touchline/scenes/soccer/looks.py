@@ -13,7 +13,7 @@ from touchline.drawing.tableau import (
     lowered,
 )
 from touchline.physics.shapes import BOX_TAG, Floats, box, boxes
-from touchline.scenes.soccer.field import BLUE_GOAL, FLOOR, PURPLE_GOAL, WALL
+from touchline.scenes.soccer.field import BLUE_GOAL, FLOOR, WALL
 
 _WALL_TOP_M = 1.0
 _GOAL_TOP_M = 2.0
@@ -26,13 +26,14 @@ _CIRCLE_M, _CIRCLE_PARTS = 2.4, 32
 
 def pitch(field: Floats) -> DrawnShapes:
     """A field with these walls and goals [S, 9], which are drawn so low that they hide nothing."""
-    color = {WALL: WALL_COLOR, BLUE_GOAL: BLUE, PURPLE_GOAL: PURPLE}
-    colors = [color[int(tag)] for tag in field[:, BOX_TAG]]
-    top_m = np.where(field[:, BOX_TAG] == WALL, _WALL_TOP_M, _GOAL_TOP_M)
+    tag = field[:, BOX_TAG]
+    goals = field[tag != WALL]
+    colors = [BLUE if row[BOX_TAG] == BLUE_GOAL else PURPLE for row in goals]
     return join(
         floor_shapes(FLOOR, GRASS, cells=(12, 1)),
         box_shapes(_lines(), WHITE),
-        box_shapes(lowered(field, top_m), colors),
+        box_shapes(lowered(field[tag == WALL], _WALL_TOP_M), WALL_COLOR),
+        box_shapes(lowered(goals, _GOAL_TOP_M), colors),
     )
 
 
