@@ -3,12 +3,12 @@
 import imageio_ffmpeg
 import pytest
 
+from tests.scripted_world import ScriptedWorld
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.film import FilmOptions, film
 from touchline.policies.sides import load_sides
-from touchline.testing import ScriptedWorld
 
 
 def test_a_world_that_cannot_be_watched_says_so(tmp_path):

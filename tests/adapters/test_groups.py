@@ -4,13 +4,14 @@ reason.
 
 import numpy as np
 import pytest
+from tests.scripted_world import ScriptedWorld
 
 from touchline.adapters.groups import Groups
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import RunError, UsageError
 from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec, ObservationSpec
-from touchline.testing import ScriptedWorld, random_slot_actions
+from touchline.testing import random_slot_actions
 
 
 def _actions(groups, rng):

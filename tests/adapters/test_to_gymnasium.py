@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import RecordVideo
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from scene_params import SCENE_PARAMS
+from tests.scripted_world import EpisodeEnd, ScriptedWorld
 
 import touchline
 from touchline.adapters.gymnasium_names import OF_ONE_AGENT, OF_SEVERAL_AGENTS
@@ -22,7 +23,7 @@ from touchline.envs.slots import Slots
 from touchline.errors import RunError, UsageError
 from touchline.scenes import SCENES
 from touchline.specs import ActionTuple
-from touchline.testing import EpisodeEnd, Ledger, ScriptedWorld, random_slot_actions
+from touchline.testing import Ledger, random_slot_actions
 
 UNBOUNDED = "ignore:.*A Box observation space (min|max)imum value is -?infinity"
 """Gymnasium's checker takes that for a mistake; nothing bounds what a sensor may send."""

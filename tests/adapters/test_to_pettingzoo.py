@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from pettingzoo.test import api_test, parallel_api_test, render_test
 from scene_params import SCENE_PARAMS
+from tests.scripted_world import ScriptedWorld
 
 import touchline
 from touchline.envs.env import EnvRecipe
 from touchline.errors import RunError, UsageError
-from touchline.testing import Ledger, ScriptedWorld
+from touchline.testing import Ledger
 
 MODES = ("one_episode", "respawn", "slots")
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.vec_env import VecMonitor
+from tests.scripted_world import ScriptedWorld
 
 import touchline
 from touchline.errors import UsageError
-from touchline.testing import ScriptedWorld
 
 
 def hybrid_world():

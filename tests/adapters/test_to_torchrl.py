@@ -13,6 +13,7 @@ import torchrl.objectives
 from scene_params import SCENE_PARAMS
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
+from tests.scripted_world import ScriptedWorld
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.data.replay_buffers.samplers import SamplerWithoutReplacement
@@ -34,7 +35,7 @@ from touchline.envs.env import EnvRecipe
 from touchline.errors import RunError, UsageError
 from touchline.scenes import SCENES
 from touchline.steps import DecisionSteps, TerminalSteps
-from touchline.testing import Ledger, ScriptedWorld
+from touchline.testing import Ledger
 
 LAYOUTS = ("batch", "groups", "teams")
 

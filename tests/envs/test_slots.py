@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.scripted_world import ScriptedWorld
 
 from touchline.envs.actions import ActionError
 from touchline.envs.env import make
@@ -15,7 +16,7 @@ from touchline.specs import (
     ObservationSpec,
 )
 from touchline.steps import DecisionSteps, TerminalSteps
-from touchline.testing import ScriptedWorld, check_slots
+from touchline.testing import check_slots
 
 SPEC = BehaviorSpec((ObservationSpec((1,)),), ActionSpec.create_discrete((2,)))
 

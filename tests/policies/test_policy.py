@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.scripted_world import ScriptedWorld
 
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
@@ -18,7 +19,6 @@ from touchline.policies.loading import load_policies, load_policy
 from touchline.policies.network import Architecture, make_network
 from touchline.policies.network_policy import NetworkPolicy
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
-from touchline.testing import ScriptedWorld
 
 NAME = "Walker?team=0"
 

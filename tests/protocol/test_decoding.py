@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.protocol.plain_messages import plain_messages
 from tests.protocol.wires import (
     READERS,
     assert_same_steps,
@@ -32,7 +33,7 @@ from touchline.protocol.errors import MalformedMessageError, UnityObservationExc
 from touchline.protocol.parsed_agents import ParsedAgents
 from touchline.protocol.recording import REQUEST, read_frames
 from touchline.protocol.scan import ScannedAgents
-from touchline.protocol.schema import MESSAGES, plain_messages
+from touchline.protocol.schema import MESSAGES
 from touchline.protocol.session import parse_message
 from touchline.specs import ActionSpec
 

@@ -5,10 +5,10 @@ import subprocess
 import sys
 
 import numpy as np
+from tests.protocol.plain_messages import plain_messages
 
 from touchline.protocol.dialect import Dialect
 from touchline.protocol.encoding import decode_actions, encode_actions
-from touchline.protocol.schema import plain_messages
 from touchline.specs import ActionSpec, ActionTuple
 
 OLD = Dialect(communication_version="1.2.0", package_version="1.6.0-preview")

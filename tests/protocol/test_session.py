@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.protocol.plain_messages import plain_messages
 from tests.protocol.wires import assert_same_steps, decisions, terminals
 
 from touchline.protocol.dialect import Dialect
@@ -10,7 +11,7 @@ from touchline.protocol.errors import (
     OutOfTurnError,
     VersionRefusedError,
 )
-from touchline.protocol.schema import MESSAGES, plain_messages
+from touchline.protocol.schema import MESSAGES
 from touchline.protocol.session import (
     GOODBYE,
     NEXT,

@@ -7,11 +7,11 @@ import uuid
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.protocol.plain_messages import plain_messages
 
 from touchline.errors import UsageError
 from touchline.parameters import Gaussian, MultiRangeUniform, Uniform
 from touchline.protocol.errors import UnitySideChannelException
-from touchline.protocol.schema import plain_messages
 from touchline.protocol.side_channels import (
     EngineConfigurationChannel,
     EnvironmentParametersChannel,

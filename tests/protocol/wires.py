@@ -7,13 +7,14 @@ import io
 import numpy as np
 from hypothesis import strategies as st
 from PIL import Image
+from tests.protocol.plain_messages import plain_messages
 
 from touchline.protocol.decoding import ExchangeDecoder
 from touchline.protocol.dialect import Dialect
 from touchline.protocol.encoding import encode_output
 from touchline.protocol.parsed_agents import ParsedAgents
 from touchline.protocol.scan import ScannedAgents
-from touchline.protocol.schema import MESSAGES, plain_messages
+from touchline.protocol.schema import MESSAGES
 from touchline.specs import (
     ActionSpec,
     BehaviorSpec,

@@ -12,7 +12,6 @@ float.
 
 import re
 from collections.abc import Collection, Iterator
-from functools import cache
 from importlib import resources
 from types import SimpleNamespace
 from typing import Any
@@ -68,15 +67,6 @@ def proto_text() -> str:
         .joinpath("messages.proto")
         .read_text(encoding="utf-8")
     )
-
-
-@cache
-def plain_messages() -> Any:
-    """The classes exactly as in `messages.proto`: slower.
-
-    For demonstration files, and for tests to compare with.
-    """
-    return message_classes(proto_text())
 
 
 def parse(

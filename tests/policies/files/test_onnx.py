@@ -7,6 +7,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 import torch
+from tests.scripted_world import ScriptedWorld
 
 from touchline.envs.env import make
 from touchline.envs.slots import Slots
@@ -25,7 +26,6 @@ from touchline.policies.nets.encoders import SMALLEST_SIDE
 from touchline.policies.network import Architecture, side_by_side
 from touchline.policies.network_policy import NetworkPolicy
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
-from touchline.testing import ScriptedWorld
 
 GOAL = ObservationSpec((3,), observation_type=ObservationType.GOAL_SIGNAL, name="goal")
 CASES = {

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.scripted_world import ScriptedWorld
 from tests.training.rows import any_rows
 
 from touchline.envs.slots import Slots
 from touchline.policies.policy import ChosenActions
-from touchline.testing import ScriptedWorld, random_slot_actions
+from touchline.testing import random_slot_actions
 from touchline.training.experience.rollout import Rollout
 
 

@@ -3,9 +3,10 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.scripted_world import ScriptedWorld
 
 from touchline.envs.slots import SlotRows, Slots
-from touchline.testing import ScriptedWorld, random_slot_actions
+from touchline.testing import random_slot_actions
 from touchline.training.run.packing import pack, unpack
 
 
