@@ -29,7 +29,7 @@ LAYOUT = {
 MOST_LINES = 80_710
 """Ratchet on all lines of the source; the goal is 70,000."""
 MOST_TOKENS_A_CODE_LINE = 8.0
-LEAST_COMMENTS_A_HUNDRED_CODE_LINES = 3.7
+LEAST_COMMENTS_A_HUNDRED_CODE_LINES = 4.0
 """Ratchet on lines that say why; the goal is 5.0."""
 
 

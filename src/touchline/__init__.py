@@ -114,6 +114,7 @@ if TYPE_CHECKING:
     from touchline.training.start import train as train
     from touchline.viewer.opening import view as view
 
+# Name -> its module below this package: the imports above, which only type checkers run.
 _HOME = {
     "ActionSpec": "specs",
     "ActionTuple": "specs",
@@ -198,7 +199,6 @@ _HOME = {
     "tune": "studies.tune",
     "view": "viewer.opening",
 }
-"""Name -> its module below this package: the imports above, which only type checkers run."""
 
 __all__ = ["__version__", *_HOME]
 

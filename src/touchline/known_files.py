@@ -4,6 +4,7 @@ from pathlib import Path
 
 from touchline.errors import UsageError
 
+# What the suffix of a file says about it, and which command takes it.
 _SUFFIXES = {
     **dict.fromkeys(
         (".onnx", ".safetensors", ".pt"), "a policy: give it with --policy"
@@ -13,7 +14,6 @@ _SUFFIXES = {
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".svg"), "a picture"),
     **dict.fromkeys((".mp4", ".webm"), "a film"),
 }
-"""What the suffix of a file says about it, and which command takes it."""
 
 
 def known_as(path: Path) -> str | None:

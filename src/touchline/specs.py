@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from touchline.errors import UsageError
 
+# Sensors or branches listed in messages; the rest is counted. A board of 256 cells has 1,792
+# branches, and no message should exceed some hundred characters.
 _SHOWN = 8
-"""Sensors or branches listed in messages; the rest is counted. A board of 256 cells has 1,792
-branches, and no message should exceed some hundred characters."""
 
 
 class DimensionProperty(enum.IntFlag):

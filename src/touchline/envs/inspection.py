@@ -13,10 +13,10 @@ from touchline.protocol.recording import describe_behaviors
 from touchline.specs import ActionTuple, BehaviorSpec, describe_actions
 from touchline.steps import DecisionSteps, TerminalSteps, flat_mask
 
+# Numbers of an observation or an action that a line shows.
 _MOST_VALUES = 6
-"""Numbers of an observation or an action that a line shows."""
+# Numbers of a list that a line shows.
 _MOST_SHOWN = 8
-"""Numbers of a list that a line shows."""
 
 
 def inspect(env: str | EnvRecipe) -> dict[str, Any]:

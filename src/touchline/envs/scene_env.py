@@ -29,8 +29,8 @@ from touchline.steps import DecisionSteps, Exchange, TerminalSteps
 if TYPE_CHECKING:
     from touchline.drawing.pixels import Painter
 
+# A scene that decides at every step is slowed down to what an eye can follow.
 _SLOW_FPS, _FASTEST_FPS = 5, 50
-"""A scene that decides at every step is slowed down to what an eye can follow."""
 
 
 def open_scene(recipe: EnvRecipe) -> SceneEnv:

@@ -20,8 +20,8 @@ STOPS_WITHIN_S = 3.0
 """Time that work has to save after Ctrl-C, of five seconds for all. Then it is killed, and its last
 resume point, which is at most 20 seconds old, stays."""
 POLL_S = 0.05
+# Kinds of failures for callers, the first that fits: not every error can be pickled.
 _KINDS = (UsageError, NonFiniteError, RunError)
-"""Kinds of failures for callers, the first that fits: not every error can be pickled."""
 
 
 @dataclass(frozen=True)

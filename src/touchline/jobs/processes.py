@@ -32,8 +32,8 @@ from touchline.operating_systems import (
 _CHILD = "from touchline.jobs.processes import run_child; run_child()"
 _OUTCOME = b"\0outcome "
 """Begins what no line of the work has: its outcome."""
+# Limit for the end of a process without work, and for the last lines of one that has ended.
 _ENDS_WITHIN_S = 1.0
-"""Limit for the end of a process without work, and for the last lines of one that has ended."""
 
 
 class Processes(Place):

@@ -18,8 +18,8 @@ from touchline.policies.policy import RulePolicy
 from touchline.specs import ActionTuple, BehaviorSpec
 
 _MOVE, _HARVEST, _RETURN, _PRODUCE, _ATTACK = range(1, len(ORDER_TYPES))
+# Order type -> the part that holds its direction.
 _DIRECTION_PART = {_MOVE: 1, _HARVEST: 2, _RETURN: 3, _PRODUCE: 4}
-"""Order type -> the part that holds its direction."""
 _UNIT_TYPE_PART, _CELL_PART = 5, 6
 _JAVA_SEEDS = 2**48  # java.util.Random uses as many bits
 

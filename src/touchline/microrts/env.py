@@ -48,8 +48,8 @@ _FILM_FPS = 30.0  # a game of 2000 ticks takes a minute
 _CLOSER = REWARDS.index("closer_to_enemy_base")
 _WIN_LOSS = REWARDS.index("win_loss")
 _MATERIAL = REWARDS.index("material")
+# Stocks are observed in tens.
 _STOCK_UNIT = 10
-"""Stocks are observed in tens."""
 PARAMETERS: Mapping[str, Parameter] = {
     "shaping": Parameter(1.0, 0.0, 1000.0, "factor of all weights but that of win_loss")
 }

@@ -38,8 +38,8 @@ _JAVA_REWARDS = {
     "closer_to_enemy_base": "CloserToEnemyBase",
     "evaluation": "SimpleEvaluation",
 }
+# They look at every unit in every tick, so they are computed only where they have a weight.
 _COSTLY_REWARDS = {"closer_to_enemy_base", "evaluation"}
-"""They look at every unit in every tick, so they are computed only where they have a weight."""
 _OVER = list(_JAVA_REWARDS).index("win_loss")
 _WIN_LOSS = REWARDS.index("win_loss")
 _EVALUATION = REWARDS.index("evaluation")

@@ -33,8 +33,8 @@ _LETTERS = {
     "Ranged": "r",
 }
 _BUILDINGS = ("Base", "Barracks", "Resource")
+# As far as the planes show them: 4 means 4 or more. Other units have 1.
 _MOST_HIT_POINTS = {"Base": 4, "Barracks": 4, "Light": 4, "Heavy": 4}
-"""As far as the planes show them: 4 means 4 or more. Other units have 1."""
 _CAPTION_PX = 22
 _CAPTION_FONT_PX = 14.0
 # Smaller cells have no grid and no letters: they would cover what is in the cell.

@@ -14,8 +14,8 @@ from touchline.specs import team_of
 PolicySource = str | os.PathLike[str]
 """`[BEHAVIOR=]FILE`: a run folder, a checkpoint, an ONNX file, `random`, `zero`, or
 `greedy` (Match3)."""
+# Added to the seed for the other side, so that the two do not draw the same noise.
 _OTHER_SEED = 1000
-"""Added to the seed for the other side, so that the two do not draw the same noise."""
 
 
 def sources_in(policy: PolicySource | Sequence[PolicySource]) -> list[str]:

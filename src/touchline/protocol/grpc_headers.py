@@ -23,10 +23,10 @@ LONGEST_LIST = 16_384
 """Bytes of all fields of a request, C-core's own limit; ML-Agents' players send about 300."""
 LONGEST_TEXT = 126
 """The length of a string of at most this many bytes takes one byte in HPACK."""
+# They would speak about the connection, which HTTP/2 does not allow (section 8.2.2).
 _CONNECTION_FIELDS = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 )  # fmt: skip
-"""They would speak about the connection, which HTTP/2 does not allow (section 8.2.2)."""
 _REQUIRED = b":method", b":scheme", b":path"
 _PSEUDO_FIELDS = frozenset((*_REQUIRED, b":authority"))
 

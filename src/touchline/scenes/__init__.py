@@ -41,6 +41,8 @@ SCENES = {
 """Unity's scene name -> module and class; imported only when made, since physics takes time to
 load."""
 
+# Processor seconds until a scene's kernels are machine code, where it is not the usual time
+# (measured with empty caches in November 2026, as is that).
 _COMPILE_S = {
     "3DBall": 2,
     "3DBallHard": 2,
@@ -48,8 +50,6 @@ _COMPILE_S = {
     "Basic": 1,
     "GridWorld": 2,
 }
-"""Processor seconds until a scene's kernels are machine code, where it is not the usual time
-(measured with empty caches in November 2026, as is that)."""
 _USUAL_COMPILE_S = 15
 
 

@@ -49,10 +49,10 @@ EVALUATION_ERRORS = 4.0
 """Standard errors below the return in training; two are exceeded by chance in every 40th run."""
 EVALUATION_SHARE = 0.25
 """Share of the return's size in training: smaller differences matter to few."""
+# Standard errors in half of a 95 % interval.
 _Z95 = 1.96
-"""Standard errors in half of a 95 % interval."""
+# Training's return at a checkpoint is the mean of this many.
 _RECENT_EPISODES = 100
-"""Training's return at a checkpoint is the mean of this many."""
 
 
 @dataclass(frozen=True)

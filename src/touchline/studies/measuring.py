@@ -24,9 +24,9 @@ from touchline.training.world import open_slots
 
 _NEVER = 10**12
 """Agent steps that no measurement reaches."""
+# Updates are measured on buffers of about this size: what a step of learning costs does not depend
+# on it.
 _SMALL_BUFFER = 2048
-"""Updates are measured on buffers of about this size: what a step of learning costs does not depend
-on it."""
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 FIRST_OBS = len(EPISODE_FIGURES)
 _SHOWN = 20
 """Observations in the table: those that differ most."""
+# A number with a smaller spread hardly varies; its spread is no measure.
 _HARDLY = 1e-4
-"""A number with a smaller spread hardly varies; its spread is no measure."""
 
 
 def parity(

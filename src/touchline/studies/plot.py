@@ -31,10 +31,10 @@ FORMATS = (".svg", ".pdf", ".png")
 SCORE, EVALUATION = "score", "evaluation"
 """Names for metrics that are not a column: the most telling one, and the evaluations' scores."""
 MOST_RESAMPLES = 1000
+# Points of a curve over seeds: seeds report at slightly different steps.
 _GRID = 200
-"""Points of a curve over seeds: seeds report at slightly different steps."""
+# Distinct also for color-blind readers (Okabe & Ito 2008).
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-"""Distinct also for color-blind readers (Okabe & Ito 2008)."""
 _STYLES = ("-", "--", ":")
 """For curves after those that have a color of their own."""
 

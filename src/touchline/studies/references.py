@@ -30,8 +30,8 @@ from touchline.studies.units import EPISODES, GAMES, Units, flat_size, observati
 
 UNITY = Path(__file__).parent / "unity"
 """`<scene>.<policy>.json`: figures measured in Unity."""
+# Stored observations have four decimals.
 _ROUNDING = 0.5e-4
-"""Stored observations have four decimals."""
 _MOST_OF_A_FIRST_GUESS = 1e-3
 """What is left of it after a million observations."""
 

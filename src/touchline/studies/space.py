@@ -41,8 +41,8 @@ Read = Callable[[Mapping[str, Any]], "RunConfig"]
 """Reads the configuration of a run with these keys changed."""
 _OWN = ("checkpoint_settings.", "env_settings.seed")
 """Keys that a search sets itself begin so."""
+# A share of a range whose value is no whole number, wherever the range is.
 _GOLDEN = 0.381966
-"""A share of a range whose value is no whole number, wherever the range is."""
 
 
 def _finite(value: float) -> float:

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from touchline.errors import UsageError
 from touchline.training.config.settings import RunConfig
 
+# Least similarity (difflib's) of a name that is suggested, and of one that must be meant:
+# SmallWallJump and BigWallJump have 0.67, 3DBal and 3DBall 0.91.
 _SIMILAR, _SAME_BUT_FOR_A_SLIP = 0.5, 0.8
-"""Least similarity (difflib's) of a name that is suggested, and of one that must be meant:
-SmallWallJump and BigWallJump have 0.67, 3DBal and 3DBall 0.91."""
 
 
 def check_names(

@@ -37,8 +37,8 @@ MOST_DECISIONS = 20_000
 
 The longest episodes of the scenes have 5,000.
 """
+# Standard deviations on either side of the mean that hold 95 % of a normal distribution.
 _Z95 = 1.96
-"""Standard deviations on either side of the mean that hold 95 % of a normal distribution."""
 
 
 def evaluate(

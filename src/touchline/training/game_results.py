@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from math import sqrt
 from typing import Any
 
+# Standard normal quantile of a 95 % interval.
 _Z = 1.96
-"""Standard normal quantile of a 95 % interval."""
 
 
 def wilson_interval(won: int, games: int) -> list[float]:

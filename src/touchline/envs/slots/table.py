@@ -29,9 +29,9 @@ from touchline.specs import (
 )
 from touchline.steps import DecisionSteps, TerminalSteps, flat_mask
 
+# With ids from here on, slots are found by binary search. Below, an array indexed by id is quicker
+# and cheap enough to rebuild.
 _LARGE_ID = 4096
-"""With ids from here on, slots are found by binary search. Below, an array indexed by id is quicker
-and cheap enough to rebuild."""
 _NO_SLOTS = np.zeros(0, np.int32)
 _KEPT = (
     "_agent_id",

@@ -43,8 +43,8 @@ slowly. Official runs of these scenes have seen millions."""
 _BODY = "network_body."
 _LAYER = _BODY + "_body_endoder.seq_layers."  # their spelling
 _SENSOR = _BODY + "observation_encoder.processors."
+# Our name for the standard deviation, which ONNX files hold as a nameless constant.
 _DIVISOR = "normalizer.divisor"
-"""Our name for the standard deviation, which ONNX files hold as a nameless constant."""
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,8 @@ LATEST = f"checkpoint{CHECKPOINT}"
 OFFICIAL_LATEST = "checkpoint.pt"
 """Latest checkpoint of ML-Agents' own runs, which have the same folders."""
 _LOGS = "run_logs"
+# Bytes of a behavior's name: file systems allow 255, steps and suffixes come after it.
 _LONGEST_NAME = 200
-"""Bytes of a behavior's name: file systems allow 255, steps and suffixes come after it."""
 
 
 def is_run(target: str | Path) -> bool:

@@ -6,6 +6,7 @@ from touchline.scenes.ragdolls.anatomy import STILL, UPRIGHT, Anatomy, Bone, ass
 
 GROUND_TOP_M = 0.125
 
+# In the order in which Unity's agent lists them.
 _PLACES_M: dict[str, Vector] = {
     "hips": (0.0, 0.953, 0.0),
     "chest": (0.0, 1.44404, 0.0),
@@ -24,7 +25,6 @@ _PLACES_M: dict[str, Vector] = {
     "forearmR": (0.7425, 1.44404, 0.0),
     "handR": (0.9735, 1.44404, 0.0),
 }
-"""In the order in which Unity's agent lists them."""
 
 _X = (1.0, 0.0, 0.0)
 _BACK = (0.0, 0.0, -1.0)
@@ -55,12 +55,12 @@ def humanoid() -> Anatomy:
     )
 
 
+# The order of the joints' creation, which decides how they are solved: that of the prefab's file,
+# reversed. With others, Unity's policy falls more often.
 _CREATED = (
     *("chest", "armR", "handR", "forearmL", "shinR", "thighL", "armL"),
     *("head", "thighR", "shinL", "footL", "handL", "forearmR", "footR", "spine"),
 )
-"""The order of the joints' creation, which decides how they are solved: that of the prefab's file,
-reversed. With others, Unity's policy falls more often."""
 
 
 def _leg(side: str) -> list[Part]:

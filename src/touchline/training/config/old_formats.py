@@ -31,15 +31,15 @@ from touchline.whole import write_whole
 
 Block = dict[str, Any]
 
+# Keys by which a flat block is recognized; today none of them stands directly in a behavior.
 _FLAT = {"trainer", "use_recurrent", "batch_size", "hidden_units", "num_layers", "beta"}
-"""Keys by which a flat block is recognized; today none of them stands directly in a behavior."""
 _NETWORK = ("normalize", "hidden_units", "num_layers", "vis_encode_type")
 _RENAMED = {
     "pretraining": "behavioral_cloning",  # until 0.12
     "behavior_cloning": "behavioral_cloning",
 }
+# Trainers that only imitated, until 0.12.
 _OFFLINE = ("offline_bc", "online_bc")
-"""Trainers that only imitated, until 0.12."""
 _SAMPLERS = {"multirange_uniform": "multirangeuniform"}
 
 

@@ -219,21 +219,21 @@ def _blocks(tree: YamlTree) -> list[Keys]:
     return [place for place in places if isinstance(tree.get(place), dict)]
 
 
+# Keys of older documentation -> today's. Source: ML-Agents' documents before Release 20.
 _OLD_SPELLINGS = {
     ("behavior_cloning",): "behavioral_cloning",
     ("network_settings", "vis_encoder_type"): "vis_encode_type",
 }
-"""Keys of older documentation -> today's. Source: ML-Agents' documents before Release 20."""
+# Keys of a behavior without any effect, which ML-Agents accepts or writes into its
+# configuration.yaml -> why.
 _IGNORED = {
     ("framework",): "PyTorch is the only one",
     ("reward_signals", WORLD_REWARD, "network_settings"): (
         "the environment's reward needs no network"
     ),
 }
-"""Keys of a behavior without any effect, which ML-Agents accepts or writes into its
-configuration.yaml -> why."""
+# Keys of `checkpoint_settings` -> what has taken their place.
 _REPLACED = {"load_model": "resume", "train_model": "inference"}
-"""Keys of `checkpoint_settings` -> what has taken their place."""
 
 
 def _modernize(tree: YamlTree, notices: list[str]) -> None:

@@ -16,10 +16,10 @@ from touchline.operating_systems import KEYBOARD_SIGNALS, STOP_SIGNALS, glibc_ma
 from touchline.training.config.settings import RunConfig
 from touchline.training.run.device import matrices_for
 
+# Parameters of glibc's `mallopt`, from its malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Parameters of glibc's `mallopt`, from its malloc.h."""
+# What both thresholds are when a program starts (mallopt(3)), bytes.
 _GLIBC_DEFAULT = 128 * 1024
-"""What both thresholds are when a program starts (mallopt(3)), bytes."""
 
 
 @contextmanager

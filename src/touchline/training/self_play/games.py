@@ -27,8 +27,8 @@ from touchline.specs import team_of
 
 EQUAL = 1e-6
 """Last rewards closer than this are equal."""
+# What no agent is paid. Not NaN, which no saved state would be equal to.
 _ABSENT = -np.inf
-"""What no agent is paid. Not NaN, which no saved state would be equal to."""
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from touchline.training.self_play.settings import SelfPlaySettings
 
 DRAWN = 4
 """Opponents of a pool of the whole run that play at the same time: each costs a forward pass."""
+# Share of draws that win rates have no influence on, so that no opponent is forgotten.
 _FLOOR = 0.1
-"""Share of draws that win rates have no influence on, so that no opponent is forgotten."""
+# Weight of a game in an opponent's win rate, once another was played against it.
 _DECAY = 0.99
-"""Weight of a game in an opponent's win rate, once another was played against it."""
 LATEST = "latest"
 _KEPT = ("current", "opponent_steps", "drawn", "_steps", "_tally")
 """Attributes that a resume point holds as they are."""

@@ -27,9 +27,9 @@ SPREAD_OF_PLAYERS = 800.0
 SPREAD_OF_SUCCESSORS = 200.0
 """Likewise of a policy around the one that it learned on from, once it is a snapshot's interval
 older."""
+# Least part of an interval: a policy that has learned nothing yet is 2 points around its
+# predecessor.
 _LEAST_APART = 1e-4
-"""Least part of an interval: a policy that has learned nothing yet is 2 points around its
-predecessor."""
 _KEPT = ("names", "kinds", "predecessors", "apart")
 
 
