@@ -16,6 +16,11 @@ from touchline.operating_systems import KEYBOARD_SIGNALS, end_all_trees
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
 
+STOPPED_EARLY = 256 + INTERRUPTED
+"""Of a command that has said what Ctrl-C left saved; as an exit code it is 130. Of a Ctrl-C that no
+command handles, the parser makes 130 by itself.
+"""
+
 Handler = Callable[[int, FrameType | None], object]
 
 

@@ -18,7 +18,13 @@ from touchline.cli.generate import Verb, command_of, summary_of
 from touchline.cli.output import log, show
 from touchline.errors import MissingError, TouchlineError, UsageError
 from touchline.extras import missing_extra
-from touchline.interrupts import INTERRUPTED, end_at_once, handle_keyboard, raise_once
+from touchline.interrupts import (
+    INTERRUPTED,
+    STOPPED_EARLY,
+    end_at_once,
+    handle_keyboard,
+    raise_once,
+)
 from touchline.operating_systems import let_streams_print_everything
 from touchline.version import __version__
 
@@ -204,12 +210,8 @@ def run(arguments: list[str]) -> int:
         return _fail(_with_all_extras(missing, arguments), 2)
     except TouchlineError as error:
         return _fail(error, 1)
-    except typer.Exit as ending:
-        # The parser turns Ctrl-C into this.
-        is_ctrl_c = isinstance(ending.__cause__, KeyboardInterrupt)
-        return _interrupted(arguments[0]) if is_ctrl_c else int(ending.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return _interrupted(arguments[0])
+        code = INTERRUPTED
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         advice = (
@@ -222,6 +224,16 @@ def run(arguments: list[str]) -> int:
         if not hasattr(error, "format_message"):
             raise
         return _fail(error.format_message(), 2)  # the parser's own: a wrong call
+    return _exit_code(code, arguments[0])
+
+
+def _exit_code(code: object, verb: str) -> int:
+    """The exit code of what a verb returned or the parser made."""
+    if code == INTERRUPTED and verb in RESUMABLE:
+        # Outside of a run, which ends as one that was stopped early.
+        log("touchline: stopped before the run began; what was saved before is whole")
+    if code == STOPPED_EARLY:
+        return INTERRUPTED
     return code if isinstance(code, int) else 0
 
 
@@ -241,13 +253,6 @@ def _with_all_extras(error: MissingError, arguments: list[str]) -> str:
     )  # it reads the names of all scenes
 
     return with_all_extras(str(error), arguments)
-
-
-def _interrupted(verb: str) -> int:
-    """Ctrl-C outside of a run: one that had begun is saved, and ends as one stopped early."""
-    if verb in RESUMABLE:
-        log("touchline: stopped before the run began; what was saved before is whole")
-    return INTERRUPTED
 
 
 def _fail(error: BaseException | str, code: int) -> int:

@@ -17,6 +17,7 @@ from touchline.cli.output import log, show, show_figures, show_json
 from touchline.cli.progress import shown
 from touchline.errors import UsageError
 from touchline.flag import Flag
+from touchline.interrupts import STOPPED_EARLY
 from touchline.log import now_and_then
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def tune(call: Call) -> None:
     result = call()
     if result.interrupted:
         say_how_to_continue(result.folder)
-        raise typer.Exit(130)
+        raise typer.Exit(STOPPED_EARLY)
 
 
 def say_how_to_continue(folder: Path) -> None:

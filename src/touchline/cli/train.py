@@ -16,6 +16,7 @@ from touchline.cli.results import say_how_to_continue
 from touchline.cli.training_table import training_table
 from touchline.errors import UsageError
 from touchline.flag import Flag
+from touchline.interrupts import STOPPED_EARLY
 from touchline.operating_systems import quoted
 
 if TYPE_CHECKING:
@@ -68,13 +69,13 @@ def train(
         result = train_seeds(request, several, to_wandb=to_wandb, log=log)
         if result.interrupted:
             say_how_to_continue(result.folder)
-            raise typer.Exit(130)
+            raise typer.Exit(STOPPED_EARLY)
         return
     trained = _run(request, record_wire, to_wandb=to_wandb)
     _summarize(trained)
     _suggest(request, trained)
     if trained.interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(STOPPED_EARLY)
 
 
 def _run(
