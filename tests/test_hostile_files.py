@@ -346,6 +346,32 @@ READY = "import touchline.cli; print('ready', flush=True); touchline.cli.main()"
 """The command, which first says that Python itself has started."""
 
 
+IN_A_DESTRUCTOR = """
+import os, signal, time
+from touchline.interrupts import raise_on_ctrl_c
+
+class Odd:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.01)
+
+raise_on_ctrl_c()
+try:
+    Odd()
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("raised")
+"""
+
+
+def test_an_interrupt_that_python_ignores_is_raised_a_moment_later():
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_DESTRUCTOR],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("raised\n", "")
+
+
 @pytest.mark.skipif(
     sys.platform == "win32",
     reason="send_signal(SIGINT) is refused there; Ctrl-C reaches a whole console",

@@ -7,11 +7,12 @@ So the second one raises nothing: files are whole, and only other processes have
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from touchline.operating_systems import KEYBOARD_SIGNALS, end_all_trees
+from touchline.operating_systems import KEYBOARD_SIGNALS, end_all_trees, send_to_self
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
@@ -20,6 +21,9 @@ STOPPED_EARLY = 256 + INTERRUPTED
 """Of a command that has said what Ctrl-C left saved; as an exit code it is 130. Of a Ctrl-C that no
 command handles, the parser makes 130 by itself.
 """
+
+AGAIN_AFTER_S = 0.01
+"""A callback of Python's own has ended by then."""
 
 Handler = Callable[[int, FrameType | None], object]
 
@@ -34,6 +38,24 @@ def raise_once(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - 
     """Handler of Ctrl-C: KeyboardInterrupt, and with the next one the end."""
     handle_keyboard(end_at_once)
     raise KeyboardInterrupt
+
+
+def raise_on_ctrl_c() -> None:
+    """The program's first Ctrl-C raises a KeyboardInterrupt, wherever it comes."""
+    handle_keyboard(raise_once)
+    sys.unraisablehook = _raise_again
+
+
+def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
+    """Raise a KeyboardInterrupt again a moment later, where Python ignores it.
+
+    It does so in destructors and in callbacks of weak references, as of each import.
+    """
+    if issubclass(ignored.exc_type, KeyboardInterrupt):
+        handle_keyboard(raise_once)
+        threading.Timer(AGAIN_AFTER_S, send_to_self, [signal.SIGINT]).start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from touchline.interrupts import (
     STOPPED_EARLY,
     end_at_once,
     handle_keyboard,
-    raise_once,
+    raise_on_ctrl_c,
 )
 from touchline.operating_systems import let_streams_print_everything
 from touchline.version import __version__
@@ -176,7 +176,7 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     let_streams_print_everything()
     threading.excepthook = _print_thread_error
-    handle_keyboard(raise_once)
+    raise_on_ctrl_c()
     code = run(sys.argv[1:])
     # All is saved; while Python ends, an exception would be a traceback.
     handle_keyboard(end_at_once)
