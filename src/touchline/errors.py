@@ -44,3 +44,9 @@ class FileHeldError(RunError):
 
 class NonFiniteError(RunError, RuntimeError):
     """A NaN or an infinity arrived where numbers are expected."""
+
+
+def shortened(text: str, most: int = 200) -> str:
+    """On one line, cut to a number of characters; for text of any length from elsewhere."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[:most]}..."

@@ -325,12 +325,6 @@ def describe_spec(spec: BehaviorSpec) -> str:
     return f"observations {sensors} and {describe_actions(spec.action_spec)}"
 
 
-def shortened(text: str, most: int = 200) -> str:
-    """On one line, cut to a number of characters; for text of any length from elsewhere."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[:most]}..."
-
-
 def describe_shapes(shapes: Sequence[Sequence[int]]) -> str:
     """`[8], [3, 84, 84]`; those beyond the first few are counted."""
     shown = ", ".join(str(list(shape)) for shape in shapes[:_SHOWN])

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.errors import NonFiniteError, UsageError
+from touchline.errors import NonFiniteError, UsageError, shortened
 from touchline.protocol.errors import UnityException
-from touchline.specs import ActionSpec, ActionTuple, shortened
+from touchline.specs import ActionSpec, ActionTuple
 from touchline.steps import DecisionSteps
 
 

@@ -18,12 +18,12 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from touchline.errors import UsageError
+from touchline.errors import UsageError, shortened
 from touchline.plugins import Plugins, breach_of, imported_from_here
 from touchline.policies.memory import DEFAULT_MEMORY
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.normalizer import RunningNormalizer
-from touchline.specs import BehaviorSpec, shortened
+from touchline.specs import BehaviorSpec
 
 NETWORKS = {
     "standard": "touchline.policies.nets.actor_critic:ActorCritic",

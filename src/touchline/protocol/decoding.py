@@ -16,7 +16,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from touchline.errors import NonFiniteError
+from touchline.errors import NonFiniteError, shortened
 from touchline.protocol.agents import GROUP, GROUP_REWARD, ID, REWARD, Agents, Layout
 from touchline.protocol.dialect import Dialect
 from touchline.protocol.errors import MalformedMessageError, UnityObservationException
@@ -31,7 +31,6 @@ from touchline.specs import (
     ObservationType,
     describe_actions,
     describe_branches,
-    shortened,
 )
 from touchline.steps import DecisionSteps, Exchange, TerminalSteps
 

@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from touchline.bounded import MOST_DATA, read_bounded
-from touchline.errors import NonFiniteError, UsageError
+from touchline.errors import NonFiniteError, UsageError, shortened
 from touchline.protocol.agents import (
     GROUP,
     GROUP_REWARD,
@@ -44,7 +44,6 @@ from touchline.specs import (
     BehaviorSpec,
     DimensionProperty,
     describe_actions,
-    shortened,
 )
 
 SUFFIX = ".demo"

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from touchline.errors import shortened
 from touchline.parameters import Gaussian, MultiRangeUniform, ParameterValue, Uniform
 from touchline.protocol.errors import (
     PlayerUsageError,
@@ -27,7 +28,6 @@ from touchline.protocol.errors import (
     UnitySideChannelException,
 )
 from touchline.protocol.schema import MESSAGES
-from touchline.specs import shortened
 from touchline.statistics import EnvironmentStats, StatsAggregationMethod
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ import torch
 from onnx import TensorProto
 from torch import Tensor, nn
 
-from touchline.errors import UsageError
+from touchline.errors import UsageError, shortened
 from touchline.policies.distributions import (
     ActionDistribution,
     SquashedDistribution,
@@ -23,7 +23,7 @@ from touchline.policies.distributions import (
 from touchline.policies.files.onnx_graph import OnnxGraph
 from touchline.policies.files.traced import NUM_EXAMPLES, write_module
 from touchline.policies.network import Network
-from touchline.specs import BehaviorSpec, describe_actions, describe_shapes, shortened
+from touchline.specs import BehaviorSpec, describe_actions, describe_shapes
 
 API_VERSION = 3
 FORBIDDEN = 1e8

@@ -40,8 +40,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from touchline.errors import UsageError
-from touchline.specs import shortened
+from touchline.errors import UsageError, shortened
 
 CHECKPOINT, MODEL = ".safetensors", ".onnx"
 """Suffixes of a policy that can learn on, and of the model that Unity loads."""

@@ -19,9 +19,8 @@ import torch
 from onnx import TensorProto
 from torch import Tensor, fx, nn
 
-from touchline.errors import UsageError
+from touchline.errors import UsageError, shortened
 from touchline.policies.files.onnx_graph import OnnxGraph
-from touchline.specs import shortened
 
 KINDS = {
     torch.float32: TensorProto.FLOAT,

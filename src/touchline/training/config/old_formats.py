@@ -16,10 +16,9 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from touchline.errors import UsageError
+from touchline.errors import UsageError, shortened
 from touchline.flag import Flag
 from touchline.log import Log, silent
-from touchline.specs import shortened
 from touchline.training.algorithms.settings import (
     ALGORITHM_PLUGINS,
     DEFAULT_ALGORITHM,

@@ -14,10 +14,9 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from touchline.errors import UsageError
+from touchline.errors import UsageError, shortened
 from touchline.known_files import refuse_other_kinds
 from touchline.log import Log, silent
-from touchline.specs import shortened
 from touchline.training.config.environment_parameters import lessons_of
 from touchline.training.config.explain import explain
 from touchline.training.config.flags import setting_flags

@@ -18,10 +18,10 @@ import numpy as np
 from jaxtyping import Float
 
 from touchline.bounded import MOST_TABLE, read_bounded, read_json
-from touchline.errors import UsageError
+from touchline.errors import UsageError, shortened
 from touchline.policies.files.run_choice import check_progress
 from touchline.policies.files.run_layout import RunLayout
-from touchline.specs import ActionSpec, shortened
+from touchline.specs import ActionSpec
 from touchline.training.algorithms.settings import DEFAULT_ALGORITHM
 from touchline.training.config.yaml_tree import YamlTree
 
