@@ -18,8 +18,8 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
 
 STOPPED_EARLY = 256 + INTERRUPTED
-"""A command that has said what Ctrl-C left saved ends with this; as an exit code it is 130, which the
-parser makes of a Ctrl-C that no command handles.
+"""A command that has said what Ctrl-C left saved ends with this, which becomes the exit code 130. A
+Ctrl-C that no command handles is 130 to the parser.
 """
 
 AGAIN_AFTER_S = 0.01
