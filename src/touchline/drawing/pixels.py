@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from importlib import reload
 
 import numpy as np
@@ -36,6 +37,8 @@ _GEOM_TYPES = {
     Kind.CAPSULE: mujoco.mjtGeom.mjGEOM_CAPSULE,
     Kind.PLANE: mujoco.mjtGeom.mjGEOM_PLANE,
 }
+_GROUND = 0
+"""The only shape of the model."""
 _TEXELS = 256
 """A side of the ground's picture, and of each of the six of the sky."""
 
@@ -53,14 +56,14 @@ class Painter:
     """Draws tableaux of any scene at any size.
 
     Making an OpenGL context takes tens of milliseconds, so one is kept for as long as pictures have
-    the same size, camera and light.
+    the same size, lens and light.
     """
 
     def __init__(self) -> None:
         self._renderer: mujoco.Renderer | None = None
         self._data: mujoco.MjData | None = None
-        self._drawn: tuple[Camera, Light, float, int, int] | None = None
-        """Camera, light, height of the ground, width and height that the renderer was made for."""
+        self._drawn: tuple[Camera, Light, int, int] | None = None
+        """Camera around its target, light, width and height that the renderer was made for."""
 
     def draw(
         self, tableau: Tableau, width: int = 640, height: int = 480
@@ -70,14 +73,22 @@ class Painter:
         Raises a MissingError where OpenGL does not work, and a UsageError for a size that cannot be
         drawn.
         """
-        wanted = tableau.camera, tableau.light, tableau.ground_y_m, width, height
+        # Everything is drawn around the target, so that a camera that follows is always the same.
+        camera = tableau.camera
+        target = np.array(camera.target)
+        away = np.round(np.subtract(camera.eye, target), 6)
+        x, y, z = map(float, away)
+        camera = replace(camera, eye=(x, y, z), target=(0.0, 0.0, 0.0))
+        wanted = camera, tableau.light, width, height
         if self._drawn != wanted:
             self.close()
             self._open(*wanted)
             self._drawn = wanted
         assert self._renderer is not None
+        assert self._data is not None
+        self._data.geom_xpos[_GROUND, 2] = tableau.ground_y_m - target[1]
         self._renderer.update_scene(self._data, camera="show")
-        _add_shapes(self._renderer.scene, tableau.shapes)
+        _add_shapes(self._renderer.scene, tableau.shapes, target)
         # A copy: MuJoCo draws the next picture into the same memory.
         return np.array(self._renderer.render())
 
@@ -88,15 +99,13 @@ class Painter:
             self._renderer = None
         self._drawn = None
 
-    def _open(
-        self, camera: Camera, light: Light, ground_m: float, width: int, height: int
-    ) -> None:
+    def _open(self, camera: Camera, light: Light, width: int, height: int) -> None:
         if not (1 <= width <= MAX_WIDTH and 1 <= height <= MAX_HEIGHT):
             raise UsageError(
                 f"a picture of {width} x {height} pixels cannot be drawn; "
                 f"the largest is {MAX_WIDTH} x {MAX_HEIGHT}"
             )
-        model = mujoco.MjModel.from_xml_string(_model_xml(camera, light, ground_m))
+        model = mujoco.MjModel.from_xml_string(_model_xml(camera, light))
         _paint(model)
         self._data = mujoco.MjData(model)
         mujoco.mj_forward(model, self._data)
@@ -111,9 +120,11 @@ class Painter:
             ) from error
 
 
-def _add_shapes(scene: mujoco.MjvScene, shapes: DrawnShapes) -> None:
-    """Put the shown shapes into MuJoCo's list of what is to be drawn."""
-    position = swap_axes(shapes.position)
+def _add_shapes(
+    scene: mujoco.MjvScene, shapes: DrawnShapes, target: NDArray[np.float64]
+) -> None:
+    """Put the shown shapes into MuJoCo's list of what is to be drawn, around the target [3]."""
+    position = swap_axes(shapes.position - target)
     size = swap_axes(shapes.size)
     # A capsule's sizes are radius and half height, not lengths along axes.
     is_capsule = shapes.kind == Kind.CAPSULE
@@ -130,12 +141,10 @@ def _add_shapes(scene: mujoco.MjvScene, shapes: DrawnShapes) -> None:
         scene.ngeom += 1
 
 
-def _model_xml(camera: Camera, light: Light, ground_m: float) -> str:
-    """A model without bodies: the sky, the ground, the light and the camera."""
+def _model_xml(camera: Camera, light: Light) -> str:
+    """A model without bodies: the sky, the ground, the light and the camera, whose target is 0."""
     samples = 4 if camera.smooth else 0
-    away = np.subtract(camera.eye, camera.target)
-    reach = GROUND_REACH * np.linalg.norm(away)
-    x, _, z = camera.target
+    reach = GROUND_REACH * np.linalg.norm(camera.eye)
     suns = [
         _sun_xml(direction, brightness, camera, casts)
         for direction, brightness, casts in (
@@ -159,7 +168,7 @@ def _model_xml(camera: Camera, light: Light, ground_m: float) -> str:
         <material name="ground" texture="ground" specular="0"/>
       </asset>
       <worldbody>
-        <geom type="plane" size="{reach} {reach} 1" pos="{x} {z} {ground_m}" material="ground"/>
+        <geom type="plane" size="{reach} {reach} 1" material="ground"/>
         {"".join(suns)}
         {_camera_xml(camera)}
       </worldbody>
@@ -185,8 +194,7 @@ def _paint(model: mujoco.MjModel) -> None:
 
 def _sun_xml(direction: Point, brightness: float, camera: Camera, casts: str) -> str:
     """A light from far away; shadows are worked out from this place."""
-    place = np.subtract(camera.target, np.multiply(direction, 3.0 * camera.extent_m))
-    x, y, z = map(float, place)
+    x, y, z = map(float, np.multiply(direction, -3.0 * camera.extent_m))
     return (
         f'<light directional="true" castshadow="{casts}" diffuse="{_gray(brightness)}" '
         f'specular="0 0 0" pos="{x} {z} {y}" dir="{_in_mujoco(direction)}"/>'
@@ -194,8 +202,8 @@ def _sun_xml(direction: Point, brightness: float, camera: Camera, casts: str) ->
 
 
 def _camera_xml(camera: Camera) -> str:
-    """A camera at the eye that looks at the target and is level from left to right."""
-    ahead = swap_axes(np.subtract(camera.target, camera.eye))
+    """A camera at the eye that looks at 0 and is level from left to right."""
+    ahead = -swap_axes(np.array(camera.eye))
     right = np.cross(ahead, (0.0, 0.0, 1.0))
     if not right.any():  # straight down: z points up in the picture, as on a map
         right = np.array((1.0, 0.0, 0.0))
