@@ -52,7 +52,7 @@ def draw(scene: str, browser: object, painter: Painter) -> None:
                 time.sleep(DRAWN_S)
                 close_notices(browser)
             time.sleep(DRAWN_S)
-            _save(picture(browser), f"{scene}-{name}", width)
+            _save(picture(browser, tries=30), f"{scene}-{name}", width)
 
 
 def _save(pixels: object, name: str, width: int) -> None:

@@ -76,6 +76,11 @@ def instance_colors(color: NDArray[Any], *, is_flat: bool = False) -> NDArray[np
     return np.asarray(np.rint(255.0 * share), np.uint8)
 
 
+def line_colors(color: NDArray[Any]) -> NDArray[np.uint8]:
+    """Colors [..., 3] of lines, which are not lit."""
+    return np.asarray(np.rint(255.0 * np.minimum(page_colors(color), 1.0)), np.uint8)
+
+
 def light_up(
     scene: viser.SceneApi, light: Light, middle: Array, radius: float, root: str
 ) -> viser.SpotLightHandle:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from touchline.physics.frames import swap_axes
 from touchline.specs import base_name, team_of
 from touchline.viewer.agent_panel import AgentPanel
+from touchline.viewer.backdrop import line_colors
 from touchline.viewer.hands_panel import HandsPanel
 from touchline.viewer.insight import Seat
 from touchline.viewer.page import REFRESH_S, Page
@@ -220,7 +221,8 @@ class ScenePage(Page):
                 self._lines.visible = False
             return
         points = self.stage.on_page(seen[0] + offset).astype(np.float32)
-        colors = np.broadcast_to(seen[1][:, None], points.shape).copy()
+        shown = line_colors(seen[1] / 255)
+        colors = np.broadcast_to(shown[:, None], points.shape).copy()
         if self._lines is None or len(self._lines.points) != len(points):
             self._lines = self.server.scene.add_line_segments(
                 f"{ROOT}/seen", points, colors, thickness=2.0, thickness_units="screen"

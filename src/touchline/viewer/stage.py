@@ -21,7 +21,13 @@ from touchline.drawing.tableau import (
     join,
 )
 from touchline.physics.frames import swap_axes
-from touchline.viewer.backdrop import floor_glb, ground_glb, light_up, shade, sky_glb
+from touchline.viewer.backdrop import (
+    floor_glb,
+    ground_glb,
+    light_up,
+    shade,
+    sky_glb,
+)
 from touchline.viewer.meshes import (
     Copies,
     MeshKey,
@@ -33,7 +39,8 @@ from touchline.viewer.meshes import (
 Clicked = Callable[[viser.SceneNodePointerEvent[Any]], Coroutine[Any, Any, None]]
 
 ROOT = "/areas"
-MARK_COLOR = (255, 196, 0)
+MARK_COLOR = (255, 140, 5)
+"""Linear, and bright, so that it is yellow in the shade, too."""
 RADIUS = 0.03
 """Half the diagonal of what is shown first, in the page's units. three.js' shadows are worked out
 from 0.001 units before their light on, with an error that grows with the square of the distance."""
@@ -178,6 +185,7 @@ class Stage:
                 batched_wxyzs=np.array([[1.0, 0.0, 0.0, 0.0]], np.float32),
                 batched_scales=scale,
                 batched_colors=np.array([MARK_COLOR], np.uint8),
+                flat_shading=True,
                 lod="off",
                 cast_shadow=False,
                 scale=self.unit,
