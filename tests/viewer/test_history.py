@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from touchline.viewer.history import History, Moment
+from touchline.viewer.history import MOST_BRANCHES, History, Moment
 
 
 def _moment(time_s, num_bytes=100):
@@ -41,10 +41,32 @@ def test_the_nearest_moment_is_found(time_s, expected):
     assert history[history.nearest(time_s)].time_s == expected
 
 
-def test_another_future_drops_the_one_that_was():
+def test_another_future_leaves_the_one_that_was_as_a_branch():
     history = History()
     for second in range(5):
         history.add(_moment(float(second)))
-    history.forget_after(2)
+    history.branch_after(2)
     assert [moment.time_s for moment in history] == [0.0, 1.0, 2.0]
-    assert history.num_bytes == 300
+    assert history.num_bytes == 500
+    history.add(_moment(3.5))
+    assert history.num_bytes == 600
+    assert history.choose(1) == 2  # the last moment that both share
+    assert [moment.time_s for moment in history] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert history.choose(77) == 4  # no such branch: the present one stays
+    assert history.choose(2) == 2
+    assert history[-1].time_s == 3.5
+
+
+def test_branches_keep_within_the_budget_and_the_oldest_go():
+    history = History(budget_bytes=10_000)
+    for second in range(2000):
+        history.add(_moment(float(second)))
+        if second % 50 == 49:
+            history.branch_after(len(history) // 2)
+            history.add(_moment(history[-1].time_s + 0.5))
+        kept = {m for branch in history.branches.values() for m in branch.moments}
+        assert history.num_bytes == 100 * len(kept) <= 10_000
+        times = [moment.time_s for moment in history]
+        assert times == sorted(times)
+    assert len(history.branches) == MOST_BRANCHES
+    assert history.number == max(history.branches)

@@ -27,6 +27,7 @@ from tests.viewer.browser import (
 from touchline.drawing.look import FLOOR_COLORS, GREEN, ORANGE, ground_colors
 from touchline.drawing.pixels import draw
 from touchline.envs.env import EnvRecipe
+from touchline.specs import ActionTuple
 from touchline.training.demonstrations import read_demonstration
 from touchline.viewer.insight import Seat
 from touchline.viewer.opening import ViewOptions, opened
@@ -129,14 +130,29 @@ def test_a_page_pauses_steps_goes_back_and_goes_on(browser):
         time.sleep(0.2)
         assert simulation.time_s() == pytest.approx(stopped + 0.1)
 
+        press(browser, "Step back")
+        wait_for(lambda: simulation.time_s() == pytest.approx(stopped))
+
         path = "//*[@role='slider']"
         browser.find_element("xpath", path).send_keys(Keys.HOME)
-        earliest = simulation.status.earliest_s
+        earliest, latest = simulation.status.earliest_s, simulation.status.latest_s
         wait_for(lambda: simulation.time_s() == pytest.approx(earliest, abs=0.11))
         assert simulation.is_paused
         press(browser, "Resume")
         wait_for(lambda: simulation.time_s() > earliest + 0.5)
-        assert simulation.status.latest_s < stopped + 10.0
+        assert simulation.status.latest_s == latest  # the recorded future is followed
+        # Only a change begins another future, and the one that was can be chosen.
+        simulation.order("hands", lambda: simulation.take_over(Seat(0, 1), _nothing()))
+        wait_for(lambda: len(simulation.history.branches) == 2)
+        _pause(browser, page)
+        assert simulation.status.latest_s < latest
+        choose(browser, "Branch", "1 · from 0.0 s")
+        wait_for(lambda: simulation.status.latest_s == latest)
+
+
+def _nothing():
+    """The action of a person who holds no key in SoccerTwos."""
+    return ActionTuple(np.zeros((1, 0), np.float32), np.zeros((1, 3), np.int32))
 
 
 def test_a_page_shows_an_agent_and_lets_a_person_play_and_record_it(browser, tmp_path):

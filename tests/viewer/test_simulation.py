@@ -80,6 +80,11 @@ def test_a_paused_world_stands_still_until_it_is_stepped(simulation):
     assert simulation.status.is_paused
 
 
+def _play_anew(simulation):
+    """Let the same policies act again, instead of following what was recorded."""
+    _done(simulation, lambda: simulation.replace_actors(simulation.actors))
+
+
 def test_the_same_actions_give_the_same_future(simulation):
     _pause_first(simulation)
     _step(simulation, 10)
@@ -88,6 +93,7 @@ def test_the_same_actions_give_the_same_future(simulation):
     first = _looks(simulation), simulation.time_s()
     _done(simulation, lambda: simulation.go_to(there))
     assert simulation.time_s() == there
+    _play_anew(simulation)
     _step(simulation, 20)
     second = _looks(simulation), simulation.time_s()
     np.testing.assert_array_equal(first[0], second[0])
@@ -103,19 +109,78 @@ def test_other_actions_give_another_future(simulation):
     _done(simulation, lambda: simulation.go_to(there))
     for actor in simulation.actors.values():
         actor.generator = np.random.default_rng(12345)
+    _play_anew(simulation)
     _step(simulation, 20)
     assert not np.array_equal(first, _looks(simulation))
 
 
-def test_going_on_from_the_past_drops_what_came_after(simulation):
+def test_going_on_from_the_past_follows_the_recorded_future(simulation):
+    _pause_first(simulation)
+    looks = [_looks(simulation)]
+    for _ in range(10):
+        _step(simulation)
+        looks.append(_looks(simulation))
+    times = [moment.time_s for moment in simulation.history]
+    _done(simulation, lambda: simulation.go_to(times[4]))
+    for at in range(5, 11):
+        _step(simulation)
+        np.testing.assert_array_equal(looks[at], _looks(simulation))
+        assert [moment.time_s for moment in simulation.history] == times
+    for at in range(9, 5, -1):
+        _done(simulation, simulation.step_back)
+        np.testing.assert_array_equal(looks[at], _looks(simulation))
+    _done(simulation, simulation.resume)
+    _wait(lambda: simulation.time_s() > times[-1] + 1.0)
+    _done(simulation, simulation.pause)
+    assert list(simulation.history.branches) == [1]
+    assert [moment.time_s for moment in simulation.history][:11] == times
+
+
+def test_what_a_hand_did_is_followed_after_it_let_go(simulation):
+    _pause_first(simulation)
+    seat = Seat(0, 1)
+    turn_left = action_of(keys_of("SoccerTwos"), ["KeyA"], _actions(simulation, seat))
+    _done(simulation, lambda: simulation.take_over(seat, turn_left))
+    _step(simulation, 8)
+    played = _looks(simulation)
+    _done(simulation, lambda: simulation.take_over(seat, None))
+    _done(simulation, lambda: simulation.go_to(0.0))
+    _step(simulation, 8)
+    np.testing.assert_array_equal(played, _looks(simulation))
+    assert list(simulation.history.branches) == [1]
+
+
+@pytest.mark.parametrize("change", ["a hand", "another policy"])
+def test_a_change_in_the_past_branches_and_the_old_branch_can_be_chosen(
+    simulation, change
+):
     _pause_first(simulation)
     _step(simulation, 10)
-    middle = simulation.history[5].time_s
-    latest = simulation.history[-1].time_s
-    _done(simulation, lambda: simulation.go_to(middle))
-    assert simulation.status.latest_s == latest  # one can still look ahead
+    old, times = _looks(simulation), [moment.time_s for moment in simulation.history]
+    seat = Seat(0, 1)
+    _done(simulation, lambda: simulation.go_to(times[4]))
+    if change == "a hand":
+        hand = action_of(keys_of("SoccerTwos"), ["KeyA"], _actions(simulation, seat))
+        _done(simulation, lambda: simulation.take_over(seat, hand))
+    else:
+        others = load_policies(["zero"], simulation.slots.behaviors)
+        _done(simulation, lambda: simulation.replace_actors(others))
+    assert simulation.status.latest_s == times[-1]  # one can still look ahead
     _step(simulation)
-    assert simulation.status.latest_s == pytest.approx(middle + 0.1)
+    assert simulation.status.latest_s == pytest.approx(times[4] + 0.1)
+    _step(simulation, 5)
+    new = _looks(simulation)
+    assert not np.array_equal(new, old)
+    _done(simulation, lambda: simulation.take_over(seat, None))
+
+    _done(simulation, lambda: simulation.choose_branch(1))
+    assert simulation.time_s() == times[4]  # where they parted
+    _done(simulation, lambda: simulation.go_to(times[-1]))
+    np.testing.assert_array_equal(_looks(simulation), old)
+    _done(simulation, lambda: simulation.choose_branch(2))
+    _done(simulation, lambda: simulation.go_to(times[-1]))
+    np.testing.assert_array_equal(_looks(simulation), new)
+    assert list(simulation.history.branches) == [1, 2]
 
 
 def test_rewards_so_far_go_back_with_the_world(simulation):

@@ -64,7 +64,7 @@ class HandsPanel:
         """Show how long a recording is."""
         tape = self._simulation.tape
         self._record.label = (
-            "Record" if tape is None else f"End recording ({len(tape)})"
+            "Record" if tape is None else f"End recording ({tape.length})"
         )
 
     def meet(self, client: viser.ClientHandle) -> None:

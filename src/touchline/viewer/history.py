@@ -5,16 +5,23 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from touchline.envs.saved_state import Arrays
 from touchline.envs.slots import SlotRows
 from touchline.policies.actors import ActorState
+from touchline.specs import ActionTuple
 from touchline.viewer.scoreboard import Scoreboard
 
+if TYPE_CHECKING:
+    from touchline.viewer.tape import Tape
+
 BUDGET_BYTES = 256 * 2**20
+MOST_BRANCHES = 9
+"""Of more, the oldest go."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,13 +37,19 @@ class Moment:
     actors: Mapping[str, ActorState]
     returns: Mapping[str, NDArray[Any]]
     """[N] the rewards of each slot's open episode so far."""
-    recorded: tuple[int, int] = (0, 0)
-    """The number of the tape that ran, 0 for none, and its length."""
+    decisions: int = 0
+    """Since the world was reset."""
+    taken: Mapping[str, ActionTuple] = field(default_factory=dict)
+    """[N, ...] the actions that led here."""
+    cast: object = None
+    """Changes when other policies play, here or beside."""
+    tape: Tape | None = None
+    """What was being recorded."""
     beside: Moment | None = None
     """Moment of the world beside, if there was one."""
     board: Scoreboard = field(default_factory=Scoreboard)
 
-    @property
+    @cached_property
     def num_bytes(self) -> int:
         """The size of its arrays."""
         arrays = [*self.world.values(), *self.returns.values()]
@@ -48,18 +61,35 @@ class Moment:
         return own + (0 if self.beside is None else self.beside.num_bytes)
 
 
-class History:
-    """Moments in the order of their times.
+@dataclass(frozen=True)
+class Branch:
+    """One course of events."""
 
-    When they exceed the budget, every other one of the older half goes. So the newest are as close
-    together as they came, and those of long ago are further and further apart.
+    begin_s: float
+    """When it parted from the branch that it was taken from."""
+    moments: list[Moment] = field(default_factory=list)
+
+
+class History:
+    """Moments in the order of their times, and the branches that they were taken from.
+
+    A branch is a whole course of events, from the start; branches share the moments before they
+    parted. When all moments exceed the budget, every other one of the longest branch's older half
+    goes. So the newest are as close together as they came, and those of long ago are further and
+    further apart.
     """
 
     def __init__(self, budget_bytes: int = BUDGET_BYTES) -> None:
         self.budget_bytes = budget_bytes
         self.num_bytes = 0
-        self._moments: list[Moment] = []
-        self._sizes: list[int] = []
+        self.number = 1
+        """Of the present branch."""
+        self.branches: dict[int, Branch] = {1: Branch(0.0)}
+        """By number, in the order in which they began; replaced, never changed."""
+
+    @property
+    def _moments(self) -> list[Moment]:
+        return self.branches[self.number].moments
 
     def __len__(self) -> int:
         return len(self._moments)
@@ -73,32 +103,59 @@ class History:
     def add(self, moment: Moment) -> None:
         """Keep a moment that is later than all others; the newest one is kept in any case."""
         self._moments.append(moment)
-        self._sizes.append(moment.num_bytes)
-        self.num_bytes += self._sizes[-1]
-        while self.num_bytes > self.budget_bytes and len(self) > 1:
+        self.num_bytes += moment.num_bytes
+        while self.num_bytes > self.budget_bytes and (
+            len(self) > 1 or len(self.branches) > 1
+        ):
             self._thin()
 
     def nearest(self, time_s: float) -> int:
         """The index of the moment closest to a time. Raises an IndexError when there is none."""
         if not self._moments:
             raise IndexError("no moment was kept")
-        after = bisect_left(self._moments, time_s, key=lambda moment: moment.time_s)
+        after = self.index_at(time_s)
         candidates = [i for i in (after - 1, after) if 0 <= i < len(self)]
         return min(candidates, key=lambda i: abs(self._moments[i].time_s - time_s))
 
-    def forget_after(self, index: int) -> None:
-        """Drop all moments after this one: from here on another future begins."""
-        self.num_bytes -= sum(self._sizes[index + 1 :])
-        del self._moments[index + 1 :], self._sizes[index + 1 :]
+    def index_at(self, time_s: float) -> int:
+        """The index of the first moment at or after a time; their number where there is none."""
+        return bisect_left(self._moments, time_s, key=lambda moment: moment.time_s)
+
+    def branch_after(self, index: int) -> None:
+        """Begin another future after this moment; the one that was stays as a branch."""
+        shared = self._moments[: index + 1]
+        self.number = max(self.branches) + 1
+        kept = list(self.branches.items())[-(MOST_BRANCHES - 1) :]
+        self.branches = {**dict(kept), self.number: Branch(shared[-1].time_s, shared)}
+        self._count()
+
+    def choose(self, number: int) -> int:
+        """Let this branch be the present one; returns the index of the last moment that both share.
+
+        A number that no branch has (any more) changes nothing.
+        """
+        before = set(self._moments)
+        self.number = number if number in self.branches else self.number
+        shared = [i for i, moment in enumerate(self._moments) if moment in before]
+        return shared[-1] if shared else 0
 
     def begin_with(self, moment: Moment) -> None:
-        """Drop all moments and keep this one."""
+        """Drop all moments and branches, and keep this moment."""
         self.num_bytes = moment.num_bytes
-        self._moments = [moment]
-        self._sizes = [self.num_bytes]
+        self.branches, self.number = {1: Branch(moment.time_s, [moment])}, 1
 
     def _thin(self) -> None:
-        """Drop every other moment of the older half, but not the first."""
-        older = slice(1, len(self) // 2, 2) if len(self) >= 4 else slice(0, 1)
-        self.num_bytes -= sum(self._sizes[older])
-        del self._moments[older], self._sizes[older]
+        """Drop every other moment of the longest branch's older half, but not the first."""
+        longest = max(self.branches.values(), key=lambda branch: len(branch.moments))
+        count = len(longest.moments)
+        if count == 1:  # of each branch: the present one stays
+            self.branches = {self.number: self.branches[self.number]}
+        older = slice(1, count // 2, 2) if count >= 4 else slice(0, count // 2)
+        dropped = set(longest.moments[older])
+        for branch in self.branches.values():
+            branch.moments[:] = [m for m in branch.moments if m not in dropped]
+        self._count()
+
+    def _count(self) -> None:
+        kept = {m for branch in self.branches.values() for m in branch.moments}
+        self.num_bytes = sum(moment.num_bytes for moment in kept)

@@ -14,7 +14,6 @@ from touchline.policies.actors import SlotActor
 from touchline.policies.policy import Outlook, Transparent
 from touchline.policies.slot_memory import SlotMemory
 from touchline.specs import BehaviorSpec
-from touchline.viewer.history import Moment
 
 
 class Seat(NamedTuple):
@@ -90,12 +89,3 @@ def _one_memory(memory: SlotMemory | None, slot: int) -> SlotMemory | None:
     own = SlotMemory(memory.values.shape[1:])
     own.values = memory.values[slot : slot + 1].copy()
     return own
-
-
-def curve_of(
-    moments: Sequence[Moment], behavior: str, slot: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Times and episode returns of a slot at these moments."""
-    times = [moment.time_s for moment in moments]
-    returns = [moment.returns[behavior][slot] for moment in moments]
-    return np.array(times, np.float64), np.array(returns, np.float64)

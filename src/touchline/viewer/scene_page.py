@@ -60,7 +60,13 @@ class ScenePage(Page):
         self._lines: viser.LineSegmentsHandle | None = None
         """The selected agent's rays, or the cells of its grid."""
         self._board = self.server.gui.add_html("", order=-2.0)
+        self._branches: dict[str, int] = {}
+        """Numbers of the history's branches by their labels."""
         self._add_controls()
+        back = self.server.gui.add_button(
+            "Step back", hint="Go back to the moment before."
+        )
+        back.on_click(self._step_back)
         self._add_time_and_place()
         self._add_restart("New episodes, with the next seed.")
         self.hands = HandsPanel(self.server, simulation, record)
@@ -88,9 +94,16 @@ class ScenePage(Page):
             max=0.1,
             step=0.02,
             initial_value=0.0,
-            hint="Go back to any moment; Resume goes on from there.",
+            hint="Go back to any moment; Resume and Step follow what was recorded.",
         )
         self._time.on_update(self._scrub)
+        self._branch = gui.add_dropdown(
+            "Branch",
+            ("1",),
+            visible=False,
+            hint="Every change in the past began another future: go to where it began.",
+        )
+        self._branch.on_update(self._choose_branch)
 
     async def _show_area(self, _: Any) -> None:
         count = self.simulation.env.num_areas
@@ -110,6 +123,14 @@ class ScenePage(Page):
         self._scrubbed_s = time.monotonic()
         time_s = float(self._time.value)
         self.simulation.order("go", lambda: self.simulation.go_to(time_s))
+
+    async def _step_back(self, _: Any) -> None:
+        self.simulation.order("step", self.simulation.step_back)
+
+    async def _choose_branch(self, event: Any) -> None:
+        number = self._branches.get(self._branch.value)
+        if event.client is not None and number is not None:
+            self.simulation.order("go", lambda: self.simulation.choose_branch(number))
 
     async def _click(self, event: viser.SceneNodePointerEvent[Any]) -> None:
         eye = np.array(event.ray_origin) / self.stage.unit
@@ -252,13 +273,25 @@ class ScenePage(Page):
         self._board.content = self._board_html()
         if self.run is not None:
             self.run.refresh()
+        history = self.simulation.history
+        labels = {
+            f"{number} · from {branch.begin_s:.1f} s": number
+            for number, branch in history.branches.items()
+        }
+        if labels != self._branches:
+            self._branches = labels
+            self._branch.options = tuple(labels)
+        self._branch.visible = len(labels) > 1
+        for label, number in labels.items():
+            if number == history.number:
+                self._branch.value = label
         is_scrubbing = time.monotonic() - self._scrubbed_s < 1.0
         if is_scrubbing:
             return  # or the handle would jump under the viewer's finger
         status = self.simulation.status
         self._time.min = min(status.earliest_s, status.latest_s - 0.1)
         self._time.max = status.latest_s
-        self._time.value = status.time_s if status.is_paused else status.latest_s
+        self._time.value = min(status.time_s, status.latest_s)
 
     def _board_html(self) -> str:
         simulation = self.simulation

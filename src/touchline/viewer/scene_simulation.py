@@ -26,7 +26,7 @@ from touchline.specs import ActionTuple
 from touchline.viewer.beside import Beside, Score
 from touchline.viewer.hands import allowed_action, only_action, with_own
 from touchline.viewer.history import BUDGET_BYTES, History, Moment
-from touchline.viewer.insight import Seat, curve_of, only_slot
+from touchline.viewer.insight import Seat, only_slot
 from touchline.viewer.scoreboard import Scoreboard
 from touchline.viewer.simulation import Agent, Place, Simulation, new_returns
 from touchline.viewer.tape import Tape
@@ -98,6 +98,8 @@ class SceneSimulation(Simulation):
         self.board = Scoreboard(env.scene.team_names)
         """Scores of this world alone, since the policies play."""
         self._num_tapes = 0
+        self._cast = object()
+        """Changes when other policies play, here or beside."""
         self._frames_per_s, self._rounds_per_frame = env.film_rate
         self._at = 0
         """The moment of the history where the simulation stands, or last stood."""
@@ -144,23 +146,38 @@ class SceneSimulation(Simulation):
         # Until here, no page may have watched.
         self._publish(0)
 
-    def resume(self) -> None:
-        """Play on from where the simulation stands; what lay ahead in the history is dropped."""
-        self.history.forget_after(self._at)
-        super().resume()
-
     def go_to(self, time_s: float) -> None:
         """Stop, and restore the moment of the history that is closest to a time."""
         self.pause()
-        self._at = self.history.nearest(time_s)
-        moment = self.history[self._at]
+        self._restore(self.history.nearest(time_s))
+        self._publish(0)
+
+    def step_back(self) -> None:
+        """Stop, and restore the last moment that was kept before this one."""
+        self.pause()
+        self._restore(max(self.history.index_at(self.time_s()) - 1, 0))
+        self._publish(0)
+
+    def choose_branch(self, number: int) -> None:
+        """Stop where this branch parted from the present one; going on follows it."""
+        self.pause()
+        self._restore(self.history.choose(number))
+        self._publish(0)
+
+    def _restore(self, at: int) -> None:
+        """Let everything be as it was at this moment of the history."""
+        self._at = at
+        moment = self.history[at]
         if self.tape is not None:
-            number, length = moment.recorded
-            self.tape.cut(length if number == self.tape.number else 0)
+            then = moment.tape
+            is_same = then is not None and then.number == self.tape.number
+            self.tape = then if is_same else Tape(self.tape.seat, self.tape.number)
         self.slots.load_state(moment.world)
         self.rows = moment.rows
         self.returns = moment.returns
         self.board = moment.board
+        self.decisions = moment.decisions
+        self.taken = moment.taken
         for name, actor in self.actors.items():
             actor.load_state(moment.actors[name])
         if self.beside is not None:
@@ -169,13 +186,12 @@ class SceneSimulation(Simulation):
                 self.beside.start_from(moment)
             else:
                 self.beside.load_state(moment.beside)
-        self._publish(0)
 
     def restart(self) -> None:
         """Reset the world with the next seed, and forget where it was."""
         self.seed += 1
         if self.tape is not None:
-            self.tape.forget_open_episode()
+            self.tape = self.tape.without_open_episode()
         self._begin(self.slots.reset(self.seed))
         self.score = Score()
         self.board = Scoreboard(self.env.scene.team_names)
@@ -192,6 +208,7 @@ class SceneSimulation(Simulation):
         if self.beside is not None:
             self.beside.close()
         self.beside = beside
+        self._cast = object()
         self.score = Score()
         if beside is not None:
             beside.start_from(self._moment())
@@ -227,6 +244,7 @@ class SceneSimulation(Simulation):
     def replace_actors(self, actors: Mapping[str, SlotActor]) -> None:
         """Let these play from now on, also after going back to what others played."""
         self.actors = dict(actors)
+        self._cast = object()
         # Scores are shown under the names of those that play.
         self.score = Score()
         self.board = Scoreboard(self.env.scene.team_names)
@@ -270,17 +288,25 @@ class SceneSimulation(Simulation):
         place = self.place_of(agent)
         if place is None:
             return np.zeros(0), np.zeros(0)
+        name, slot = place
+        moments = self.past()
+        times = [moment.time_s for moment in moments]
+        returns = [moment.returns[name][slot] for moment in moments]
+        return np.array(times, np.float64), np.array(returns, np.float64)
+
+    def past(self) -> list[Moment]:
+        """The moments that are kept, up to where the simulation stands."""
         now = self.time_s()
-        moments = [moment for moment in self.history if moment.time_s <= now]
-        return curve_of(moments, *place)
+        return [moment for moment in self.history if moment.time_s <= now]
 
     # the thread
 
     def _advance(self) -> None:
         is_single = self._takes_step()
-        if is_single:
-            self.history.forget_after(self._at)
+        ahead = self._future()
         actions = self._decide()
+        if ahead is not None and ahead.decisions == self.decisions + 1:
+            actions = dict(ahead.taken)  # of a hand that let go since, too
         every = self._rounds_per_frame
         watching = (
             self.env.watched(self._look_on, every) if self.is_watched else nullcontext()
@@ -289,9 +315,11 @@ class SceneSimulation(Simulation):
         before = self.rows
         with watching:
             self.rows = self.slots.step(actions)
+        self.taken = actions
+        self.decisions += 1
         if self.tape is not None and recorded is not None:
             name, slot = recorded
-            self.tape.add(
+            self.tape = self.tape.with_step(
                 name,
                 only_slot(before[name], slot),
                 only_action(actions[name], slot),
@@ -303,11 +331,32 @@ class SceneSimulation(Simulation):
         )
         self.returns = new_returns(self.returns, self.rows)
         self._lead(0)
-        self._keep(at_once=is_single)
+        if ahead is None:
+            self._keep(at_once=is_single)
+        elif self.decisions >= ahead.decisions:
+            self._restore(self._at + 1)
         if is_single:
             self._publish(0)
         else:
             self._pace.wait(self.time_s(), self.speed)
+
+    def _future(self) -> Moment | None:
+        """The next moment of the recorded future, as long as that is what would happen again.
+
+        Where a person plays, or other policies than then, another future begins.
+        """
+        if not self._is_past:
+            return None
+        ahead = self.history[self._at + 1]
+        if ahead.cast is self._cast and not self._hands:
+            return ahead
+        self.history.branch_after(self._at)
+        return None
+
+    @property
+    def _is_past(self) -> bool:
+        """Whether there is a recorded future."""
+        return self._at + 1 < len(self.history)
 
     def _decide(self) -> dict[str, ActionTuple]:
         actions = super()._decide()
@@ -370,6 +419,8 @@ class SceneSimulation(Simulation):
 
     def _keep(self, *, at_once: bool = True) -> None:
         """Keep this moment, if it is not the newest already and the last one is old enough."""
+        if self._is_past:
+            return
         now = time.monotonic()
         pause_s = 1.0 / MOMENTS_PER_S
         if math.isinf(self.speed):
@@ -389,14 +440,16 @@ class SceneSimulation(Simulation):
         time_s = self.time_s()
         world = self.slots.state()
         assert world is not None, "scenes can be restored"
-        tape = self.tape
         return Moment(
             time_s=time_s,
             world=world,
             rows=self.rows,
             actors={name: actor.state() for name, actor in self.actors.items()},
             returns=self.returns,
-            recorded=(0, 0) if tape is None else (tape.number, len(tape)),
+            decisions=self.decisions,
+            taken=self.taken,
+            cast=self._cast,
+            tape=self.tape,
             beside=None if self.beside is None else self.beside.state(time_s),
             board=self.board,
         )

@@ -28,32 +28,40 @@ class _Step:
     after: SlotRows
 
 
+@dataclass(frozen=True, eq=False)
 class Tape:
-    """The decisions of one agent since the recording began."""
+    """The decisions of one agent since the recording began; never changed, only continued.
 
-    def __init__(self, seat: Seat, number: int) -> None:
-        """`number` tells this tape from others of the same simulation."""
-        self.seat = seat
-        self.number = number
-        self._steps: list[_Step] = []
+    So the moments of the time machine keep it without a copy: all of a recording share their steps.
+    """
 
-    def __len__(self) -> int:
-        return len(self._steps)
+    seat: Seat
+    number: int
+    """Tells this recording from others of the same simulation."""
+    last: tuple[Tape, _Step] | None = None
+    """The tape before the last decision, and that decision; None of an empty tape."""
+    length: int = 0
 
-    def add(
+    def with_step(
         self, behavior: str, rows: SlotRows, action: ActionTuple, after: SlotRows
-    ) -> None:
-        """Keep a decision, the action [1, ...] taken, and the rows that it led to, N = 1."""
-        self._steps.append(_Step(behavior, rows, action, after))
+    ) -> Tape:
+        """With a decision, the action [1, ...] taken, and the rows that it led to, N = 1."""
+        step = _Step(behavior, rows, action, after)
+        return replace(self, last=(self, step), length=self.length + 1)
 
-    def cut(self, count: int) -> None:
-        """Keep the first decisions alone."""
-        del self._steps[count:]
+    def without_open_episode(self) -> Tape:
+        """Without the decisions of an episode that will have no end."""
+        tape = self
+        while tape.last is not None and not len(tape.last[1].after.final_slot):
+            tape = tape.last[0]
+        return tape
 
-    def forget_open_episode(self) -> None:
-        """Drop the decisions of an episode that will have no end."""
-        ends = [i for i, step in enumerate(self._steps) if len(step.after.final_slot)]
-        self.cut(ends[-1] + 1 if ends else 0)
+    def _steps(self) -> list[_Step]:
+        steps, last = [], self.last
+        while last is not None:
+            steps.append(last[1])
+            last = last[0].last
+        return steps[::-1]
 
     def files(self, specs: Mapping[str, BehaviorSpec]) -> dict[str, DemoFile]:
         """A demonstration for each behavior that the agent had; none of an empty tape.
@@ -62,7 +70,7 @@ class Tape:
         its end, as where Unity stops recording.
         """
         steps_of: dict[str, list[_Step]] = {}
-        for step in self._steps:
+        for step in self._steps():
             steps_of.setdefault(step.behavior, []).append(step)
         files = {}
         for name, steps in steps_of.items():
