@@ -115,3 +115,8 @@ def test_its_algorithms_learn_from_all_agents(algorithm, scene, settings):
 def test_actions_of_both_kinds_are_refused_with_the_adapter_that_has_them():
     with pytest.raises(UsageError, match=r"no algorithm for .* take make_torchrl"):
         touchline.make_sb3(hybrid_world())
+
+
+def test_a_scene_whose_agents_leave_is_refused_when_it_is_made():
+    with pytest.raises(UsageError, match=r"DungeonEscape leave .* make_torchrl"):
+        touchline.make_sb3("DungeonEscape", num_envs=3)

@@ -51,6 +51,8 @@ def test_a_preset_trains_resumes_and_plays(form, engine, tmp_path, caplog, capsy
         )
         == 0
     )
+    shown = capsys.readouterr().err
+    assert "Unity will be written: microRTS is no game of Unity's" in shown
     assert run(["export", str(folder), "-o", str(tmp_path / "x.onnx")]) == 2
     trained = trained_options(str(folder), "microrts")
     assert (trained["form"], trained["turned"]) == (form, "1")

@@ -38,9 +38,9 @@ pytestmark = (
 
 
 @contextmanager
-def _page(num_areas=2, record=None, scene="SoccerTwos"):
+def _page(num_areas=2, record=None, log=print, scene="SoccerTwos"):
     recipe = EnvRecipe("scene", scene, num_areas=num_areas)
-    options = ViewOptions(port=0, record=record)
+    options = ViewOptions(port=0, record=record, log=log)
     with opened(recipe, ["random"], options) as page:
         # Shadows take most of the time of a renderer without a GPU.
         page.stage.sun.cast_shadow = False
@@ -157,7 +157,8 @@ def _nothing():
 
 def test_a_page_shows_an_agent_and_lets_a_person_play_and_record_it(browser, tmp_path):
     record = tmp_path / "play.demo"
-    with _page(record=record) as page:
+    lines = []
+    with _page(record=record, log=lines.append) as page:
         simulation = page.simulation
         _open(browser, page, drawn=False)
         choose(browser, "Agent", "1 · SoccerTwos?team=0")
@@ -167,19 +168,31 @@ def test_a_page_shows_an_agent_and_lets_a_person_play_and_record_it(browser, tmp
         assert len(simulation.frame.rays.start) == 14
         wait_for(lambda: "rewards so far" in browser.page_source)
         wait_for(lambda: "index 263" in browser.page_source)
+        assert "data-key" not in browser.page_source
 
         box = field(browser, "Take over")
         browser.execute_script("arguments[0].click()", box)
         wait_for(lambda: browser.execute_script(LISTENS))
         yaw = simulation.env.scene.yaw
         before = yaw[0, 1]
+        # Each key says what it does, from the moment on in which one takes over.
+        for code, meaning in (
+            ("KeyA", "turn left"),
+            ("KeyQ", "left"),
+            ("KeyW", "ahead"),
+        ):
+            wait_for(lambda code=code: browser.find_elements(*_cap(code)))
+            assert browser.find_element(*_cap(code)).text.split("\n")[1] == meaning
+        # The keys are the game's, also where one could type.
+        field(browser, "Time (s)").click()
         ActionChains(browser).key_down("a").perform()
         # Only a turn to the left at every step goes so far.
         wait_for(lambda: np.degrees(yaw[0, 1] - before) < -60.0)
         # With a file named, recording began with the take-over.
         wait_for(lambda: simulation.tape is not None and len(simulation.tape) > 3)
         ActionChains(browser).key_up("a").perform()
-        wait_for(lambda: _keys_held(browser) == "")
+        wait_for(lambda: not _held(browser))
+        assert "a" not in field(browser, "Time (s)").get_attribute("value")
         time.sleep(0.5)
         still = yaw[0, 1]
         time.sleep(0.5)
@@ -187,6 +200,9 @@ def test_a_page_shows_an_agent_and_lets_a_person_play_and_record_it(browser, tmp
 
         browser.execute_script("arguments[0].click()", box)
         wait_for(record.exists)
+        wait_for(lambda: f"saved {record}" in browser.page_source)
+        wait_for(lambda: lines)
+        assert lines[-1].startswith(f"saved {record}: ")
         shown = read_demonstration(record)
         assert shown.behavior == "SoccerTwos"
         assert [0, 0, 1] in shown.actions.discrete.tolist()
@@ -208,8 +224,18 @@ def _taken_over(browser, page):
 LISTENS = "return !!window.touchlineKeys"
 
 
-def _keys_held(browser):
-    return field(browser, "Keys held").get_attribute("value")
+def _cap(code):
+    return "css selector", f"[data-key={code}]"
+
+
+def _held(browser):
+    """The keys that are drawn as held."""
+    caps = browser.find_elements("css selector", "[data-key]")
+    return [
+        cap.get_attribute("data-key")
+        for cap in caps
+        if "transparent" not in cap.get_attribute("style")
+    ]
 
 
 def test_a_second_browser_does_not_disturb_the_one_that_plays(browser):
@@ -220,15 +246,12 @@ def test_a_second_browser_does_not_disturb_the_one_that_plays(browser):
     ):
         _open(other, page, drawn=False)
         wait_for(lambda: len(page.server.get_clients()) == 2)
-        keys = field(other, "Keys held")
         ActionChains(browser).key_down("a").perform()
-        wait_for(lambda: _keys_held(other) == "KeyA")
+        wait_for(lambda: _held(other) == ["KeyA"])
         assert not other.execute_script(LISTENS)
         ActionChains(other).send_keys("d").perform()
         other.execute_script("window.dispatchEvent(new Event('blur'))")
-        # Even what is typed into the field of held keys is taken back.
-        keys.send_keys(" KeyD")
-        wait_for(lambda: _keys_held(other) == "KeyA")
+        assert "Keys held" not in other.page_source  # the field is the player's alone
         other.refresh()
         wait_for(lambda: len(page.server.get_clients()) == 2)
         other.get("about:blank")

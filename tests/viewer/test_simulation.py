@@ -9,13 +9,13 @@ import pytest
 from touchline.envs.env import EnvRecipe, make
 from touchline.errors import RunError
 from touchline.policies.loading import load_policies
-from touchline.scenes import scene_class
+from touchline.scenes import SCENES, scene_class
 from touchline.specs import ActionSpec, ActionTuple
 from touchline.training.demonstrations import read_demonstration
 from touchline.training.recording import write_demos
 from touchline.viewer.hands import action_of, allowed_action
 from touchline.viewer.insight import Seat
-from touchline.viewer.keys import KEYS, keys_of
+from touchline.viewer.keys import KEYS, keys_of, meaning_of
 from touchline.viewer.scene_simulation import SceneSimulation
 
 
@@ -353,6 +353,31 @@ def test_every_key_is_an_action_of_its_scene(scene):
                 assert press.number < actions.continuous_size
             else:
                 assert press.value < actions.discrete_branches[press.number]
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_every_scene_names_all_its_actions(scene):
+    names = scene_class(scene).action_names
+    for spec in scene_class(scene).behaviors.values():
+        actions = spec.action_spec
+        assert len(names.continuous) == actions.continuous_size
+        assert tuple(map(len, names.branches)) == actions.discrete_branches
+    for group in (names.continuous, *names.branches):
+        assert len(set(group)) == len(group)
+
+
+@pytest.mark.parametrize(
+    ("scene", "code", "meaning"),
+    [
+        ("3DBall", "KeyD", "tilt right"),
+        ("GridFoodCollector", "KeyS", "back"),
+        ("WallJump", "Space", "jump"),
+        ("PushBlock", "KeyA", "turn left"),
+    ],
+)
+def test_a_key_says_what_it_does(scene, code, meaning):
+    press = keys_of(scene)[code]
+    assert meaning_of(press, scene_class(scene).action_names) == meaning
 
 
 def _actions(simulation, seat):

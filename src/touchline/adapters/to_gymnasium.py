@@ -24,6 +24,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from touchline.adapters.groups import GroupBy, Groups
+from touchline.adapters.gymnasium_names import OF_SEVERAL_AGENTS
 from touchline.adapters.layout import Layout
 from touchline.adapters.options import (
     AdapterOptions,
@@ -279,6 +280,8 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         try:
             self._group = _only_group(self._groups, "a VectorEnv")
             self._refuse_idle(self._groups.rows[self._group])
+            if not allow_idle:
+                _refuse_leaving(env)
             spec = self._groups.specs[self._group]
             self._layout = Layout(spec, layout_options(options), channels_last=True)
         except BaseException:
@@ -449,9 +452,24 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         num_deciding = np.count_nonzero(rows.deciding)
         if not self._allow_idle and num_deciding < len(rows):
             raise RunError(
-                f"{len(rows) - num_deciding} of {len(rows)} rows have no agent that acts now, and "
-                "this view expects one in every row at every step; take make_gymnasium with "
-                "allow_idle=True and heed info['mask'], or make_torchrl"
+                f"{len(rows) - num_deciding} of {len(rows)} rows have no agent that acts "
+                f"now{_FULL_ROWS}"
+            )
+
+
+_FULL_ROWS = (
+    ", and this view expects one in every row at every step; take make_gymnasium with "
+    "allow_idle=True and heed info['mask'], or make_torchrl"
+)
+
+
+def _refuse_leaving(env: OneWorld) -> None:
+    """Raise a UsageError for a scene whose agents leave while others continue to act."""
+    if isinstance(env, str | EnvRecipe):
+        scene = EnvRecipe.parse(env).target
+        if OF_SEVERAL_AGENTS.get(scene, {}).get("allow_idle"):
+            raise UsageError(
+                f"agents of {scene} leave before their episode ends{_FULL_ROWS}"
             )
 
 

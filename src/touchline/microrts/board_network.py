@@ -50,6 +50,7 @@ class BoardActorCritic(nn.Module):
 
     normalizer: None = None
     memory_shape: None = None
+    no_onnx = "microRTS is no game of Unity's; the checkpoint holds the policy"
     see_inside: Float[Tensor, "outputs 9"]
     """Which places of the windows of `see` are on the board: 1 or 0."""
     around_inside: Float[Tensor, "cells 49"]

@@ -104,6 +104,14 @@ Actor = Callable[..., Distribution]
 
 
 @runtime_checkable
+class WithoutOnnx(Protocol):
+    """A network that is never written for Unity."""
+
+    no_onnx: str
+    """Why."""
+
+
+@runtime_checkable
 class Network(Protocol):
     """A policy and its value function for one behavior, with one value per reward signal.
 

@@ -37,7 +37,7 @@ from touchline.physics.mujoco_batch import MujocoBatch
 from touchline.physics.mujoco_import import mujoco
 from touchline.physics.world import Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.scene import Scene
+from touchline.scenes.scene import ActionNames, Scene
 from touchline.sensors.stacking import Stack
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -118,6 +118,9 @@ class Ball3D(Scene):
     """
 
     name: ClassVar[str] = "3DBall"
+    action_names: ClassVar[ActionNames] = ActionNames(
+        ("tilt left / tilt right", "tilt ahead / tilt back")
+    )
     unity_areas: ClassVar[int] = 12
     seconds_per_step: ClassVar[float] = 0.02
     behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {

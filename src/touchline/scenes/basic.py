@@ -20,7 +20,7 @@ from touchline.drawing.tableau import Camera, Kind, Tableau, join, make_shapes
 from touchline.parameters import Parameter
 from touchline.physics.world import Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.scene import Scene
+from touchline.scenes.scene import ActionNames, Scene
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 NUM_CELLS = 20
@@ -45,6 +45,9 @@ class Basic(Scene):
     """
 
     name: ClassVar[str] = "Basic"
+    action_names: ClassVar[ActionNames] = ActionNames(
+        branches=[("nothing", "left", "right")]
+    )
     unity_areas: ClassVar[int] = 1
     seconds_per_step: ClassVar[float] = 0.02
     behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {

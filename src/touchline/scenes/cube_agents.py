@@ -17,9 +17,18 @@ from touchline.physics.kernels import compiled
 from touchline.physics.shapes import COS, SIN, Floats, X, Z
 from touchline.physics.upright.boxes import Boxes, step_areas
 from touchline.physics.upright.contacts import TOUCH_M
+from touchline.scenes.scene import ActionNames
 from touchline.specs import ObservationSpec
 
 CHOICES = 7
+NAMES = ActionNames(
+    branches=[
+        (
+            *("nothing", "ahead", "back", "turn right", "turn left"),
+            *("step left", "step right"),
+        )
+    ]
+)
 SIDEWAYS = 0.75
 RIGID_BODY = ObservationSpec.vector(10, "RBSensor")
 """Velocity in the agent's frame (x, y, z), then a pose (x, y, z and a quaternion) relative to the

@@ -23,7 +23,7 @@ from touchline.physics.kernels import compiled
 from touchline.physics.shapes import Floats, X, Z, box, boxes
 from touchline.physics.world import Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.scene import Scene
+from touchline.scenes.scene import ActionNames, Scene
 from touchline.specs import (
     ActionSpec,
     BehaviorSpec,
@@ -109,6 +109,9 @@ class GridWorld(Scene):
     """
 
     name: ClassVar[str] = "GridWorld"
+    action_names: ClassVar[ActionNames] = ActionNames(
+        branches=[("nothing", "up", "down", "left", "right")]
+    )
     unity_areas: ClassVar[int] = 9
     seconds_per_step: ClassVar[float] = 0.02
     behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {"GridWorld?team=0": _spec()}

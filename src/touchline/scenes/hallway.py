@@ -33,7 +33,7 @@ from touchline.scenes.cube_agents import (
     play_alone,
     state_of_bodies,
 )
-from touchline.scenes.scene import Scene
+from touchline.scenes.scene import ActionNames, Scene
 from touchline.sensors.rays import RayFan, RaySensor, Traces, View
 from touchline.sensors.stacking import Stack, stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec
@@ -115,6 +115,9 @@ class Hallway(Scene):
     """
 
     name: ClassVar[str] = "Hallway"
+    action_names: ClassVar[ActionNames] = ActionNames(
+        branches=[("nothing", "ahead", "back", "turn right", "turn left")]
+    )
     unity_areas: ClassVar[int] = 16
     seconds_per_step: ClassVar[float] = DT_S
     behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {

@@ -45,6 +45,7 @@ from touchline.physics.world import DT_S, GRAVITY, Arrays
 from touchline.scenes.academy import Agents
 from touchline.scenes.cube_agents import (
     CHOICES,
+    NAMES,
     STATE_OF_BODY,
     CubeGame,
     act_alone,
@@ -53,7 +54,7 @@ from touchline.scenes.cube_agents import (
     turn_to,
 )
 from touchline.scenes.random import StreamArrays, draw
-from touchline.scenes.scene import Scene
+from touchline.scenes.scene import ActionNames, Scene
 from touchline.sensors.rays import RayFan, RaySensor, Traces, View
 from touchline.sensors.stacking import Stack, stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec
@@ -126,6 +127,7 @@ class PushBlock(Scene):
     """
 
     name: ClassVar[str] = "PushBlock"
+    action_names: ClassVar[ActionNames] = NAMES
     unity_areas: ClassVar[int] = 32
     seconds_per_step: ClassVar[float] = DT_S
     behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {

@@ -7,9 +7,9 @@ A scene module reads in one order: constants with their units, reset, observe, p
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,15 @@ from touchline.scenes.academy import Academy, Agents
 from touchline.scenes.random import Streams
 from touchline.sensors.rays import Traces
 from touchline.specs import BehaviorSpec, ObservationSpec
+
+
+class ActionNames(NamedTuple):
+    """What people call the actions of a scene's agents."""
+
+    continuous: Sequence[str] = ()
+    """One name, or two with ` / ` between: of positive and of negative values."""
+    branches: Sequence[Sequence[str]] = ()
+    """The choices of each branch."""
 
 
 class Scene(ABC):
@@ -48,6 +57,8 @@ class Scene(ABC):
     parameters: ClassVar[Mapping[str, Parameter]] = {}
     state_size: ClassVar[int] = 0
     """How many numbers `observe_state` shows to critics; 0: the scene has no state to show."""
+    action_names: ClassVar[ActionNames] = ActionNames()
+    """For pages; without them, they show numbers."""
     team_names: ClassVar[tuple[str, ...]] = ()
     """What people call team 0, team 1 and so on."""
 

@@ -40,7 +40,7 @@ from touchline.physics.upright.contacts import TOUCH_M
 from touchline.physics.world import DT_S, GRAVITY, Arrays
 from touchline.scenes.academy import Agents
 from touchline.scenes.cube_agents import turn_to
-from touchline.scenes.scene import Scene
+from touchline.scenes.scene import ActionNames, Scene
 from touchline.sensors.stacking import Stack, stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
@@ -125,6 +125,13 @@ class Sorter(Scene):
     """
 
     name: ClassVar[str] = "Sorter"
+    action_names: ClassVar[ActionNames] = ActionNames(
+        branches=[
+            ("nothing", "ahead", "back"),
+            ("nothing", "right", "left"),
+            ("nothing", "turn left", "turn right"),
+        ]
+    )
     unity_areas: ClassVar[int] = 8
     seconds_per_step: ClassVar[float] = DT_S
     behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {

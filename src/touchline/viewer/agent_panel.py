@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import viser
 
+from touchline.scenes.scene import ActionNames
 from touchline.specs import ActionTuple
 from touchline.viewer.curve import add_curve
 from touchline.viewer.insight import Insight, Seat
 from touchline.viewer.sensors_panel import OneSensor, Sensors
-from touchline.viewer.sheet import facts_html, outlook_html
+from touchline.viewer.sheet import choice_name, facts_html, outlook_html
 from touchline.viewer.simulation import Agent, Simulation
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class AgentPanel:
                     hint="The camera moves with the agent, and can still orbit.",
                 )
                 hands.add_controls(folder)
-            self._curve = add_curve(gui, "rewards so far", visible=False)
+            self._curve = add_curve(gui, "time", "rewards so far", visible=False)
             self._outlook = gui.add_html("", visible=False)
             self._sensors = sensors or OneSensor(gui)
 
@@ -114,17 +115,19 @@ class AgentPanel:
         )
 
     def _show(self, insight: Insight) -> None:
+        simulation = self._simulation
         facts = [
             ("behavior", insight.behavior),
             ("agent id", str(insight.agent_id)),
             ("rewards so far", f"{insight.episode_return:.3f}"),
             ("last reward", f"{insight.reward:.3f}"),
         ]
-        taken = self._simulation.taken.get(insight.behavior)
+        taken = simulation.taken.get(insight.behavior)
         if taken is not None and insight.slot < len(taken):
-            facts.append(("last action", _action_text(taken, insight.slot)))
+            text = _action_text(taken, insight.slot, simulation.action_names)
+            facts.append(("last action", text))
         self._facts.content = facts_html(facts)
-        self._outlook.content = outlook_html(insight.outlook)
+        self._outlook.content = outlook_html(insight.outlook, simulation.action_names)
         self._sensors.show(insight)
 
     def _select(self, label: str) -> None:
@@ -148,8 +151,11 @@ class AgentPanel:
         self._simulation.order("select", lambda: self._simulation.select(agent))
 
 
-def _action_text(actions: ActionTuple, slot: int) -> str:
+def _action_text(actions: ActionTuple, slot: int, names: ActionNames) -> str:
     """One agent's action: continuous numbers, then the choices of its branches."""
     numbers = [f"{value:+.2f}" for value in actions.continuous[slot][:8]]
-    choices = [str(choice) for choice in actions.discrete[slot][:16]]
-    return " ".join([*numbers, *choices])
+    choices = [
+        choice_name(names, branch, int(choice))
+        for branch, choice in enumerate(actions.discrete[slot][:16])
+    ]
+    return " ".join(numbers + [", ".join(choices)])

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import viser
 
+from touchline.log import Log
 from touchline.protocol.demonstrations import SUFFIX, DemoFile, encode_demo
 from touchline.training.recording import write_demos
 from touchline.viewer.hands import action_of
 from touchline.viewer.insight import Seat
-from touchline.viewer.keys import keys_of, listener_html, no_listener_html
+from touchline.viewer.keys import (
+    keyboard_html,
+    keys_of,
+    listener_html,
+    no_listener_html,
+)
 from touchline.viewer.scene_simulation import SceneSimulation
+from touchline.viewer.sheet import text_html
 
 KEYS_FIELD = "Keys held"
 LONGEST_KEYS = 200
@@ -28,8 +36,11 @@ class HandsPanel:
         server: viser.ViserServer,
         simulation: SceneSimulation,
         record: Path | None = None,
+        log: Log = print,
     ) -> None:
         """`record` is the .demo file that recordings are written to; None: viewers get them."""
+        self._log = log
+        self._is_open = True
         self._server = server
         self._record_path = record
         self._num_written = 0
@@ -40,8 +51,8 @@ class HandsPanel:
         """The page that took the agent over; its keys alone count."""
         self._listener: viser.GuiHtmlHandle | None = None
         """What listens to the keyboard, in the player's page alone."""
-        self._pressed = ""
-        """The keys that the player holds, as its page wrote them."""
+        self._held: viser.GuiInputHandle[str] | None = None
+        """A hidden field of the player's page, which writes the keys that are held into it."""
 
     def add_controls(self, folder: viser.GuiFolderHandle) -> None:
         """Add them to the folder of the agent."""
@@ -49,10 +60,10 @@ class HandsPanel:
         gui = self._server.gui
         self._take = gui.add_checkbox("Take over", False, visible=False)
         self._take.on_update(self._take_over)
-        self._held = gui.add_text(KEYS_FIELD, "", visible=False)
-        self._held.on_update(self._press)
+        self._keyboard = gui.add_html("", visible=False)
         self._record = gui.add_button("Record", visible=False)
         self._record.on_click(self._toggle_recording)
+        self._saved = gui.add_html("")
 
     def choose(self, seat: Seat | None, viewer: viser.ClientHandle | None) -> None:
         """Offer this agent to be played, because a viewer selected it."""
@@ -64,7 +75,7 @@ class HandsPanel:
         """Show how long a recording is."""
         tape = self._simulation.tape
         self._record.label = (
-            "Record" if tape is None else f"End recording ({tape.length})"
+            "Record" if tape is None else f"End recording ({len(tape)})"
         )
 
     def meet(self, client: viser.ClientHandle) -> None:
@@ -75,11 +86,12 @@ class HandsPanel:
     def part(self, client: viser.ClientHandle) -> None:
         """A page was closed: release its keys if it was the player's."""
         if self._is_player(client):
-            self._player = None
-            self._release_keys()
+            self._player = self._listener = self._held = None
+            self._play(())
 
     def close(self) -> None:
         """Write what is still being recorded; the simulation has ended."""
+        self._is_open = False
         self._deliver(self._simulation.end_recording(), None)
 
     async def _take_over(self, event: Any) -> None:
@@ -88,9 +100,9 @@ class HandsPanel:
         if not self._take.value:
             self._let_go(event.client)
             return
-        self._held.visible = True
+        self._keyboard.visible = True
         self._listen_to(event.client)
-        self._release_keys()
+        self._play(())
         self._record.visible = True
         if self._record_path is not None:
             self._start_recording()
@@ -99,6 +111,8 @@ class HandsPanel:
         """Let this page be the player's, whose keyboard is heard."""
         self._player = client
         with self._folder:
+            self._held = client.gui.add_text(KEYS_FIELD, "")
+            self._held.on_update(self._press)
             content = listener_html(self._keys, KEYS_FIELD)
             self._listener = client.gui.add_html(content)
 
@@ -108,23 +122,10 @@ class HandsPanel:
             return False
         return bool(player.client_id == client.client_id)
 
-    def _release_keys(self) -> None:
-        self._pressed = self._held.value = ""
-        self._play(())
-
-    async def _press(self, event: Any) -> None:
-        if not self._take.value or event.client is None:
-            return  # set by this class
-        if self._is_player(event.client):
-            self._pressed = self._held.value[:LONGEST_KEYS]
-            if self._pressed != self._held.value:
-                # Otherwise the text would be kept, and sent to every page that opens later.
-                self._held.value = self._pressed
-            self._play(self._pressed.split())
-        else:
-            # Of another page, which has this field, too. viser reports only values that differ
-            # from the last one: left as it is, this one could hide what the player does next.
-            self._held.value = self._pressed
+    async def _press(self, _: Any) -> None:
+        if self._held is not None:
+            # A page may send any text.
+            self._play(self._held.value[:LONGEST_KEYS].split())
 
     def _play(self, held: tuple[str, ...] | list[str]) -> None:
         """Let the agent do what these keys say."""
@@ -133,6 +134,8 @@ class HandsPanel:
             return
         spec = simulation.slots.behaviors[simulation.behavior_of(seat)].action_spec
         action = action_of(self._keys, held, spec)
+        names = simulation.action_names
+        self._keyboard.content = keyboard_html(self._keys, names, held)
         simulation.order(f"hands {seat}", lambda: simulation.take_over(seat, action))
 
     async def _toggle_recording(self, event: Any) -> None:
@@ -164,13 +167,27 @@ class HandsPanel:
             self._num_written += 1
             if self._num_written > 1:
                 path = path.with_name(f"{path.stem}-{self._num_written}{path.suffix}")
-            write_demos(files, path)
+            self._confirm("saved", map(str, write_demos(files, path)), files)
         elif client is not None:
-            for name, file in files.items():
-                text = name.replace("?team=", "-") + SUFFIX
+            names = [name.replace("?team=", "-") + SUFFIX for name in files]
+            for name, file in zip(names, files.values(), strict=True):
                 client.send_file_download(
-                    text, encode_demo(file), save_immediately=True
+                    name, encode_demo(file), save_immediately=True
                 )
+            self._confirm("sent to the browser:", names, files)
+
+    def _confirm(
+        self, done: str, names: Iterable[str], files: Mapping[str, DemoFile]
+    ) -> None:
+        """Say on the page and in the terminal what a demonstration holds."""
+        lines = [
+            f"{done} {name}: {_summary(file)}"
+            for name, file in zip(names, files.values(), strict=True)
+        ]
+        if self._is_open:
+            self._saved.content = "".join(map(text_html, lines))
+        for line in lines:
+            self._log(line)
 
     def _let_go(self, viewer: viser.ClientHandle | None) -> None:
         """Give the agent back to its policy, because this viewer wants that."""
@@ -179,9 +196,20 @@ class HandsPanel:
         if simulation.tape is not None:
             self._end_recording(viewer)
         self._take.value = False
-        self._held.visible = False
-        if self._listener is not None:
+        self._keyboard.visible = False
+        if self._listener is not None and self._held is not None:
             self._listener.content = no_listener_html()
-        self._player = self._listener = None
+            self._held.remove()
+        self._player = self._listener = self._held = None
         if seat is not None:
             simulation.order(f"hands {seat}", lambda: simulation.take_over(seat, None))
+
+
+def _summary(file: DemoFile) -> str:
+    """Episodes, decisions and mean return of a demonstration; an open episode has no return yet."""
+    ends = np.flatnonzero(file.done)
+    if not len(ends):
+        return f"{len(file)} records of an episode that has not ended"
+    earned = (file.reward + file.group_reward)[: ends[-1] + 1].sum()
+    episodes = "1 episode" if len(ends) == 1 else f"{len(ends)} episodes"
+    return f"{episodes}, mean return {earned / len(ends):.3f}"

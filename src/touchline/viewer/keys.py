@@ -6,9 +6,12 @@ Source of the mapping: the `Heuristic` methods of ML-Agents' example scenes (Rel
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import NamedTuple
+
+from touchline.scenes.scene import ActionNames
+from touchline.viewer.sheet import choice_name, continuous_name
 
 
 class Press(NamedTuple):
@@ -77,6 +80,8 @@ _ARROWS = {
     "ArrowRight": "KeyD",
 }
 """Unity's axes listen to both."""
+_ROWS = (("KeyQ", "KeyW", "KeyE"), ("KeyA", "KeyS", "KeyD"), ("Space",))
+"""As they lie on a keyboard."""
 
 
 def keys_of(scene: str) -> Keys:
@@ -86,11 +91,48 @@ def keys_of(scene: str) -> Keys:
     return {**keys, **arrows}
 
 
+def meaning_of(press: Press, names: ActionNames) -> str:
+    """What the action that a key stands for is called."""
+    if press.is_continuous:
+        return continuous_name(names, press.number, press.value)
+    return choice_name(names, press.number, int(press.value))
+
+
+def keyboard_html(keys: Keys, names: ActionNames, held: Iterable[str]) -> str:
+    """The keys drawn as on a keyboard, each with what it means; held ones are filled."""
+    pressed = {_ARROWS.get(code, code) for code in held}
+    rows = []
+    for row in _ROWS:
+        caps = "".join(
+            _cap(code, meaning_of(keys[code], names), is_held=code in pressed)
+            for code in row
+            if code in keys
+        )
+        if caps:
+            rows.append(f'<div style="display:flex;gap:4px">{caps}</div>')
+    return (
+        '<div style="padding:.2em .75em .4em;display:flex;flex-direction:column;gap:4px">'
+        f'{"".join(rows)}<div style="font-size:11px">Arrows work as W, A, S and D.</div>'
+        "</div>"
+    )
+
+
+def _cap(code: str, meaning: str, *, is_held: bool) -> str:
+    look = "background:#0d9488;color:#fff" if is_held else "background:transparent"
+    return (
+        f'<div data-key="{code}" style="flex:1;max-width:9em;border:1px solid #888;'
+        f'border-radius:5px;padding:2px 5px;font-size:11px;line-height:1.25;{look}">'
+        f"<b>{code.removeprefix('Key')}</b><br>{escape(meaning)}</div>"
+    )
+
+
 def listener_html(keys: Keys, field_label: str) -> str:
     """What makes a page write the held keys into the text field with this label.
 
-    viser has no keyboard events. A script in a page's HTML runs from an image that fails to load,
-    and React takes a value that is set through the element's own setter and announced.
+    viser has no keyboard events. The page's own keys do nothing meanwhile, whatever has the focus.
+    The field is hidden: it only carries the keys to the server. A script in a page's HTML runs from
+    an image that fails to load, and React takes a value that is set through the element's own
+    setter and announced.
     """
     script = _SCRIPT.replace("CODES", json.dumps(sorted(keys)))
     script = script.replace("LABEL", json.dumps(field_label))
@@ -115,6 +157,7 @@ _SCRIPT = """
     const labels = [...document.querySelectorAll('label')];
     let at = labels.find((label) => label.textContent === LABEL);
     while (at && !at.querySelector('input')) at = at.parentElement;
+    if (at) at.style.display = 'none';
     return at?.querySelector('input');
   };
   const write = () => {
@@ -124,13 +167,11 @@ _SCRIPT = """
     Object.getOwnPropertyDescriptor(proto, 'value').set.call(input, [...held].join(' '));
     input.dispatchEvent(new Event('input', {bubbles: true}));
   };
-  const isTyping = (at) =>
-    at.tagName === 'TEXTAREA' ||
-    (at.tagName === 'INPUT' && !at.readOnly && !['checkbox', 'range'].includes(at.type));
   document.activeElement?.blur();
+  field();
   const down = (event) => {
     const isCombined = event.ctrlKey || event.metaKey || event.altKey;
-    if (!codes.has(event.code) || isCombined || isTyping(event.target)) return;
+    if (!codes.has(event.code) || isCombined) return;
     event.preventDefault();
     event.stopImmediatePropagation();
     if (held.has(event.code)) return;

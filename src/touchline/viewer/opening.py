@@ -45,6 +45,8 @@ class ViewOptions:
     deterministic: bool = False
     record: Path | None = None
     """The .demo file for what people play; without, they can download it."""
+    log: Log = print
+    """Gets what a saved demonstration holds."""
     run: Path | None = None
     """The training run whose newest checkpoint plays; `sources` are its checkpoints then."""
 
@@ -90,7 +92,7 @@ def view(
     seconds
         Length of the replay, in simulated time.
     log
-        Gets the page's address, and why there is no picture where there is none.
+        Gets the page's address, why there is no picture where there is none, and what was saved.
     progress
         Called often with the pictures of the replay that are done, and their total.
 
@@ -126,7 +128,7 @@ def view(
             )
     recipe = as_trained(recipe.at_natural_pace(640, 480), [*sources, *others])
     path = None if record is None else Path(record)
-    options = ViewOptions(host, port, others, deterministic, path, run)
+    options = ViewOptions(host, port, others, deterministic, path, log, run)
     if save is not None:
         _save(recipe, sources, options, Path(save), seconds, progress)
         log(f"wrote {save}")
@@ -251,7 +253,9 @@ def _scene_page(
 
     assert isinstance(env, SceneEnv)
     simulation = SceneSimulation(env, load, seed=recipe.seed)
-    page = ScenePage(simulation, options.host, options.port, options.record)
+    page = ScenePage(
+        simulation, options.host, options.port, options.record, options.log
+    )
     if options.run is not None:
         page.run = RunPanel(
             page.server,

@@ -95,8 +95,8 @@ class Page:
         self._note = gui.add_html("")
         self._pause = gui.add_button("Pause")
         self._pause.on_click(self._toggle)
-        step = gui.add_button("Step", hint="Play one decision, and stop.")
-        step.on_click(self._step)
+        self._step_button = gui.add_button("Step", hint="Play one decision, and stop.")
+        self._step_button.on_click(self._step)
         self._speed = gui.add_dropdown("Speed", tuple(SPEEDS), initial_value="1 ×")
         self._speed.on_update(self._set_speed)
 

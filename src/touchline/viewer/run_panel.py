@@ -115,7 +115,7 @@ class RunPanel:
             )
             self._beside.on_update(self._choose)
             self._scores = gui.add_html("")
-            self._curve = add_curve(gui, "return")
+            self._curve = add_curve(gui, "steps", "return")
             self._note = gui.add_html("")
 
     def refresh(self) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import viser
 from numpy.typing import NDArray
 
+from touchline.log import Log
 from touchline.physics.frames import swap_axes
 from touchline.specs import base_name, team_of
 from touchline.viewer.agent_panel import AgentPanel
@@ -43,6 +44,7 @@ class ScenePage(Page):
         host: str,
         port: int,
         record: Path | None = None,
+        log: Log = print,
     ) -> None:
         """`record` is the .demo file that recordings are written to; None: viewers get them.
 
@@ -64,12 +66,14 @@ class ScenePage(Page):
         """Numbers of the history's branches by their labels."""
         self._add_controls()
         back = self.server.gui.add_button(
-            "Step back", hint="Go back to the moment before."
+            "Step back",
+            hint="Go back to the moment before.",
+            order=self._step_button.order + 0.5,
         )
         back.on_click(self._step_back)
         self._add_time_and_place()
         self._add_restart("New episodes, with the next seed.")
-        self.hands = HandsPanel(self.server, simulation, record)
+        self.hands = HandsPanel(self.server, simulation, record, log)
         self.agent = AgentPanel(self.server, simulation, hands=self.hands)
         self.agent.offer_anew()
         self._draw(simulation.frame)

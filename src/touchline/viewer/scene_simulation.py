@@ -20,6 +20,7 @@ from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import Slots
 from touchline.policies.actors import SlotActor
 from touchline.protocol.demonstrations import DemoFile
+from touchline.scenes.scene import ActionNames
 from touchline.sensors.grids import Cells, HasGrids
 from touchline.sensors.rays import Traces
 from touchline.specs import ActionTuple
@@ -264,6 +265,10 @@ class SceneSimulation(Simulation):
             ):
                 found[f"{place}{agent} · {name}"] = Seat(area, agent)
         return found
+
+    @property
+    def action_names(self) -> ActionNames:
+        return self.env.scene.action_names
 
     @property
     def played_seats(self) -> list[Seat]:

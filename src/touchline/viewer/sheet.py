@@ -17,10 +17,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from touchline.policies.policy import Outlook
+from touchline.scenes.scene import ActionNames
 from touchline.sensors.rays import ray_angles_deg
 
 MOST_NUMBERS = 400
 """Numbers shown of one sensor; a list that is longer is cut and says so."""
+MOST_CHOICES = 12
+"""Of a branch, the most likely ones."""
 _COLUMNS = 8
 _STYLE = (
     "font:11px/1.35 ui-monospace,monospace;display:grid;gap:1px;"
@@ -156,22 +159,29 @@ def _color(tag: int) -> str:
     return f"#{red:02x}{green:02x}{blue:02x}"
 
 
-def outlook_html(outlook: Outlook | None) -> str:
+def outlook_html(outlook: Outlook | None, names: ActionNames) -> str:
     """What the policy computes: a bar for each choice, continuous actions, and the value."""
     if outlook is None:
         return text_html("This policy shows no probabilities.")
     lines = []
     for number, branch in enumerate(outlook.probabilities):
+        shown = np.argsort(-branch[0], kind="stable")[:MOST_CHOICES]
         lines.append(text_html(f"Branch {number}"))
         lines += [
-            _bar(f"{choice}", float(p), f"{100 * p:.0f} %")
-            for choice, p in enumerate(branch[0])
+            bar_html(
+                choice_name(names, number, choice),
+                float(branch[0][choice]),
+                f"{100 * branch[0][choice]:.0f} %",
+            )
+            for choice in sorted(shown)
         ]
+        if len(shown) < branch.shape[1]:
+            lines.append(text_html(f"... {branch.shape[1] - len(shown)} less likely"))
     if outlook.continuous.size:
         lines.append(text_html("Continuous, most likely"))
         lines += [
-            _bar(f"{index}", abs(float(a)), f"{a:+.2f}")
-            for index, a in enumerate(outlook.continuous[0])
+            bar_html(continuous_name(names, i, float(a)), abs(float(a)), f"{a:+.2f}")
+            for i, a in enumerate(outlook.continuous[0])
         ]
     if outlook.value is not None:
         values = ", ".join(f"{value:.3f}" for value in outlook.value[0])
@@ -189,11 +199,25 @@ def facts_html(facts: Sequence[tuple[str, str]]) -> str:
     return f'<div style="{style}">{rows}</div>'
 
 
-def _bar(label: str, share: float, text: str) -> str:
+def choice_name(names: ActionNames, branch: int, choice: int) -> str:
+    """What a choice is called; its number where it has no name."""
+    return names.branches[branch][choice] if names.branches else f"{choice}"
+
+
+def continuous_name(names: ActionNames, index: int, value: float) -> str:
+    """What a continuous action of this sign is called; its number where it has no name."""
+    if not names.continuous:
+        return f"{index}"
+    plus, _, minus = names.continuous[index].partition(" / ")
+    return minus if minus and value < 0 else plus
+
+
+def bar_html(label: str, share: float, text: str) -> str:
+    """A labeled bar of this share of the full width, and a text behind it."""
     width = 100.0 * min(max(share, 0.0), 1.0)
     return (
         '<div style="font:11px/1.5 ui-monospace,monospace;display:flex;gap:.5em;'
-        f'padding:0 .75em"><span style="width:1.5em">{escape(label)}</span>'
+        f'padding:0 .75em"><span style="width:9em">{escape(label)}</span>'
         '<span style="flex:1;background:rgba(128,128,128,.15)">'
         f'<span style="display:block;height:100%;width:{width:.0f}%;'
         'background:rgba(13,148,136,.6)"></span></span>'
@@ -239,10 +263,13 @@ def board_html(rows: Sequence[BoardRow], last: str) -> str:
             else ""
         )
         cells = [dot + f"<b>{escape(row.who)}</b>", *map(escape, row[2:])]
+        breaks = [
+            "overflow-wrap:anywhere" if i == 1 else "white-space:nowrap" for i in shown
+        ]
         lines.append(
             "".join(
-                f'<td style="padding-right:.8em;overflow-wrap:anywhere">{cells[i]}</td>'
-                for i in shown
+                f'<td style="padding-right:.8em;{wrap}">{cells[i]}</td>'
+                for i, wrap in zip(shown, breaks, strict=True)
             )
         )
     body = "".join(f"<tr>{line}</tr>" for line in lines)

@@ -26,6 +26,7 @@ from touchline.envs.recorded_env import (
 from touchline.envs.slots import SlotRows, Slots
 from touchline.policies.actors import SlotActor
 from touchline.protocol.session import Command
+from touchline.scenes.scene import ActionNames
 from touchline.specs import ActionTuple
 from touchline.viewer.insight import Insight, Seat, insight_of
 
@@ -158,6 +159,11 @@ class Simulation:
         self.selected = agent
 
     # what pages read
+
+    @property
+    def action_names(self) -> ActionNames:
+        """What the world calls its actions: players have no names for them."""
+        return ActionNames()
 
     def time_s(self) -> float:
         """Seconds that the world has played at natural speed."""

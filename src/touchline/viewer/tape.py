@@ -42,6 +42,9 @@ class Tape:
     """The tape before the last decision, and that decision; None of an empty tape."""
     length: int = 0
 
+    def __len__(self) -> int:
+        return self.length
+
     def with_step(
         self, behavior: str, rows: SlotRows, action: ActionTuple, after: SlotRows
     ) -> Tape:

@@ -43,7 +43,7 @@ from touchline.policies.nets.encoders import Residual
 from touchline.policies.nets.hyper import HyperLinear
 from touchline.policies.nets.normalizer import NORMALIZED_LIMIT, RunningNormalizer
 from touchline.policies.nets.twin_mlp import ACTOR, TwinMLP
-from touchline.policies.network import Network
+from touchline.policies.network import Network, WithoutOnnx
 from touchline.specs import BehaviorSpec
 from touchline.whole import write_whole
 
@@ -107,11 +107,8 @@ def export_onnx(network: Network, path: Path) -> None:
 
 def build_onnx(network: Network) -> onnx.ModelProto:
     """The policy of `network` as an ONNX model. Raises a UsageError for what Unity cannot load."""
-    if network.spec.action_spec.staged:
-        raise UsageError(
-            f"the network {network.spec.network!r} has no ONNX form that Unity could load; "
-            "use the checkpoint"
-        )
+    if isinstance(network, WithoutOnnx):
+        raise UsageError(network.no_onnx)
     if isinstance(network, ActorCritic):
         return _standard(network)
     return build_policy(NetworkActor(network))

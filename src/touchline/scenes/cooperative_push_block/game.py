@@ -47,13 +47,14 @@ from touchline.scenes.cooperative_push_block.yard import (
 )
 from touchline.scenes.cube_agents import (
     CHOICES,
+    NAMES,
     RIGID_BODY,
     move_cube,
     observe_rigid_bodies,
     turn_to,
 )
 from touchline.scenes.random import StreamArrays, draw
-from touchline.scenes.scene import Scene
+from touchline.scenes.scene import ActionNames, Scene
 from touchline.sensors.grids import Cells, GridSensor, GridView, bounds_of
 from touchline.specs import ActionSpec, BehaviorSpec
 
@@ -145,6 +146,7 @@ class CooperativePushBlock(Scene):
     """
 
     name: ClassVar[str] = "CooperativePushBlock"
+    action_names: ClassVar[ActionNames] = NAMES
     unity_areas: ClassVar[int] = 4
     seconds_per_step: ClassVar[float] = DT_S
     behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {

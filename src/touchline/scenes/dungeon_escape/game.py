@@ -21,7 +21,12 @@ from touchline.parameters import Parameter
 from touchline.physics.shapes import ABSENT, BOX_TAG, COS, HALF_Y, SIN, Floats, X, Y, Z
 from touchline.physics.world import DT_S, GRAVITY, Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.cube_agents import CHOICES, RIGID_BODY, observe_rigid_bodies
+from touchline.scenes.cube_agents import (
+    CHOICES,
+    NAMES,
+    RIGID_BODY,
+    observe_rigid_bodies,
+)
 from touchline.scenes.dungeon_escape.hall import (
     AGENTS,
     CARRIED_KEY,
@@ -43,7 +48,7 @@ from touchline.scenes.dungeon_escape.hall import (
 )
 from touchline.scenes.dungeon_escape.places import place
 from touchline.scenes.dungeon_escape.rounds import new_halls, play_rounds
-from touchline.scenes.scene import Scene
+from touchline.scenes.scene import ActionNames, Scene
 from touchline.sensors.rays import RayFan, RaySensor, Traces, View
 from touchline.sensors.stacking import Stack, stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -88,6 +93,7 @@ class DungeonEscape(Scene):
     """
 
     name: ClassVar[str] = "DungeonEscape"
+    action_names: ClassVar[ActionNames] = NAMES
     unity_areas: ClassVar[int] = 12
     seconds_per_step: ClassVar[float] = DT_S
     behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {

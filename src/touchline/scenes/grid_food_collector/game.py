@@ -59,7 +59,7 @@ from touchline.scenes.grid_food_collector.court import (
     inverse_masses,
 )
 from touchline.scenes.grid_food_collector.physics import play_rounds
-from touchline.scenes.scene import Scene
+from touchline.scenes.scene import ActionNames, Scene
 from touchline.sensors.grids import Cells, GridSensor, GridView, bounds_of
 from touchline.specs import ActionSpec, BehaviorSpec
 
@@ -86,6 +86,10 @@ class GridFoodCollector(Scene):
     """
 
     name: ClassVar[str] = "GridFoodCollector"
+    action_names: ClassVar[ActionNames] = ActionNames(
+        ("ahead / back", "right / left", "turn left / turn right"),
+        [("nothing", "shoot")],
+    )
     unity_areas: ClassVar[int] = 4
     seconds_per_step: ClassVar[float] = DT_S
     behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {

@@ -30,11 +30,12 @@ from touchline.scenes.match3.rules import (
     find_moves,
     greedy_move,
     make_move,
+    move_names,
     random_move,
     settle,
 )
 from touchline.scenes.random import StreamArrays, Streams, draw
-from touchline.scenes.scene import ParameterReader, Scene
+from touchline.scenes.scene import ActionNames, ParameterReader, Scene
 from touchline.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 VECTOR, VISUAL = "Match3VectorObs?team=0", "Match3VisualObs?team=0"
@@ -113,6 +114,7 @@ class Match3(Scene):
     """
 
     name: ClassVar[str] = "Match3"
+    action_names: ClassVar[ActionNames] = ActionNames(branches=[move_names()])
     unity_areas: ClassVar[int] = 2
     seconds_per_step: ClassVar[float] = DT_S
     behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {

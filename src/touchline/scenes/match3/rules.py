@@ -19,6 +19,15 @@ TYPES, SPECIALS = 6, 3
 SIDEWAYS = ROWS * (COLUMNS - 1)
 """Moves below this swap with the right neighbor, the others with the upper one."""
 MOVES = SIDEWAYS + (ROWS - 1) * COLUMNS
+
+
+def move_names() -> list[str]:
+    """Which cell each move swaps, and with which neighbor."""
+    right = [f"row {i // 7}, column {i % 7}: right" for i in range(SIDEWAYS)]
+    up = [f"row {i // 8}, column {i % 8}: up" for i in range(MOVES - SIDEWAYS)]
+    return right + up
+
+
 LINE = 3
 """Equal pieces in a row or a column that are cleared."""
 EMPTY = -1

@@ -40,7 +40,7 @@ from touchline.scenes.pyramids.layout import (
 )
 from touchline.scenes.pyramids.looks import tableau_of
 from touchline.scenes.pyramids.sight import RAYS, SENSORS, add_bricks, fan_of
-from touchline.scenes.scene import Scene
+from touchline.scenes.scene import ActionNames, Scene
 from touchline.sensors.rays import Shapes, Traces, View
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -102,6 +102,9 @@ class Pyramids(Scene):
     """
 
     name: ClassVar[str] = "Pyramids"
+    action_names: ClassVar[ActionNames] = ActionNames(
+        branches=[("nothing", "ahead", "back", "turn right", "turn left")]
+    )
     unity_areas: ClassVar[int] = 16
     seconds_per_step: ClassVar[float] = DT_S
     behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {

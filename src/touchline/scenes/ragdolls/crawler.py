@@ -23,6 +23,7 @@ from touchline.scenes.ragdolls.looks import Stage
 from touchline.scenes.ragdolls.rounds import Rewarded
 from touchline.scenes.ragdolls.target import TargetPlace
 from touchline.scenes.ragdolls.walk import Walk, observe_speeds
+from touchline.scenes.scene import ActionNames
 from touchline.sensors.body import (
     cube_rotation,
     forward_of,
@@ -134,6 +135,17 @@ class Crawler(WalkingScene):
     """
 
     name: ClassVar[str] = "Crawler"
+    action_names: ClassVar[ActionNames] = ActionNames(
+        [
+            *(f"hip {leg} {axis}" for leg in range(1, 5) for axis in "xy"),
+            *(f"knee {leg} x" for leg in range(1, 5)),
+            *(
+                f"{part} {leg} strength"
+                for part in ("hip", "knee")
+                for leg in range(1, 5)
+            ),
+        ]
+    )
     unity_areas: ClassVar[int] = 10
     behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
         "Crawler?team=0": BehaviorSpec(

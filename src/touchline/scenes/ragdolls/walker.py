@@ -30,6 +30,7 @@ from touchline.scenes.ragdolls.looks import Stage
 from touchline.scenes.ragdolls.rounds import Rewarded, Start, find_start, stand
 from touchline.scenes.ragdolls.target import TargetPlace
 from touchline.scenes.ragdolls.walk import Walk, observe_speeds
+from touchline.scenes.scene import ActionNames
 from touchline.sensors.body import (
     forward_of,
     in_cube,
@@ -48,6 +49,24 @@ HIPS = 0
 CHEST = 1
 SPINE = 2
 HEAD = 3
+
+
+_SIDES = ("left", "right")
+_TURNS = {
+    **dict.fromkeys(("chest", "spine"), "xyz"),
+    **{f"{side} thigh": "xy" for side in _SIDES},
+    **{f"{side} shin": "x" for side in _SIDES},
+    **dict.fromkeys(("right foot", "left foot"), "xyz"),
+    **{f"{side} upper arm": "xy" for side in _SIDES},
+    **{f"{side} forearm": "x" for side in _SIDES},
+    "head": "xy",
+}
+"""The axes of the parts' target angles, in the order of the actions."""
+_STRONG = (
+    *("chest", "spine", "head"),
+    *(f"{side} {part}" for side in _SIDES for part in ("thigh", "shin", "foot")),
+    *(f"{side} {part}" for side in _SIDES for part in ("upper arm", "forearm")),
+)
 
 
 class Walker(WalkingScene):
@@ -76,6 +95,12 @@ class Walker(WalkingScene):
     """
 
     name: ClassVar[str] = "Walker"
+    action_names: ClassVar[ActionNames] = ActionNames(
+        [
+            *(f"{part} {axis}" for part, axes in _TURNS.items() for axis in axes),
+            *(f"{part} strength" for part in _STRONG),
+        ]
+    )
     unity_areas: ClassVar[int] = 10
     behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
         "Walker?team=0": BehaviorSpec(

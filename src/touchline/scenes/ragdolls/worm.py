@@ -26,6 +26,7 @@ from touchline.scenes.ragdolls.looks import Stage
 from touchline.scenes.ragdolls.rounds import Rewarded
 from touchline.scenes.ragdolls.target import TargetPlace
 from touchline.scenes.ragdolls.walk import Walk, angle_deg
+from touchline.scenes.scene import ActionNames
 from touchline.sensors.body import (
     forward_of,
     in_cube,
@@ -137,6 +138,12 @@ class Worm(WalkingScene):
     """
 
     name: ClassVar[str] = "Worm"
+    action_names: ClassVar[ActionNames] = ActionNames(
+        [
+            *(f"joint {joint} {axis}" for joint in range(1, 4) for axis in "xy"),
+            *(f"joint {joint} strength" for joint in range(1, 4)),
+        ]
+    )
     unity_areas: ClassVar[int] = 10
     behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
         "Worm?team=0": BehaviorSpec(

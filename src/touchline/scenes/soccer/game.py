@@ -15,7 +15,7 @@ from touchline.parameters import Parameter
 from touchline.physics.shapes import Floats, ball, boxes, rounds
 from touchline.physics.world import DT_S, GRAVITY, Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.scene import Scene
+from touchline.scenes.scene import ActionNames, Scene
 from touchline.scenes.soccer import physics
 from touchline.scenes.soccer.field import (
     BALL_RADIUS_M,
@@ -54,6 +54,13 @@ class Soccer(Scene):
     """
 
     unity_areas: ClassVar[int] = 8
+    action_names: ClassVar[ActionNames] = ActionNames(
+        branches=[
+            ("nothing", "ahead", "back"),
+            ("nothing", "right", "left"),
+            ("nothing", "turn left", "turn right"),
+        ]
+    )
     team_names: ClassVar[tuple[str, ...]] = ("blue", "purple")
     seconds_per_step: ClassVar[float] = DT_S
     parameters: ClassVar[Mapping[str, Parameter]] = {

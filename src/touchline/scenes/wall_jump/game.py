@@ -21,7 +21,7 @@ from touchline.physics.shapes import COS, HALF_Y, SIN, Floats, Y, rounds
 from touchline.physics.world import DT_S, GRAVITY, Arrays
 from touchline.scenes.academy import Agents
 from touchline.scenes.cube_agents import STATE_OF_BODY, state_of_bodies
-from touchline.scenes.scene import Scene
+from touchline.scenes.scene import ActionNames, Scene
 from touchline.scenes.wall_jump.course import (
     AGENT,
     BEHAVIOR_OF,
@@ -99,6 +99,14 @@ class WallJump(Scene):
     """
 
     name: ClassVar[str] = "WallJump"
+    action_names: ClassVar[ActionNames] = ActionNames(
+        branches=[
+            ("nothing", "ahead", "back"),
+            ("nothing", "turn left", "turn right"),
+            ("nothing", "left", "right"),
+            ("nothing", "jump"),
+        ]
+    )
     unity_areas: ClassVar[int] = 24
     seconds_per_step: ClassVar[float] = DT_S
     behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {SMALL: _SPEC, BIG: _SPEC}

@@ -138,11 +138,9 @@ class Enrollment:
         except SettingError as error:
             place = self.config.place(name, error.key)
             raise UsageError(f"{place}: {error.why}") from None
-        # Unity has no staged actions, so no file is missing there.
-        if not spec.action_spec.staged:
-            reason = onnx_obstacle(learner.policy.network)
-            if reason:
-                self.log(f"{name}: no ONNX file for Unity will be written: {reason}")
+        reason = onnx_obstacle(learner.policy.network)
+        if reason:
+            self.log(f"{name}: no ONNX file for Unity will be written: {reason}")
         if name not in self._absent:  # a resumed behavior has weights of its own
             start = first_checkpoint(self.config, name)
             if start is not None:
