@@ -167,6 +167,10 @@ def test_a_page_shows_an_agent_and_lets_a_person_play_and_record_it(browser, tmp
         wait_for(lambda: simulation.frame.rays is not None)
         assert len(simulation.frame.rays.start) == 14
         wait_for(lambda: "rewards so far" in browser.page_source)
+        wait_for(lambda: "11 rays, 6 tags, drawn in the scene" in browser.page_source)
+        assert "index 263" not in browser.page_source  # no wall of numbers
+        numbers = field(browser, "Numbers")
+        browser.execute_script("arguments[0].click()", numbers)
         wait_for(lambda: "index 263" in browser.page_source)
         assert "data-key" not in browser.page_source
 
@@ -320,7 +324,7 @@ def test_a_page_of_1280_by_800_shows_scene_and_agent_beside_each_other(browser):
         simulation.order("play", simulation.pause)  # one drawing is enough
         resize(browser, (1280, 800))
         _open(browser, page)
-        wait_for(lambda: "index 263" in browser.page_source)
+        wait_for(lambda: "11 rays, 6 tags" in browser.page_source)
         time.sleep(3.0)
         keep_picture(browser, "agent")
         # The panel is beside the picture and no wider than a third of the page.
@@ -339,7 +343,7 @@ def test_a_page_as_wide_as_a_phone_has_its_controls_below_the_picture(browser):
         simulation.order("play", simulation.pause)
         resize(browser, PHONE)
         _open(browser, page)
-        wait_for(lambda: "index 263" in browser.page_source)
+        wait_for(lambda: "11 rays, 6 tags" in browser.page_source)
         time.sleep(3.0)
         keep_picture(browser, "phone")
         width, height = PHONE

@@ -16,6 +16,7 @@ from tests.viewer.browser import (
     close_notices,
     keep_picture,
     open_browser,
+    press,
     wait_for,
 )
 
@@ -24,8 +25,10 @@ from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.policies.files.run_layout import is_run
 from touchline.training.run.figures import read_run_figures
-from touchline.viewer.opening import ViewOptions, opened
+from touchline.viewer.critic import Critic
+from touchline.viewer.opening import ViewOptions, opened, with_critics
 from touchline.viewer.run_panel import sources_of, steps_of, world_of
+from touchline.viewer.simulation import Place
 
 SHORT = (
     "env_settings.seed=1",  # episodes end before two of the summaries
@@ -171,8 +174,48 @@ def test_two_checkpoints_start_from_the_same_state_and_go_back_together(run):
         np.testing.assert_array_equal(own, other)
 
 
+def test_value_and_advantage_are_those_of_the_checkpoints_critic(run):
+    recipe = EnvRecipe("scene", "Basic", num_areas=1)
+    with opened(recipe, [str(run)], ViewOptions(port=0)) as page:
+        simulation = page.simulation
+        simulation.pause()
+        _step(simulation, 40)
+        (name,) = simulation.actors
+        actor, place = simulation.actors[name], Place(name, 0)
+        moments = simulation.past()
+        times, values, advantages = Critic().curve(moments, place, actor)
+        assert times.tolist() == [moment.time_s for moment in moments[:-1]]
+        expected = [
+            float(actor.policy.outlook(moment.rows[name], None).value[0, 0])
+            for moment in moments
+        ]
+        assert values.tolist() == expected[:-1]
+        ended = 0
+        for at, advantage in enumerate(advantages):
+            rows = moments[at + 1].rows[name]
+            following = 0.9 * expected[at + 1]  # the discount of Basic's settings
+            if rows.terminated[0]:
+                following, ended = 0.0, ended + 1
+            assert advantage == pytest.approx(
+                float(rows.reward[0]) + following - expected[at], abs=1e-6
+            )
+        assert ended
+
+
+def test_of_a_run_its_checkpoint_plays_and_not_the_model_without_values(run):
+    checkpoint = str(run / "Basic" / "checkpoint.safetensors")
+    assert with_critics([str(run), "random"]) == [checkpoint, "random"]
+    model = str(run / "Basic.onnx")
+    assert with_critics([model, f"Basic={run}"]) == [model, f"Basic={run}"]
+
+
 # ----------------------------------------------------------------------------------------------
 # in a browser
+
+
+def _texts(browser):
+    """The labels of all bars."""
+    return [bar.text for bar in browser.find_elements("css selector", "span[title]")]
 
 
 def _latest(run):
@@ -206,6 +249,13 @@ def test_a_run_is_followed_on_a_page_with_two_checkpoints_side_by_side(run):
         away.perform()
         time.sleep(3.0)
         keep_picture(browser, "run")
+        choose(browser, "Agent", "0 · Basic")
+        # The scene names its actions, the critic judges, and a button says what decided.
+        wait_for(lambda: "left" in _texts(browser) and "right" in _texts(browser))
+        wait_for(lambda: "advantage" in browser.page_source)
+        press(browser, "What decided this?")
+        wait_for(lambda: "Strongest parts" in browser.page_source)
+        assert any(text.startswith("index ") for text in _texts(browser))
         choose(browser, "Checkpoint", str(steps_of(run)[-1]))
         first = str(steps_of(run)[-1])
         # The same checkpoint on both sides has two names nevertheless.

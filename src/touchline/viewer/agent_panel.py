@@ -6,14 +6,23 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import viser
 
 from touchline.scenes.scene import ActionNames
 from touchline.specs import ActionTuple
+from touchline.viewer.critic import Critic
 from touchline.viewer.curve import add_curve
+from touchline.viewer.influence import influences, usual_obs
 from touchline.viewer.insight import Insight, Seat
-from touchline.viewer.sensors_panel import OneSensor, Sensors
-from touchline.viewer.sheet import choice_name, facts_html, outlook_html
+from touchline.viewer.sensors_panel import OneSensor, Sensors, sensor_names
+from touchline.viewer.sheet import (
+    choice_name,
+    facts_html,
+    influences_html,
+    outlook_html,
+    text_html,
+)
 from touchline.viewer.simulation import Agent, Simulation
 
 if TYPE_CHECKING:
@@ -42,6 +51,7 @@ class AgentPanel:
         self._shown: tuple[object, ...] = ()
         """The rows and actors of the last look: nothing is drawn twice."""
         self._curve_s = -math.inf
+        self._critic = Critic()
         self._follow: viser.GuiCheckboxHandle | None = None
         gui = server.gui
         folder = gui.add_folder("Agent")
@@ -57,7 +67,15 @@ class AgentPanel:
                 )
                 hands.add_controls(folder)
             self._curve = add_curve(gui, "time", "rewards so far", visible=False)
+            self._judged = add_curve(gui, "time", "value", "advantage", visible=False)
             self._outlook = gui.add_html("", visible=False)
+            self._explain = gui.add_button(
+                "What decided this?",
+                visible=False,
+                hint="Hide each part of what the agent observes, and see how far its action moves.",
+            )
+            self._explain.on_click(self._explain_action)
+            self._influences = gui.add_html("", visible=False)
             self._sensors = sensors or OneSensor(gui)
 
     @property
@@ -108,6 +126,41 @@ class AgentPanel:
             times, returns = simulation.curve(agent)
             if len(times):
                 self._curve.data = (times, returns)
+            if insight.outlook is not None and insight.outlook.value is not None:
+                self._judge(agent)
+
+    def _judge(self, agent: Agent) -> None:
+        """Draw value and advantage, where there is a critic."""
+        simulation = self._simulation
+        place, past = simulation.place_of(agent), simulation.past()
+        if place is None or not past:
+            return
+        actor = simulation.actors[place.behavior]
+        times, values, advantages = self._critic.curve(past, place, actor)
+        known = ~np.isnan(advantages)
+        if known.any():
+            self._judged.data = times[known], values[known], advantages[known]
+        elif len(times):
+            self._judged.data = times, values, np.zeros(len(times))
+        self._judged.visible = len(times) > 0
+
+    async def _explain_action(self, _: Any) -> None:
+        simulation, agent = self._simulation, self._chosen
+        insight = None if agent is None else simulation.insight(agent)
+        if insight is None:
+            return
+        past = simulation.past()
+        found = influences(insight, usual_obs(insight, past))
+        if found is None:
+            text = text_html("This policy shows no probabilities.")
+        else:
+            hidden = "its mean over the moments kept" if past else "0"
+            text = text_html(
+                f"At {simulation.time_s():.1f} s, the action moves by so much when what is "
+                f"observed is {hidden}:"
+            ) + influences_html(found, sensor_names(insight))
+        self._influences.content = text
+        self._influences.visible = True
 
     def _has_shown(self, *seen: object) -> bool:
         return len(self._shown) == len(seen) and all(
@@ -143,8 +196,9 @@ class AgentPanel:
         self._chosen = agent
         self._shown = ()
         self._curve_s = -math.inf
-        for handle in (self._facts, self._curve, self._outlook):
+        for handle in (self._facts, self._curve, self._outlook, self._explain):
             handle.visible = agent is not None
+        self._judged.visible = self._influences.visible = False
         self._sensors.set_visible(agent is not None)
         if self._hands is not None:
             self._hands.choose(agent if isinstance(agent, Seat) else None, viewer)

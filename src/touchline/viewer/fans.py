@@ -43,6 +43,11 @@ def is_ray_sensor(sensor: ObservationSpec) -> bool:
     return len(sensor.shape) == 1 and "ray" in sensor.name.lower()
 
 
+def plain_name(sensor: ObservationSpec) -> str:
+    """A sensor's name without the prefix of stacked frames."""
+    return _STACKED.sub("", sensor.name)
+
+
 class FanReader:
     """Which layouts fit all that one sensor has sent so far."""
 

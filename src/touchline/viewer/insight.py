@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from touchline.envs.slots import SlotRows
 from touchline.policies.actors import SlotActor
-from touchline.policies.policy import Outlook, Transparent
+from touchline.policies.policy import Outlook, Policy, Transparent
 from touchline.policies.slot_memory import SlotMemory
 from touchline.specs import BehaviorSpec
 
@@ -31,15 +31,28 @@ class Insight:
     behavior: str
     spec: BehaviorSpec
     slot: int
-    agent_id: int
-    reward: float
-    """For the last decision."""
-    obs: Sequence[NDArray[np.float32]]
-    """[*shape] for each sensor of the spec"""
+    policy: Policy
+    rows: SlotRows
+    """Of this agent alone, N = 1, as is what follows."""
+    memory: SlotMemory | None
     outlook: Outlook | None
-    """Outlook of this agent alone, N = 1; None from a policy that shows nothing."""
+    """None from a policy that shows nothing."""
     episode_return: float
     """The rewards of the open episode so far."""
+
+    @property
+    def agent_id(self) -> int:
+        return int(self.rows.agent_id[0])
+
+    @property
+    def reward(self) -> float:
+        """For the last decision."""
+        return float(self.rows.reward[0])
+
+    @property
+    def obs(self) -> Sequence[NDArray[np.float32]]:
+        """[*shape] for each sensor of the spec."""
+        return [obs[0] for obs in self.rows.obs]
 
 
 def insight_of(
@@ -52,16 +65,17 @@ def insight_of(
     """What the agent in a slot observes, and what its policy computes from it."""
     assert actor.spec is not None, "a world's actors know their specs"
     one = only_slot(rows, slot)
+    memory = None if actor.memory is None else only_memory(actor.memory.values, slot)
     outlook = None
     if isinstance(actor.policy, Transparent):
-        outlook = actor.policy.outlook(one, _one_memory(actor.memory, slot))
+        outlook = actor.policy.outlook(one, memory)
     return Insight(
         behavior=behavior,
         spec=actor.spec,
         slot=slot,
-        agent_id=int(rows.agent_id[slot]),
-        reward=float(rows.reward[slot]),
-        obs=[obs[0] for obs in one.obs],
+        policy=actor.policy,
+        rows=one,
+        memory=memory,
         outlook=outlook,
         episode_return=float(returns[slot]),
     )
@@ -83,9 +97,10 @@ def only_slot(rows: SlotRows, slot: int) -> SlotRows:
     )
 
 
-def _one_memory(memory: SlotMemory | None, slot: int) -> SlotMemory | None:
-    if memory is None:
+def only_memory(values: NDArray[np.float32] | None, slot: int) -> SlotMemory | None:
+    """The memory of one slot alone, of the memories [N, networks, M] of all; a copy."""
+    if values is None:
         return None
-    own = SlotMemory(memory.values.shape[1:])
-    own.values = memory.values[slot : slot + 1].copy()
+    own = SlotMemory(values.shape[1:])
+    own.values = values[slot : slot + 1].copy()
     return own

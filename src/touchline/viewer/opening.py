@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from touchline.log import Log, Progress, no_progress
 from touchline.operating_systems import quoted
 from touchline.policies.actors import SlotActor
 from touchline.policies.files.run_choice import has_runs, run_of
+from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.sides import PolicySource, load_sides, sources_in
 from touchline.policies.trained_world import as_trained
 from touchline.viewer.keys import keys_of
@@ -171,8 +173,8 @@ def opened(
 def _loader(recipe: EnvRecipe, sources: Sequence[str], options: ViewOptions) -> Load:
     def load(slots: Slots, chosen: Sequence[str] = sources) -> Mapping[str, SlotActor]:
         return load_sides(
-            chosen,
-            options.versus,
+            with_critics(chosen),
+            with_critics(options.versus),
             slots,
             recipe.target,
             deterministic=options.deterministic,
@@ -180,6 +182,23 @@ def _loader(recipe: EnvRecipe, sources: Sequence[str], options: ViewOptions) -> 
         )
 
     return load
+
+
+def with_critics(sources: Sequence[str]) -> list[str]:
+    """These policies, with the checkpoints of runs in place of their models for Unity.
+
+    Those have no value to show. Without torch, and of a run of several behaviors, models play.
+    """
+    if find_spec("torch") is None:
+        return list(sources)
+    chosen = []
+    for source in sources:
+        folder = Path(source)
+        with suppress(UsageError):
+            if folder.is_dir():
+                source = str(RunLayout(run_of(folder, lambda _: None)).checkpoint())
+        chosen.append(source)
+    return chosen
 
 
 def _save(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from touchline.log import Log
 from touchline.physics.frames import swap_axes
+from touchline.policies.files.run_layout import CHECKPOINT
 from touchline.specs import base_name, team_of
 from touchline.viewer.agent_panel import AgentPanel
 from touchline.viewer.backdrop import line_colors
@@ -29,7 +30,7 @@ FIXED_S = 0.5
 """Between two looks at floors and walls, which change with episodes at most."""
 PICK_M = 1.5
 """A click this close to an agent's center means it."""
-HIT_COLOR, MISS_COLOR = (217, 66, 56), (150, 156, 164)
+MISS_COLOR = (150, 156, 164)
 ALL_AREAS = "all"
 
 
@@ -307,7 +308,11 @@ class ScenePage(Page):
             zip(teams, simulation.actors.items(), strict=True), key=lambda pair: pair[0]
         ):
             tally = board.ended.get(name, Tally())
-            by = Path(actor.name.rpartition("=")[2]).name
+            source = Path(actor.name.rpartition("=")[2])
+            by = source.name
+            if source.suffix == CHECKPOINT:
+                run = source.parent.parent.name
+                by = run if source.stem == "checkpoint" else f"{run}: {source.stem}"
             color = board.team_names[team] if team < len(board.team_names) else ""
             rows.append(
                 BoardRow(
@@ -338,7 +343,8 @@ def _lines(frame: Frame) -> tuple[NDArray[np.float64], NDArray[np.uint8]] | None
     """
     if frame.rays is not None:
         rays = frame.rays
-        colors = np.where((rays.tag >= 0)[:, None], HIT_COLOR, MISS_COLOR)
+        met = PALETTE[rays.tag % len(PALETTE)]
+        colors = np.where((rays.tag >= 0)[:, None], met, MISS_COLOR)
         return np.stack([rays.start, rays.end], axis=1), colors.astype(np.uint8)
     if frame.cells is None or not len(frame.cells.tag):
         return None

@@ -7,15 +7,14 @@ from typing import Protocol
 import numpy as np
 import viser
 
-from touchline.specs import ObservationSpec
-from touchline.viewer.fans import FanReader, is_ray_sensor
+from touchline.viewer.fans import FanLayout, FanReader, is_ray_sensor, plain_name
 from touchline.viewer.insight import Insight
 from touchline.viewer.sheet import (
     bars_html,
     fan_html,
     image_html,
     numbers_html,
-    observation_html,
+    tags_html,
     text_html,
 )
 
@@ -28,6 +27,15 @@ MOST_SENSORS = 24
 FIGURES_PX = 600.0
 
 
+def sensor_names(insight: Insight) -> tuple[str, ...]:
+    """The names of what an agent observes, with their shapes."""
+    sensors = insight.spec.observation_specs[: len(insight.obs)]
+    return tuple(
+        f"{number} {plain_name(sensor) or 'without a name'} {list(sensor.shape)}"
+        for number, sensor in enumerate(sensors)
+    )
+
+
 class Sensors(Protocol):
     """A part of a page that shows observations."""
 
@@ -38,26 +46,50 @@ class Sensors(Protocol):
         """Whether an agent is selected."""
 
 
+class Readers:
+    """What is known of the layouts of ray sensors, by behavior and number of the sensor."""
+
+    def __init__(self) -> None:
+        self._readers: dict[tuple[str, int], FanReader] = {}
+
+    def layout(self, insight: Insight, number: int) -> FanLayout | None:
+        """How an observation divides into rays; None where it has none."""
+        sensor = insight.spec.observation_specs[number]
+        if not is_ray_sensor(sensor):
+            return None
+        key = insight.behavior, number
+        reader = self._readers.setdefault(key, FanReader(sensor))
+        return reader.read(np.asarray(insight.obs[number]))
+
+
 class OneSensor:
-    """A choice of sensors, and the numbers of the chosen one."""
+    """A choice of sensors, and what the chosen one observes, in a scene that draws rays itself."""
 
     def __init__(self, gui: viser.GuiApi) -> None:
+        self._readers = Readers()
         self._sensor = gui.add_dropdown("Sensor", ("-",), visible=False)
-        self._numbers = gui.add_html("", visible=False)
+        self._numbers = gui.add_checkbox("Numbers", False, visible=False)
+        self._html = gui.add_html("", visible=False)
 
     def show(self, insight: Insight) -> None:
-        names = tuple(
-            f"{number} {sensor.name} {list(sensor.shape)}"
-            for number, sensor in enumerate(insight.spec.observation_specs)
-        )
+        names = sensor_names(insight)
         if tuple(self._sensor.options) != names:
             self._sensor.options = names
         chosen = self._sensor.value
         index = names.index(chosen) if chosen in names else 0
-        self._numbers.content = observation_html(insight.obs[index])
+        values = np.asarray(insight.obs[index])
+        if self._numbers.value:
+            self._html.content = numbers_html(values)
+        elif (layout := self._readers.layout(insight, index)) is not None:
+            about = f"{layout.rays} rays, {layout.tags} tags, drawn in the scene:"
+            self._html.content = text_html(about) + tags_html(layout.tags)
+        else:
+            drawn = image_html(values) if values.ndim == 3 else bars_html(values)
+            self._html.content = drawn
 
     def set_visible(self, visible: bool) -> None:
-        self._sensor.visible = self._numbers.visible = visible
+        for handle in (self._sensor, self._numbers, self._html):
+            handle.visible = visible
 
 
 class AllSensors:
@@ -74,36 +106,28 @@ class AllSensors:
         panel.expand()
 
     def show(self, insight: Insight) -> None:
-        sensors = insight.spec.observation_specs
+        names = sensor_names(insight)
         parts = [
-            self._html(insight, number, sensor)
-            for number, sensor in enumerate(sensors[:MOST_SENSORS])
+            text_html(name) + self._html(insight, number)
+            for number, name in enumerate(names[:MOST_SENSORS])
         ]
-        if len(sensors) > MOST_SENSORS:
-            parts.append(text_html(f"... {len(sensors) - MOST_SENSORS} more sensors"))
+        if len(names) > MOST_SENSORS:
+            parts.append(text_html(f"... {len(names) - MOST_SENSORS} more sensors"))
         self._observations.content = "".join(parts)
 
     def set_visible(self, visible: bool) -> None:
         pass  # the panel stays, empty or not
 
-    def _html(self, insight: Insight, number: int, sensor: ObservationSpec) -> str:
-        """A sensor's name, and what it shows."""
+    def _html(self, insight: Insight, number: int) -> str:
         values = np.asarray(insight.obs[number])
-        name = text_html(
-            f"{number} {sensor.name or 'without a name'} {list(sensor.shape)}"
-        )
         if values.ndim == 3:
-            return name + image_html(values)
-        if is_ray_sensor(sensor):
-            key = insight.behavior, number
-            reader = self._readers.setdefault(key, FanReader(sensor))
-            layout = reader.read(values)
-            if layout is not None:
-                about = (
-                    f"{layout.rays} rays, {layout.tags} tags; the wire has no angles, drawn over "
-                    f"±{FAN_DEG:.0f}°"
-                )
-                fan = fan_html(layout.newest(values), FAN_DEG)
-                return name + fan + text_html(about)
+            return image_html(values)
+        layout = self._readers.layout(insight, number)
+        if layout is not None:
+            about = (
+                f"{layout.rays} rays, {layout.tags} tags; the wire has no angles, drawn over "
+                f"±{FAN_DEG:.0f}°"
+            )
+            return fan_html(layout.newest(values), FAN_DEG) + text_html(about)
         written = numbers_html(values) if values.size <= FEW_NUMBERS else ""
-        return name + bars_html(values) + written
+        return bars_html(values) + written

@@ -19,11 +19,14 @@ from PIL import Image
 from touchline.policies.policy import Outlook
 from touchline.scenes.scene import ActionNames
 from touchline.sensors.rays import ray_angles_deg
+from touchline.viewer.influence import Influence
 
 MOST_NUMBERS = 400
 """Numbers shown of one sensor; a list that is longer is cut and says so."""
 MOST_CHOICES = 12
 """Of a branch, the most likely ones."""
+MOST_INFLUENCES = 8
+"""The strongest parts of observations that are shown."""
 _COLUMNS = 8
 _STYLE = (
     "font:11px/1.35 ui-monospace,monospace;display:grid;gap:1px;"
@@ -88,11 +91,6 @@ def image_html(values: NDArray[Any]) -> str:
     )
 
 
-def observation_html(values: NDArray[Any]) -> str:
-    """One sensor's observation, as numbers or as a picture."""
-    return image_html(values) if values.ndim == 3 else numbers_html(values)
-
-
 def bars_html(values: NDArray[Any]) -> str:
     """A vector as bars up and down from a line; each says its index and number to a pointer."""
     flat = np.ravel(values)[:MOST_NUMBERS]
@@ -135,15 +133,20 @@ def fan_html(rays: NDArray[Any], most_deg: float) -> str:
             f'stroke-width="1.5"/><circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}">'
             f"<title>{text} at {ray[-1]:.3f}</title></circle>"
         )
-    tags = "".join(
-        f'<span style="color:{_color(tag)}">tag {tag}</span> '
-        for tag in range(rays.shape[1] - 2)
-    )
     return (
         '<div style="padding:0 .75em"><svg viewBox="0 0 210 112" '
         f'style="width:100%;max-width:420px;display:block">{"".join(lines)}</svg>'
-        f'<div style="font-size:12px">{tags}</div></div>'
+        f"</div>{tags_html(rays.shape[1] - 2)}"
     )
+
+
+def tags_html(count: int) -> str:
+    """The tags of a sensor, each in its color."""
+    tags = "".join(
+        f'<span style="color:{_color(tag)}">&#9632; tag {tag}</span> '
+        for tag in range(count)
+    )
+    return f'<div style="font-size:12px;padding:0 .75em">{tags}</div>'
 
 
 def _meeting(ray: NDArray[Any]) -> tuple[str, str]:
@@ -189,6 +192,23 @@ def outlook_html(outlook: Outlook | None, names: ActionNames) -> str:
     return "".join(lines)
 
 
+def influences_html(found: Sequence[Influence], sensors: Sequence[str]) -> str:
+    """How far the action moves without each sensor, and without the strongest parts."""
+
+    def bar(one: Influence, label: str) -> str:
+        return bar_html(label, one.effect, f"{100 * one.effect:.0f} %")
+
+    wholes = [one for one in found if not one.part]
+    parts = sorted((one for one in found if one.part), key=lambda one: -one.effect)
+    lines = [bar(one, sensors[one.sensor]) for one in wholes]
+    if parts:
+        lines.append(text_html("Strongest parts"))
+    for one in parts[:MOST_INFLUENCES]:
+        of = f"{one.sensor}: " if len(wholes) > 1 else ""
+        lines.append(bar(one, of + one.part))
+    return "".join(lines)
+
+
 def facts_html(facts: Sequence[tuple[str, str]]) -> str:
     """Names and values, a line each."""
     rows = "".join(
@@ -217,7 +237,8 @@ def bar_html(label: str, share: float, text: str) -> str:
     width = 100.0 * min(max(share, 0.0), 1.0)
     return (
         '<div style="font:11px/1.5 ui-monospace,monospace;display:flex;gap:.5em;'
-        f'padding:0 .75em"><span style="width:9em">{escape(label)}</span>'
+        f'padding:0 .75em"><span title="{escape(label)}" style="width:11em;overflow:hidden;'
+        f'text-overflow:ellipsis;white-space:nowrap">{escape(label)}</span>'
         '<span style="flex:1;background:rgba(128,128,128,.15)">'
         f'<span style="display:block;height:100%;width:{width:.0f}%;'
         'background:rgba(13,148,136,.6)"></span></span>'

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ from touchline.policies.actors import SlotActor
 from touchline.protocol.session import Command
 from touchline.scenes.scene import ActionNames
 from touchline.specs import ActionTuple
+from touchline.viewer.history import Moment
 from touchline.viewer.insight import Insight, Seat, insight_of
 
 DECISIONS_PER_S = 10.0
@@ -211,6 +212,10 @@ class Simulation:
                     numbers.append(number)
                     returns.append(of_all[name][slot])
         return np.array(numbers, np.float64), np.array(returns, np.float64)
+
+    def past(self) -> Sequence[Moment]:
+        """The moments that are kept, up to the present one; none of a player."""
+        return ()
 
     # the thread
 
