@@ -72,6 +72,7 @@ class Critic:
         after = only_slot(then.rows[name], slot)
         if after.truncated[0]:
             return np.nan
+        # Returns were set back by then, so the last reward is in the row alone.
         if after.terminated[0]:
             earned, following = float(after.reward[0] + after.group_reward[0]), 0.0
         else:

@@ -184,6 +184,7 @@ class HandsPanel:
             f"{done} {name}: {_summary(file)}"
             for name, file in zip(names, files.values(), strict=True)
         ]
+        # viser warns of a page that is gone.
         if self._is_open:
             self._saved.content = "".join(map(text_html, lines))
         for line in lines:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BUDGET_BYTES = 256 * 2**20
 MOST_BRANCHES = 9
-"""Of more, the oldest go."""
+"""The most that are kept; the oldest go."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +83,9 @@ class History:
         self.budget_bytes = budget_bytes
         self.num_bytes = 0
         self.number = 1
-        """Of the present branch."""
+        """The number of the present branch."""
         self.branches: dict[int, Branch] = {1: Branch(0.0)}
-        """By number, in the order in which they began; replaced, never changed."""
+        """Branches by number, in the order in which they began; replaced, never changed."""
 
     @property
     def _moments(self) -> list[Moment]:
@@ -148,11 +148,13 @@ class History:
         """Drop every other moment of the longest branch's older half, but not the first."""
         longest = max(self.branches.values(), key=lambda branch: len(branch.moments))
         count = len(longest.moments)
-        if count == 1:  # of each branch: the present one stays
+        # Every branch is down to one moment: all but the present one go.
+        if count == 1:
             self.branches = {self.number: self.branches[self.number]}
         older = slice(1, count // 2, 2) if count >= 4 else slice(0, count // 2)
         dropped = set(longest.moments[older])
         for branch in self.branches.values():
+            # In place, because the present branch is read by pages at any time.
             branch.moments[:] = [m for m in branch.moments if m not in dropped]
         self._count()
 

@@ -28,7 +28,7 @@ MOST_MOMENTS = 200
 PATCHES = 4
 """Rows, and columns, of the patches into which an image is divided."""
 MOST_PARTS = 400
-"""Of one sensor; the rest of a longer vector is not looked at."""
+"""The most of one sensor; the rest of a longer vector is not looked at."""
 
 
 class Influence(NamedTuple):

@@ -33,7 +33,7 @@ class Insight:
     slot: int
     policy: Policy
     rows: SlotRows
-    """Of this agent alone, N = 1, as is what follows."""
+    """The rows of this agent alone, N = 1, as is what follows."""
     memory: SlotMemory | None
     outlook: Outlook | None
     """None from a policy that shows nothing."""

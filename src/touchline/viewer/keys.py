@@ -168,7 +168,7 @@ _SCRIPT = """
     input.dispatchEvent(new Event('input', {bubbles: true}));
   };
   document.activeElement?.blur();
-  field();
+  field();  // hides it at once
   const down = (event) => {
     const isCombined = event.ctrlKey || event.metaKey || event.altKey;
     if (!codes.has(event.code) || isCombined) return;

@@ -339,6 +339,7 @@ class SceneSimulation(Simulation):
         if ahead is None:
             self._keep(at_once=is_single)
         elif self.decisions >= ahead.decisions:
+            # Where moments lie further apart, a hand's actions between them are not known.
             self._restore(self._at + 1)
         if is_single:
             self._publish(0)
@@ -353,6 +354,7 @@ class SceneSimulation(Simulation):
         if not self._is_past:
             return None
         ahead = self.history[self._at + 1]
+        # Old policies are not kept: their networks would fill the memory meant for moments.
         if ahead.cast is self._cast and not self._hands:
             return ahead
         self.history.branch_after(self._at)

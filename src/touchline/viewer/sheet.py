@@ -24,7 +24,7 @@ from touchline.viewer.influence import Influence
 MOST_NUMBERS = 400
 """Numbers shown of one sensor; a list that is longer is cut and says so."""
 MOST_CHOICES = 12
-"""Of a branch, the most likely ones."""
+"""The most of a branch that are shown: the most likely ones."""
 MOST_INFLUENCES = 8
 """The strongest parts of observations that are shown."""
 _COLUMNS = 8
