@@ -180,15 +180,11 @@ def test_a_page_shows_an_agent_and_lets_a_person_play_and_record_it(browser, tmp
         yaw = simulation.env.scene.yaw
         before = yaw[0, 1]
         # Each key says what it does, from the moment on in which one takes over.
-        for code, meaning in (
-            ("KeyA", "turn left"),
-            ("KeyQ", "left"),
-            ("KeyW", "ahead"),
-        ):
-            wait_for(lambda code=code: browser.find_elements(*_cap(code)))
-            assert browser.find_element(*_cap(code)).text.split("\n")[1] == meaning
+        meanings = {"KeyA": "A\nturn left", "KeyQ": "Q\nleft", "KeyW": "W\nahead"}
+        wait_for(lambda: meanings.items() <= _caps(browser).items())
         # The keys are the game's, also where one could type.
-        field(browser, "Time (s)").click()
+        seconds = _seconds(browser)
+        browser.execute_script("arguments[0].focus()", seconds)
         ActionChains(browser).key_down("a").perform()
         # Only a turn to the left at every step goes so far.
         wait_for(lambda: np.degrees(yaw[0, 1] - before) < -60.0)
@@ -196,7 +192,7 @@ def test_a_page_shows_an_agent_and_lets_a_person_play_and_record_it(browser, tmp
         wait_for(lambda: simulation.tape is not None and len(simulation.tape) > 3)
         ActionChains(browser).key_up("a").perform()
         wait_for(lambda: not _held(browser))
-        assert "a" not in field(browser, "Time (s)").get_attribute("value")
+        assert "a" not in seconds.get_attribute("value")
         time.sleep(0.5)
         still = yaw[0, 1]
         time.sleep(0.5)
@@ -228,18 +224,29 @@ def _taken_over(browser, page):
 LISTENS = "return !!window.touchlineKeys"
 
 
-def _cap(code):
-    return "css selector", f"[data-key={code}]"
+def _seconds(browser):
+    """The field beside the slider of the time, in which one can type."""
+    shown = "input[not(@type='hidden')]"
+    path = (
+        f"//label[normalize-space()='Time (s)']/ancestor::div[.//{shown}][1]//{shown}"
+    )
+    return browser.find_element("xpath", path)
+
+
+def _caps(browser, attribute="innerText"):
+    """The drawn keys with their texts; at once, because the page replaces them at any time."""
+    keys = "[...document.querySelectorAll('[data-key]')]"
+    return dict(
+        browser.execute_script(
+            f"return {keys}.map((k) => [k.dataset.key, k.{attribute}])"
+        )
+    )
 
 
 def _held(browser):
     """The keys that are drawn as held."""
-    caps = browser.find_elements("css selector", "[data-key]")
-    return [
-        cap.get_attribute("data-key")
-        for cap in caps
-        if "transparent" not in cap.get_attribute("style")
-    ]
+    colors = _caps(browser, "style.backgroundColor")
+    return [code for code, color in colors.items() if color != "transparent"]
 
 
 def test_a_second_browser_does_not_disturb_the_one_that_plays(browser):

@@ -179,8 +179,10 @@ def test_value_and_advantage_are_those_of_the_checkpoints_critic(run):
     with opened(recipe, [str(run)], ViewOptions(port=0)) as page:
         simulation = page.simulation
         simulation.pause()
-        _step(simulation, 40)
+        _step(simulation, 10)
         (name,) = simulation.actors
+        while not simulation.rows[name].terminated[0]:
+            _step(simulation, 1)
         actor, place = simulation.actors[name], Place(name, 0)
         moments = simulation.past()
         times, values, advantages = Critic().curve(moments, place, actor)
@@ -192,6 +194,9 @@ def test_value_and_advantage_are_those_of_the_checkpoints_critic(run):
         assert values.tolist() == expected[:-1]
         ended = 0
         for at, advantage in enumerate(advantages):
+            # Before the pause, a loaded machine kept not every decision.
+            if moments[at + 1].decisions - moments[at].decisions != 1:
+                continue
             rows = moments[at + 1].rows[name]
             following = 0.9 * expected[at + 1]  # the discount of Basic's settings
             if rows.terminated[0]:

@@ -96,8 +96,7 @@ class AllSensors:
     """Every sensor as a picture, a fan or bars: on a wide page where scenes have their picture."""
 
     def __init__(self, gui: viser.GuiApi) -> None:
-        self._readers: dict[tuple[str, int], FanReader] = {}
-        """Readers by behavior and number of the sensor."""
+        self._readers = Readers()
         panel = gui.add_panel()
         with panel.add_tab("Observations"):
             self._observations = gui.add_html("")
