@@ -10,7 +10,8 @@ from touchline.envs.env import EnvRecipe, make
 from touchline.viewer.insight import Seat
 from touchline.viewer.opening import ViewOptions, opened
 from touchline.viewer.scoreboard import Scoreboard
-from touchline.viewer.stage import camera_of, grid_places, swap_axes
+from touchline.viewer.server import LOOPBACK, close_server, open_server
+from touchline.viewer.stage import Stage, camera_of, grid_places, swap_axes
 
 AWAY = np.array([3.0, 0.5, -2.0])
 
@@ -130,3 +131,20 @@ def test_two_names_lie_on_different_sides_of_their_places():
         page.stage.label(["a name of any length", "another"])
         anchors = [label.anchor for label in page.stage._labels]
         assert anchors == ["bottom-right", "bottom-left"]
+
+
+def test_more_areas_are_drawn_smaller_so_that_shadows_stay_right():
+    with make(EnvRecipe("scene", "Basic", num_areas=1)) as env:
+        env.reset()
+        tableau = env.tableau(0)
+    server = open_server(LOOPBACK, 0, "areas")
+    try:
+        stage = Stage(server)
+        stage.show({0: tableau})
+        unit = stage.unit
+        stage.show(dict.fromkeys(range(4), tableau))
+        assert stage.unit < 0.7 * unit
+        scales = [handle.scale for handle in stage._handles.values()]
+        np.testing.assert_allclose(scales, stage.unit)
+    finally:
+        close_server(server)

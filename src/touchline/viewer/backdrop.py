@@ -170,6 +170,8 @@ def floor_glb(planes: DrawnShapes) -> bytes:
     )
     offsets = planes.size[:, None] * around  # [S, 4, 3]
     corners = planes.position[:, None] + rotate(planes.rotation[:, None], offsets)
+    # What lies under them is far from the eye where several areas are shown.
+    corners[..., 1] += 0.004
     colors = np.repeat(planes.color[:, None, :3], 4, axis=1)
     first = 4 * np.arange(len(planes))[:, None]
     return _glb(swap_axes(corners), colors, first + (0, 1, 2, 0, 2, 3))

@@ -42,7 +42,7 @@ ROOT = "/areas"
 MARK_COLOR = (255, 140, 5)
 """Linear, and bright, so that it is yellow in the shade, too."""
 RADIUS = 0.03
-"""Half the diagonal of what is shown first, in the page's units. three.js' shadows are worked out
+"""Half the diagonal of what is shown, in the page's units. three.js' shadows are worked out
 from 0.001 units before their light on, with an error that grows with the square of the distance."""
 _GAP = 1.15
 """Distance between the centers of neighboring areas, per width."""
@@ -273,6 +273,16 @@ class Stage:
             handle.on_click(self._on_click)
         return handle
 
+    def _clear(self) -> None:
+        """Take away what is shown in an earlier unit."""
+        for handle in self._handles.values():
+            handle.remove()
+        self._handles.clear()
+        self._floor = b""
+        if self._mark is not None:
+            self._mark.remove()
+            self._mark = None
+
     def _place_backdrop(self, tableau: Tableau) -> None:
         """Light, ground and sky around all shown areas."""
         self._light = tableau.light
@@ -283,8 +293,8 @@ class Stage:
         distance_m = float(np.linalg.norm(np.subtract(camera.eye, camera.target)))
         middle = 0.5 * (low + high)
         radius_m = max(0.5 * float(np.linalg.norm(high - low)), 0.5 * distance_m)
-        if not self._handles:  # what there is keeps its scale
-            self.unit = RADIUS / radius_m
+        self._clear()
+        self.unit = RADIUS / radius_m
         # On a floor without end, the light follows whoever walks there.
         lamps = ROOT if _fits(tableau).all() else "/light"
         self.sun = light_up(
