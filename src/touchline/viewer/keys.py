@@ -105,10 +105,11 @@ def keyboard_html(keys: Keys, names: ActionNames, held: Iterable[str]) -> str:
     for row in _ROWS:
         caps = "".join(
             _cap(code, meaning_of(keys[code], names), is_held=code in pressed)
-            for code in row
             if code in keys
+            else '<div style="flex:1;max-width:9em"></div>'  # W stays above S
+            for code in row
         )
-        if caps:
+        if any(code in keys for code in row):
             rows.append(f'<div style="display:flex;gap:4px">{caps}</div>')
     return (
         '<div style="padding:.2em .75em .4em;display:flex;flex-direction:column;gap:4px">'
