@@ -4,12 +4,12 @@ bytes.
 
 import pytest
 from google.protobuf import descriptor_pb2
+from tests.protocol.plain_messages import plain_messages
 
 from touchline.protocol.schema import (
     MESSAGES,
     message_classes,
     parse,
-    plain_messages,
     proto_text,
 )
 
