@@ -37,7 +37,7 @@ FRAGMENTS = re.compile(r"(Of|By|Where|From|So many)\b")
 """How an attribute's docstring begins that cannot be read without the attribute's name."""
 IDIOM = re.compile(
     r"\b(go(es)? on\b(?! (import|the|a)\b)|beside\b|of then\b|last word\b|does not go with\b"
-    r"|told\b(?! apart)|lives\b)|; gives (the|it|its)\b|^Gives\b"
+    r"|told\b|lives\b)|; gives (the|it|its)\b|^Gives\b"
 )
 """Words of no colleague: continues, next to, returns and so on are meant."""
 OWN_IDENTIFIERS = {"viewer", "film.py"}

@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from touchline.envs.env import EnvRecipe, make
+from touchline.envs.scene_env import SceneEnv
+from touchline.errors import UsageError
+from touchline.scenes.basic import Basic
 from touchline.specs import ActionTuple
 
 
@@ -40,3 +43,13 @@ def test_the_state_is_a_last_sensor_for_critics_and_changes_nothing_else(scene):
             for env in (plain, shown):
                 env.step()
     assert largest < 8  # in units about as large as the spread
+
+
+def test_a_size_without_the_method_is_one_line():
+    class Half(Basic):
+        state_size = 2
+
+    scene = Half(1)
+    scene.show_state()
+    with pytest.raises(UsageError, match="state_size is 2, so it needs the method"):
+        SceneEnv(scene).reset()

@@ -1,10 +1,12 @@
 """`critic_sees_state`: a value function that learns from more than agents observe."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+import torch
 import yaml
 
 from touchline.envs.env import EnvRecipe, make
@@ -12,12 +14,16 @@ from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import read_arrays
 from touchline.policies.loading import load_policies, load_policy
+from touchline.policies.nets.memory import Sequences
+from touchline.policies.network import Architecture, make_network
+from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training import trainer
 from touchline.training.collect.local import LocalCollector
 from touchline.training.collect.opening import world_of
 from touchline.training.config.reading import read_config
 from touchline.training.evaluation import measure
 
+STATE = replace(ObservationSpec.vector(4, "State"), critic_only=True)
 MODELS = Path(__file__).parents[2] / "models"
 SMALL = {
     "behaviors.*.hyperparameters.critic_sees_state": True,
@@ -112,6 +118,29 @@ def test_default_settings_ask_for_the_state_too(tmp_path):
     file.write_text(yaml.safe_dump({"default_settings": block}))
     recipe = world_of(EnvRecipe("scene", "SoccerTwos"), read_config(str(file)), 3)
     assert recipe.options == {"state": True}
+
+
+@pytest.mark.parametrize("memory_size", [0, 8])
+@pytest.mark.parametrize("shape", [(6,), (3, 20, 20)], ids=["numbers", "picture"])
+def test_the_state_moves_values_and_nothing_else(shape, memory_size):
+    sensors = (ObservationSpec.vector(5, "own"), ObservationSpec(shape), STATE)
+    spec = BehaviorSpec(sensors, ActionSpec(1, (3,)))
+    torch.manual_seed(0)
+    architecture = Architecture(hidden_units=16, memory_size=memory_size)
+    network = make_network(spec, architecture)
+    numbers = torch.rand(4, 5 + (shape[0] if len(shape) == 1 else 0) + 4)
+    others = () if len(shape) == 1 else (torch.rand(4, *shape),)
+    changed = numbers.clone()
+    changed[:, -4:] += 1.0  # the state comes last
+    sequences = None
+    if network.memory_shape is not None:
+        sequences = Sequences(torch.tensor([4]), torch.zeros(1, *network.memory_shape))
+    before, value = network((numbers, *others), None, sequences)
+    after, other_value = network((changed, *others), None, sequences)
+    for one, other in zip(before.log_probs, after.log_probs, strict=True):
+        assert torch.equal(one, other)
+    assert torch.equal(before.mode()[0], after.mode()[0])
+    assert (value != other_value).all()
 
 
 def test_a_world_that_has_no_state_is_refused(tmp_path):

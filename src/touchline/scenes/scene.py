@@ -117,7 +117,10 @@ class Scene(ABC):
 
         In units that spread about as much as a standard normal.
         """
-        raise NotImplementedError
+        raise UsageError(
+            f"scene {self.name}: state_size is {self.state_size}, so it needs the method "
+            "`observe_state`"
+        )
 
     def act(self) -> None:  # noqa: B027
         """The first part of a round: every enabled agent executes its stored action.

@@ -91,7 +91,7 @@ class Demonstration:
 
     def pictures(self) -> list[NDArray[np.float32]]:
         """[M, channels, height, width] of each camera: what it saw at each action, in [0, 1]."""
-        # Grids have the same shapes, so cameras are told apart by the names that Unity gives them.
+        # Grids have the same shapes, so the names that Unity gives cameras distinguish them.
         sensors = zip(self.spec.observation_specs, self.obs, strict=True)
         return [
             seen

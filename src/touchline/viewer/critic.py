@@ -91,8 +91,8 @@ def discount_of(source: str, behavior: str) -> float | None:
     file = RunLayout(run).configuration
     try:
         block = YamlTree.read(file, str(file)).values["behaviors"][base_name(behavior)]
-        signals = block.get("reward_signals") or {}
-        return float(next(iter(signals.values()), {}).get("gamma", 0.99))
+        signals = block.get("reward_signals") or {"": {}}
+        return float(next(iter(signals.values())).get("gamma", 0.99))
     # The file may be of another program, or damaged.
     except (UsageError, OSError, KeyError, TypeError, ValueError, AttributeError):
         return None

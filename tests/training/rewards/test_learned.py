@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from tests.training.rewards.worlds import (
     ACTIONS,
+    SENSORS,
     TRAINERS,
     behavior,
     in_memory,
@@ -20,11 +22,13 @@ from tests.training.rewards.worlds import (
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import read_checkpoint
+from touchline.policies.network import side_by_side
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training import trainer
 from touchline.training.algorithms.learner import Remembering
 from touchline.training.collect.local import LocalCollector
 from touchline.training.config.reading import read_config
+from touchline.training.experience.transitions import Transitions
 from touchline.training.rewards.settings import REWARD_SIGNALS
 from touchline.training.run.metrics import tag_of, tags_of
 
@@ -98,6 +102,37 @@ def test_a_restored_learner_goes_on_with_the_same_bits(trainer_type, imitation):
     others = second.state()
     for name, tensor in first.state().items():
         assert torch.equal(tensor, others[name]), name
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_signals_judge_what_agents_observe_not_the_state_of_the_critic(name, imitation):
+    state = replace(ObservationSpec.vector(4, "State"), critic_only=True)
+    spec = behavior(sensors=(*SENSORS, state))
+    of = learner("ppo", {name: ALL[name]}, spec, critic_sees_state=True)
+    rng = np.random.default_rng(0)
+    wander(of, 1, rng)
+    seen = [
+        rng.normal(size=(6, *o.shape)).astype(np.float32)
+        for o in spec.observation_specs
+    ]
+    actions = spec.action_spec.random_action(6, rng)
+
+    def reward():
+        obs = tuple(map(torch.from_numpy, side_by_side(seen)))
+        part = Transitions(
+            obs=obs,
+            next_obs=obs,
+            continuous=torch.from_numpy(actions.continuous),
+            discrete=torch.from_numpy(actions.discrete),
+            terminated=torch.zeros(6, dtype=torch.bool),
+        )
+        return signal_of(of, name).reward_of(part)
+
+    before = reward()
+    seen[-1] += 1.0
+    assert torch.equal(reward(), before)
+    seen[0] += 1.0
+    assert not torch.equal(reward(), before)
 
 
 @pytest.mark.slow

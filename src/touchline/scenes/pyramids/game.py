@@ -209,23 +209,20 @@ class Pyramids(Scene):
         """
         areas, upright, bricks = agents, self.upright, self.bricks
         body = upright.boxes[areas, AGENT : AGENT + 1]
-        own = state_of_bodies(
-            body, upright.velocity[areas, AGENT : AGENT + 1], STATE_M, STATE_MPS
-        )
+        velocity = upright.velocity[areas, AGENT : AGENT + 1]
+        own = state_of_bodies(body, velocity, STATE_M, STATE_MPS)
         on = bricks.on[areas]
         gold = bricks.pose[areas, -1][:, [X, Z]]
         switch = upright.boxes[areas, SWITCH][:, [X, Z]]
         goal = np.where(on[:, None], gold, switch)
         away = goal - body[:, 0, [X, Z]]
-        others = [
-            on[:, None],
-            away / STATE_M,
-            np.linalg.norm(away, axis=1, keepdims=True) / STATE_M,
-            (bricks.spot[areas] - switch) / STATE_M,
-            np.linalg.norm(bricks.spot[areas] - switch, axis=1, keepdims=True)
-            / STATE_M,
-            self.academy.step_count.reshape(-1)[areas, None] / MAX_STEP,
-        ]
+        between = bricks.spot[areas] - switch
+        share = self.academy.step_count.reshape(-1)[areas, None] / MAX_STEP
+        others: list[NDArray[Any]] = [on[:, None]]
+        for way in (away, between):
+            far = np.linalg.norm(way, axis=1, keepdims=True)
+            others += [way / STATE_M, far / STATE_M]
+        others.append(share)
         return np.concatenate([own, *others], axis=1, dtype=np.float32)
 
     def _place_buttons(self) -> None:
