@@ -22,6 +22,7 @@ from threading import current_thread, main_thread
 from typing import Any
 
 import ray
+from ray._private import ray_constants
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -65,13 +66,14 @@ def connected(where: str) -> Iterator[None]:
     handler = signal.getsignal(signal.SIGTERM)
     try:
         if where.startswith(LOCAL):
-            ray.init(
-                address="local",
-                num_cpus=int(where.removeprefix(LOCAL)),
-                object_store_memory=LOCAL_STORE_BYTES,
-                include_dashboard=False,
-                **quiet,
-            )
+            with _on_loopback():
+                ray.init(
+                    address="local",
+                    num_cpus=int(where.removeprefix(LOCAL)),
+                    object_store_memory=LOCAL_STORE_BYTES,
+                    include_dashboard=False,
+                    **quiet,
+                )
         else:
             _reach(where)
             ray.init(address=where, **quiet)
@@ -84,6 +86,21 @@ def connected(where: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """A cluster that starts in here listens on the loopback alone.
+
+    Ray takes a loopback address for itself where it cannot have several machines: on macOS and
+    Windows, and wherever `RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER` is 0. It reads that variable once.
+    """
+    several_machines = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = several_machines
 
 
 def _reach(where: str) -> None:

@@ -656,6 +656,10 @@ print("let in", ray.get(ray.remote(lambda: 1).remote()))
 """
 
 
+BESIDE = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""A program on the same machine, which finds the cluster on the loopback and shows its token."""
+
+
 def test_strangers_at_the_ports_of_a_local_cluster_are_refused(tmp_path):
     """Another user has another home, and so not the token."""
     with subprocess.Popen(
@@ -666,7 +670,7 @@ def test_strangers_at_the_ports_of_a_local_cluster_are_refused(tmp_path):
         guests = [
             subprocess.run(
                 [sys.executable, "-c", GUEST, address],
-                env=os.environ | {"RAY_AUTH_MODE": "token"} | home, capture_output=True, text=True, timeout=120,
+                env=os.environ | BESIDE | home, capture_output=True, text=True, timeout=120,
             )
             for home in ({}, {"HOME": str(tmp_path)})
         ]  # fmt: skip
@@ -675,3 +679,26 @@ def test_strangers_at_the_ports_of_a_local_cluster_are_refused(tmp_path):
     assert "let in 1" in friend.stdout, friend.stderr
     assert stranger.returncode != 0
     assert "let in" not in stranger.stdout
+
+
+def test_a_local_cluster_listens_on_the_loopback_alone():
+    with subprocess.Popen(
+        [sys.executable, "-c", HOST],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as host:  # fmt: skip
+        host.stdout.readline()
+        family = [
+            psutil.Process(host.pid),
+            *psutil.Process(host.pid).children(recursive=True),
+        ]
+        listening = [
+            connection.laddr.ip
+            for process in family
+            for connection in process.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+        ]
+        host.stdin.close()
+    assert len(listening) >= 5  # the head's, the node's, and each worker's
+    assert all(ip.removeprefix("::ffff:").startswith("127.") for ip in listening), (
+        listening
+    )
