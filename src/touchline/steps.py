@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,8 +85,27 @@ class TerminalStep:
     group_reward: float
 
 
+Step = TypeVar("Step")
+
+
+class _ById(Mapping[int, Step]):
+    """What rows of agents have in common with a mapping from their ids."""
+
+    agent_id: NDArray[np.int32]
+
+    @cached_property
+    def agent_id_to_index(self) -> dict[int, int]:
+        return {int(agent): row for row, agent in enumerate(self.agent_id)}
+
+    def __len__(self) -> int:
+        return len(self.agent_id)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.agent_id_to_index)
+
+
 @dataclass(frozen=True, eq=False)
-class DecisionSteps(Mapping[int, DecisionStep]):
+class DecisionSteps(_ById[DecisionStep]):
     """N agents that need an action, as arrays; also a mapping agent id -> `DecisionStep`."""
 
     obs: list[NDArray[Any]]
@@ -105,16 +124,6 @@ class DecisionSteps(Mapping[int, DecisionStep]):
     second_mask: NDArray[np.bool_] | None = None
     """Staged actions only: [N, first branch, choices of the later branches], True = forbidden after
     that choice in the first branch."""
-
-    @cached_property
-    def agent_id_to_index(self) -> dict[int, int]:
-        return {int(agent): row for row, agent in enumerate(self.agent_id)}
-
-    def __len__(self) -> int:
-        return len(self.agent_id)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.agent_id_to_index)
 
     def __getitem__(self, agent_id: int) -> DecisionStep:
         row = _row_of(self.agent_id_to_index, agent_id, "needs a decision")
@@ -143,7 +152,7 @@ class DecisionSteps(Mapping[int, DecisionStep]):
 
 
 @dataclass(frozen=True, eq=False)
-class TerminalSteps(Mapping[int, TerminalStep]):
+class TerminalSteps(_ById[TerminalStep]):
     """N agents whose episode ended, as arrays; also a mapping agent id -> `TerminalStep`.
 
     Fields without a description are those of `DecisionSteps`.
@@ -157,16 +166,6 @@ class TerminalSteps(Mapping[int, TerminalStep]):
     agent_id: NDArray[np.int32]
     group_id: NDArray[np.int32]
     group_reward: NDArray[np.float32]
-
-    @cached_property
-    def agent_id_to_index(self) -> dict[int, int]:
-        return {int(agent): row for row, agent in enumerate(self.agent_id)}
-
-    def __len__(self) -> int:
-        return len(self.agent_id)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.agent_id_to_index)
 
     def __getitem__(self, agent_id: int) -> TerminalStep:
         row = _row_of(self.agent_id_to_index, agent_id, "ended an episode")
