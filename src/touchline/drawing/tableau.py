@@ -255,6 +255,13 @@ def eye_shapes(rows: Floats, yaw: Floats, color: Color = DARK) -> DrawnShapes:
     return replace(eyes, shown=np.repeat(is_there, 2))
 
 
+def boxes_with_eyes(
+    rows: Floats, yaw: Floats, colors: Sequence[Color], agents: int = 1
+) -> DrawnShapes:
+    """Boxes, each of its own color; the first ones are agents and have eyes."""
+    return join(box_shapes(rows, colors), eye_shapes(rows[:agents], yaw[:agents]))
+
+
 def yaw_quaternion(yaw: Floats) -> Floats:
     """Unit quaternions [S, 4] of turns about the vertical axis by angles [S] in radians."""
     rotation = np.zeros((*yaw.shape, 4))

@@ -15,7 +15,7 @@ from touchline.drawing.tableau import (
     Camera,
     Tableau,
     box_shapes,
-    eye_shapes,
+    boxes_with_eyes,
     floor_shapes,
     join,
     lowered,
@@ -271,15 +271,8 @@ class Hallway(Scene):
         return SENSOR.traces(self._view, area, agent, frames[-1])
 
     def tableau(self, area: int) -> Tableau:
-        boxes = self.world.boxes[area]
-        yaw = self.world.yaw[area]
+        boxes, yaw = self.world.boxes[area], self.world.yaw[area]
         o_color, x_color = ORANGE, YELLOW
         goals = [o_color, o_color, x_color, x_color]
-        return Tableau(
-            static=STATIC,
-            moving=join(
-                box_shapes(boxes, [BLUE, o_color, x_color, *goals]),
-                eye_shapes(boxes[[AGENT]], yaw[[AGENT]]),
-            ),
-            camera=CAMERA,
-        )
+        moving = boxes_with_eyes(boxes, yaw, [BLUE, o_color, x_color, *goals])
+        return Tableau(static=STATIC, moving=moving, camera=CAMERA)

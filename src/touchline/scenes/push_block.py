@@ -19,7 +19,7 @@ from touchline.drawing.tableau import (
     Camera,
     Tableau,
     box_shapes,
-    eye_shapes,
+    boxes_with_eyes,
     floor_shapes,
     join,
     lowered,
@@ -266,16 +266,9 @@ class PushBlock(Scene):
         return RAYS.traces(self._view, area, agent, frames[-1])
 
     def tableau(self, area: int) -> Tableau:
-        boxes = self.world.boxes[area]
-        yaw = self.world.yaw[area]
-        return Tableau(
-            static=STATIC,
-            moving=join(
-                box_shapes(boxes, [BLUE, ORANGE]),
-                eye_shapes(boxes[[AGENT]], yaw[[AGENT]]),
-            ),
-            camera=CAMERA,
-        )
+        boxes, yaw = self.world.boxes[area], self.world.yaw[area]
+        moving = boxes_with_eyes(boxes, yaw, [BLUE, ORANGE])
+        return Tableau(static=STATIC, moving=moving, camera=CAMERA)
 
 
 @makes_arrays

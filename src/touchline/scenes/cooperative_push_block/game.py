@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.drawing.look import BLUE
-from touchline.drawing.tableau import Tableau, box_shapes, eye_shapes, join
+from touchline.drawing.tableau import Tableau, boxes_with_eyes
 from touchline.parameters import Parameter
 from touchline.physics.kernels import compiled, makes_arrays
 from touchline.physics.shapes import (
@@ -291,18 +291,10 @@ class CooperativePushBlock(Scene):
         self._reset(areas)
 
     def tableau(self, area: int) -> Tableau:
-        shapes = self.world.boxes[area]
-        yaw = self.world.yaw[area]
-        colors = [BLUE] * AGENTS
-        colors += [BLOCK_COLORS[tag] for tag in BLOCK_TAGS]
-        return Tableau(
-            static=STATIC,
-            moving=join(
-                box_shapes(shapes, colors),
-                eye_shapes(shapes[:AGENTS], yaw[:AGENTS]),
-            ),
-            camera=CAMERA,
-        )
+        boxes, yaw = self.world.boxes[area], self.world.yaw[area]
+        colors = [BLUE] * AGENTS + [BLOCK_COLORS[tag] for tag in BLOCK_TAGS]
+        moving = boxes_with_eyes(boxes, yaw, colors, AGENTS)
+        return Tableau(static=STATIC, moving=moving, camera=CAMERA)
 
 
 @compiled

@@ -11,7 +11,7 @@ from touchline.drawing.tableau import (
     Camera,
     Tableau,
     box_shapes,
-    eye_shapes,
+    boxes_with_eyes,
     floor_shapes,
     join,
     lowered,
@@ -288,19 +288,11 @@ class DungeonEscape(Scene):
         return SENSOR.traces(self._view, area, agent, frames[-1])
 
     def tableau(self, area: int) -> Tableau:
-        boxes = self.world.boxes[area]
-        yaw = self.world.yaw[area]
-        dragon = [RED]
-        keys = [YELLOW] * 2
-        tomb = [DARK] * 2
-        return Tableau(
-            static=STATIC,
-            moving=join(
-                box_shapes(boxes, [BLUE] * AGENTS + dragon + keys + tomb),
-                eye_shapes(boxes[:AGENTS], yaw[:AGENTS]),
-            ),
-            camera=CAMERA,
-        )
+        boxes, yaw = self.world.boxes[area], self.world.yaw[area]
+        dragon, keys, tomb = [RED], [YELLOW] * 2, [DARK] * 2
+        colors = [BLUE] * AGENTS + dragon + keys + tomb
+        moving = boxes_with_eyes(boxes, yaw, colors, AGENTS)
+        return Tableau(static=STATIC, moving=moving, camera=CAMERA)
 
 
 def _agents_of(areas: NDArray[np.intp]) -> Agents:

@@ -12,7 +12,7 @@ from touchline.drawing.tableau import (
     Camera,
     Tableau,
     box_shapes,
-    eye_shapes,
+    boxes_with_eyes,
     floor_shapes,
     join,
 )
@@ -287,13 +287,6 @@ class WallJump(Scene):
         return RAYS.traces(self._view, area, agent, frames[-1])
 
     def tableau(self, area: int) -> Tableau:
-        boxes = self.world.boxes[area]
-        yaw = self.world.yaw[area]
-        return Tableau(
-            static=STATIC,
-            moving=join(
-                box_shapes(boxes, [BLUE, ORANGE, WALL_COLOR]),
-                eye_shapes(boxes[[AGENT]], yaw[[AGENT]]),
-            ),
-            camera=CAMERA,
-        )
+        boxes, yaw = self.world.boxes[area], self.world.yaw[area]
+        moving = boxes_with_eyes(boxes, yaw, [BLUE, ORANGE, WALL_COLOR])
+        return Tableau(static=STATIC, moving=moving, camera=CAMERA)
