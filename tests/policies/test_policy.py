@@ -177,7 +177,9 @@ def test_what_cannot_be_loaded_is_said(run, rows_and_spec):
         UsageError, match=r"--policy Jumper=zero: no behavior 'Jumper'; behaviors: "
     ):
         load_policies(["Jumper=zero"], {NAME: spec})
-    with pytest.raises(UsageError, match="no policy given for Walker"):
+    with pytest.raises(
+        UsageError, match=r"no policy given for Walker.*; use --policy Walker=FILE"
+    ):
         load_policies([], {NAME: spec})
     with pytest.raises(UsageError, match="'random' needs the spec of a behavior"):
         load_policy("random")

@@ -144,10 +144,8 @@ def _only_that_fits(
         )
     for found in fitting.items():
         return found
-    raise UsageError(
-        "; ".join(refusals)
-        or f"no policy given for {behavior}: use --policy {base_name(behavior)}=FILE"
-    )
+    why = "; ".join(refusals) or f"no policy given for {behavior}"
+    raise UsageError(f"{why}; use --policy {base_name(behavior)}=FILE (or =random)")
 
 
 def _load(
