@@ -5,6 +5,7 @@ With TOUCHLINE_PICTURES set, the pictures of docs/view.md are written to that fo
 
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,11 +38,14 @@ pytestmark = (
 )  # a browser takes seconds to start, and draws without a GPU
 
 
+PLAYERS = str(Path(__file__).parents[2] / "models" / "SoccerTwos.onnx")
+
+
 @contextmanager
-def _page(num_areas=2, record=None, log=print, scene="SoccerTwos"):
+def _page(num_areas=2, record=None, log=print, scene="SoccerTwos", policy="random"):
     recipe = EnvRecipe("scene", scene, num_areas=num_areas)
     options = ViewOptions(port=0, record=record, log=log)
-    with opened(recipe, ["random"], options) as page:
+    with opened(recipe, [policy], options) as page:
         # Shadows take most of the time of a renderer without a GPU.
         page.stage.sun.cast_shadow = False
         yield page
@@ -323,7 +327,7 @@ def test_a_page_that_reloads_or_closes_does_not_disturb_the_simulation(browser):
 
 
 def test_a_page_of_1280_by_800_shows_scene_and_agent_beside_each_other(browser):
-    with _page(num_areas=1) as page:
+    with _page(num_areas=1, policy=PLAYERS) as page:
         simulation = page.simulation
         wait_for(lambda: simulation.time_s() > 2.0)
         page.agent._agent.value = "1 · SoccerTwos?team=0"
