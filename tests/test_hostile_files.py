@@ -372,6 +372,27 @@ def test_an_interrupt_that_python_ignores_is_raised_a_moment_later():
     assert (done.stdout, done.stderr) == ("raised\n", "")
 
 
+WHILE_LOADING = """
+import signal
+from touchline.interrupts import raise_on_ctrl_c
+
+raise_on_ctrl_c()
+module = compile("signal.raise_signal(signal.SIGINT); print()", "distributed.py", "exec")
+exec(module, {"__name__": "torch.distributed", "signal": signal})
+"""
+
+
+def test_an_interrupt_while_modules_load_ends_at_once():
+    """An exception once ended the process in torch's `std::terminate`, or became pydantic's."""
+    done = subprocess.run(
+        [sys.executable, "-c", WHILE_LOADING],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.startswith("ended at once; what a run saved before is whole")
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.skipif(
     sys.platform == "win32",
     reason="send_signal(SIGINT) is refused there; Ctrl-C reaches a whole console",

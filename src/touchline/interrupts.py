@@ -34,10 +34,29 @@ def handle_keyboard(handler: Handler) -> None:
         signal.signal(number, handler)
 
 
-def raise_once(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's arguments
+def raise_once(number: int, frame: FrameType | None) -> None:
     """Handler of Ctrl-C: KeyboardInterrupt, and with the next one the end."""
+    running = list(_calls(frame))
+    if any(call.f_code is _raise_again.__code__ for call in running):
+        _send_again()  # in there it would be ignored
+        return
+    if any(map(_loads, running)):
+        end_at_once(number, frame)
     handle_keyboard(end_at_once)
     raise KeyboardInterrupt
+
+
+def _calls(frame: FrameType | None) -> Iterator[FrameType]:
+    """The calls that are running, from the innermost one."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _loads(call: FrameType) -> bool:
+    """Whether it loads a module: torch's code ends at an exception there, pydantic's hides it."""
+    is_module = call.f_code.co_name == "<module>"
+    return is_module and call.f_globals.get("__name__") != "__main__"
 
 
 def raise_on_ctrl_c() -> None:
@@ -53,9 +72,13 @@ def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
     """
     if issubclass(ignored.exc_type, KeyboardInterrupt):
         handle_keyboard(raise_once)
-        threading.Timer(AGAIN_AFTER_S, send_to_self, [signal.SIGINT]).start()
+        _send_again()
     else:
         sys.__unraisablehook__(ignored)
+
+
+def _send_again() -> None:
+    threading.Timer(AGAIN_AFTER_S, send_to_self, [signal.SIGINT]).start()
 
 
 @contextlib.contextmanager
