@@ -47,7 +47,7 @@ def run(room, workers, limit_s):
         files = [f.relative_to(ROOT).as_posix() for f in sorted(path.glob("test_*.py"))]
     else:
         files = [room]
-    options = ["-v", "-p", "no:cacheprovider", "-rfEs", "--tb=short", "--durations=5"]
+    options = ["-vv", "-p", "no:cacheprovider", "-rfEs", "--tb=short", "--durations=5"]
     options += ["-o", f"faulthandler_timeout={HANGS_AFTER_S}"]
     options += ["-o", "faulthandler_exit_on_timeout=true"]
     options += ["-n", str(workers), "--dist", "loadfile"] if workers else ["-n", "0"]
