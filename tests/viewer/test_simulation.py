@@ -17,6 +17,7 @@ from touchline.viewer.hands import action_of, allowed_action
 from touchline.viewer.insight import Seat
 from touchline.viewer.keys import KEYS, keys_of, meaning_of
 from touchline.viewer.scene_simulation import SceneSimulation
+from touchline.viewer.scoreboard import Tally
 
 
 @pytest.fixture
@@ -297,10 +298,10 @@ def test_an_agent_that_is_away_keeps_its_seat(simulation):
 
 def test_a_score_is_that_of_the_policies_that_play(simulation):
     _pause_first(simulation)
-    simulation.score.add(simulation.returns, simulation.rows)
-    before = simulation.score
+    simulation.score = Tally(3, 1.5)
+    assert str(simulation.score) == "mean return 0.500 of 3 episodes"
     _done(simulation, lambda: simulation.replace_actors(simulation.actors))
-    assert simulation.score is not before
+    assert str(simulation.score) == "no episode ended yet"
 
 
 def test_an_insight_shows_what_the_agent_decides_on(simulation):

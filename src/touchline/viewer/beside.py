@@ -11,41 +11,16 @@ from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from touchline.drawing.tableau import Tableau
 from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import SlotRows, Slots
 from touchline.policies.actors import ActorState, SlotActor
 from touchline.viewer.history import Moment
-from touchline.viewer.simulation import Returns, new_returns, no_returns
+from touchline.viewer.scoreboard import Returns, Tally
+from touchline.viewer.simulation import new_returns, no_returns
 
 Shown = Mapping[int, Tableau]
 """Tableaux by area."""
-
-
-@dataclass
-class Score:
-    """The episodes that ended on one side since both sides began."""
-
-    episodes: int = 0
-    total: float = 0.0
-    """Sum of their returns."""
-
-    def add(self, before: Returns, rows: Mapping[str, SlotRows]) -> None:
-        """Count the episodes that ended in these rows; `before` are the returns until then."""
-        for name, row in rows.items():
-            ended = row.terminated | row.truncated
-            so_far: NDArray[np.float64] = before[name] + row.reward + row.group_reward
-            self.episodes += int(ended.sum())
-            self.total += float(so_far[ended].sum())
-
-    def __str__(self) -> str:
-        if not self.episodes:
-            return "no episode ended yet"
-        mean = self.total / self.episodes
-        return f"mean return {mean:.3f} of {self.episodes} episodes"
 
 
 @dataclass
@@ -58,7 +33,8 @@ class Beside:
     """What plays here, for people."""
     rows: Mapping[str, SlotRows] = field(default_factory=dict)
     returns: Returns = field(default_factory=dict)
-    score: Score = field(default_factory=Score)
+    score: Tally = field(default_factory=Tally)
+    """The episodes that ended since both worlds are there."""
 
     def __post_init__(self) -> None:
         self.slots = Slots(self.env)
@@ -79,7 +55,7 @@ class Beside:
         """Reset to the start of this seed's world."""
         self.rows = self.slots.reset(seed)
         self.returns = no_returns(self.rows)
-        self.score = Score()
+        self.score = Tally()
         self._frames.clear()
 
     def state(self, time_s: float) -> Moment:
@@ -134,6 +110,6 @@ class Beside:
         actions = {name: self.actors[name].act(row) for name, row in self.rows.items()}
         with watching:
             rows = self.slots.step(actions)
-        self.score.add(self.returns, rows)
+        self.score = self.score.after(self.returns, rows)
         self.returns = new_returns(self.returns, rows)
         self.rows = rows

@@ -6,15 +6,13 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from touchline.envs.saved_state import Arrays
 from touchline.envs.slots import SlotRows
 from touchline.policies.actors import ActorState
 from touchline.specs import ActionTuple
-from touchline.viewer.scoreboard import Scoreboard
+from touchline.viewer.scoreboard import Returns, Scoreboard
 
 if TYPE_CHECKING:
     from touchline.viewer.tape import Tape
@@ -35,8 +33,7 @@ class Moment:
     rows: Mapping[str, SlotRows]
     """What the agents decide on, by full behavior name."""
     actors: Mapping[str, ActorState]
-    returns: Mapping[str, NDArray[Any]]
-    """[N] the rewards of each slot's open episode so far."""
+    returns: Returns
     decisions: int = 0
     """Since the world was reset."""
     taken: Mapping[str, ActionTuple] = field(default_factory=dict)

@@ -24,11 +24,11 @@ from touchline.scenes.scene import ActionNames
 from touchline.sensors.grids import Cells, HasGrids
 from touchline.sensors.rays import Traces
 from touchline.specs import ActionTuple
-from touchline.viewer.beside import Beside, Score
+from touchline.viewer.beside import Beside
 from touchline.viewer.hands import allowed_action, only_action, with_own
 from touchline.viewer.history import BUDGET_BYTES, History, Moment
 from touchline.viewer.insight import Seat, only_slot
-from touchline.viewer.scoreboard import Scoreboard
+from touchline.viewer.scoreboard import Scoreboard, Tally
 from touchline.viewer.simulation import Agent, Place, Simulation, new_returns
 from touchline.viewer.tape import Tape
 
@@ -94,7 +94,7 @@ class SceneSimulation(Simulation):
         """What is being recorded."""
         self.beside: Beside | None = None
         """A second world in which other policies play."""
-        self.score = Score()
+        self.score = Tally()
         """Since the second world is there."""
         self.board = Scoreboard(env.scene.team_names)
         """Scores of this world alone, since the policies play."""
@@ -194,7 +194,7 @@ class SceneSimulation(Simulation):
         if self.tape is not None:
             self.tape = self.tape.without_open_episode()
         self._begin(self.slots.reset(self.seed))
-        self.score = Score()
+        self.score = Tally()
         self.board = Scoreboard(self.env.scene.team_names)
         if self.beside is not None:
             self.beside.restart(self.seed)
@@ -210,7 +210,7 @@ class SceneSimulation(Simulation):
             self.beside.close()
         self.beside = beside
         self._cast = object()
-        self.score = Score()
+        self.score = Tally()
         if beside is not None:
             beside.start_from(self._moment())
         self._publish(0)
@@ -247,10 +247,10 @@ class SceneSimulation(Simulation):
         self.actors = dict(actors)
         self._cast = object()
         # Scores are shown under the names of those that play.
-        self.score = Score()
+        self.score = Tally()
         self.board = Scoreboard(self.env.scene.team_names)
         if self.beside is not None:
-            self.beside.score = Score()
+            self.beside.score = Tally()
 
     # what pages read
 
@@ -330,7 +330,7 @@ class SceneSimulation(Simulation):
                 only_action(actions[name], slot),
                 only_slot(self.rows[name], slot),
             )
-        self.score.add(self.returns, self.rows)
+        self.score = self.score.after(self.returns, self.rows)
         self.board = self.board.after(
             self.slots, before, self.returns, self.rows, self.time_s()
         )

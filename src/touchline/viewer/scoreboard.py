@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 from touchline.envs.slots import SlotRows, Slots
 from touchline.specs import base_name, team_of
 
+Returns = Mapping[str, NDArray[np.float64]]
+"""[N] the rewards of each slot's open episode so far, by full behavior name."""
+
 
 @dataclass(frozen=True)
 class Tally:
-    """The episodes of one behavior that ended."""
+    """Episodes that ended."""
 
     episodes: int = 0
     total: float = 0.0
@@ -26,6 +29,25 @@ class Tally:
     @property
     def mean(self) -> float | None:
         return self.total / self.episodes if self.episodes else None
+
+    def after(self, before: Returns, rows: Mapping[str, SlotRows]) -> Tally:
+        """With those that ended in these rows; `before` are the returns until then."""
+        returns = [
+            (before[name] + row.reward + row.group_reward)[
+                row.terminated | row.truncated
+            ]
+            for name, row in rows.items()
+        ]
+        return Tally(
+            self.episodes + sum(map(len, returns)),
+            self.total + sum(float(ended.sum()) for ended in returns),
+        )
+
+    def __str__(self) -> str:
+        if self.mean is None:
+            return "no episode ended yet"
+        plural = "" if self.episodes == 1 else "s"
+        return f"mean return {self.mean:.3f} of {self.episodes} episode{plural}"
 
 
 @dataclass(frozen=True)
@@ -45,7 +67,7 @@ class Scoreboard:
         self,
         slots: Slots,
         before: Mapping[str, SlotRows],
-        returns: Mapping[str, NDArray[np.float64]],
+        returns: Returns,
         rows: Mapping[str, SlotRows],
         time_s: float,
     ) -> Scoreboard:
@@ -55,11 +77,10 @@ class Scoreboard:
             over = np.flatnonzero(row.terminated | row.truncated)
             if not len(over):
                 continue
-            so_far: NDArray[np.float64] = returns[name] + row.reward + row.group_reward
-            known = ended.get(name, Tally())
-            total = known.total + float(so_far[over].sum())
-            ended[name] = Tally(known.episodes + len(over), total)
-            last = f"{time_s:.1f} s: {base_name(name)} ended, return {so_far[over[-1]]:.3f}"
+            ended[name] = ended.get(name, Tally()).after(returns, {name: row})
+            at = over[-1]
+            earned = returns[name][at] + row.reward[at] + row.group_reward[at]
+            last = f"{time_s:.1f} s: {base_name(name)} ended, return {earned:.3f}"
         won = dict(self.won)
         for (_, group), score in slots.game_scores.items():
             for name, row in before.items():
@@ -82,8 +103,6 @@ class Scoreboard:
         if len(self.won) == 2:
             (team, won), (other, lost) = sorted(self.won.items())
             return f"{self.name_of(team)} {won:g} : {lost:g} {self.name_of(other)}"
-        episodes = sum(tally.episodes for tally in self.ended.values())
-        if not episodes:
-            return "no episode ended yet"
-        mean = sum(tally.total for tally in self.ended.values()) / episodes
-        return f"mean return {mean:.3f} of {episodes} episodes"
+        ended = self.ended.values()
+        episodes = sum(tally.episodes for tally in ended)
+        return str(Tally(episodes, sum(tally.total for tally in ended)))

@@ -30,6 +30,7 @@ from touchline.scenes.scene import ActionNames
 from touchline.specs import ActionTuple
 from touchline.viewer.history import Moment
 from touchline.viewer.insight import Insight, Seat, insight_of
+from touchline.viewer.scoreboard import Returns
 
 DECISIONS_PER_S = 10.0
 """Natural speed of a world whose clock is not known: a Unity agent that decides at every fifth step
@@ -40,9 +41,6 @@ MOST_PLACES = 500
 """Agents that a page offers; a list of thousands is of no use."""
 LAG_S = 0.25
 """A simulation that falls behind by more does not hurry to catch up."""
-
-Returns = Mapping[str, NDArray[np.float64]]
-"""[N] the rewards of each slot's open episode so far, by full behavior name."""
 
 
 class Place(NamedTuple):
