@@ -120,6 +120,8 @@ def test_what_cannot_be_distilled_is_one_line(
 def test_rules_are_no_teachers_and_students_are_onnx_files(tmp_path):
     with pytest.raises(UsageError, match="zero: expected a trained policy"):
         distill("zero", tmp_path / "small.onnx", world="Basic")
+    with pytest.raises(UsageError, match="nothing: no such run or policy file"):
+        distill("nothing", tmp_path / "small.onnx")
     with pytest.raises(UsageError, match=r"small\.pt: expected a file NAME\.onnx"):
         distill("zero", tmp_path / "small.pt", world="Basic")
 

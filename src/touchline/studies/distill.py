@@ -207,6 +207,8 @@ def _world_of(source: str, world: str | None) -> EnvRecipe:
     if world is None and is_run(source):
         status = read_json(RunLayout(Path(source)).status)
         world = str(status.get("target")) if status.get("world") == "scene" else None
+    if world is None and not Path(source).exists():
+        raise UsageError(f"{source}: no such run or policy file")
     if world is None:
         raise UsageError(f"{source}: name the environment to play in, --env ENV")
     recipe = as_trained(EnvRecipe.parse(world), [source])
