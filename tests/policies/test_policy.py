@@ -178,7 +178,8 @@ def test_what_cannot_be_loaded_is_said(run, rows_and_spec):
     ):
         load_policies(["Jumper=zero"], {NAME: spec})
     with pytest.raises(
-        UsageError, match=r"no policy given for Walker.*; use --policy Walker=FILE"
+        UsageError,
+        match=r"no policy given for Walker.*; add --policy random or Walker=FILE",
     ):
         load_policies([], {NAME: spec})
     with pytest.raises(UsageError, match="'random' needs the spec of a behavior"):

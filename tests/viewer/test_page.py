@@ -172,6 +172,8 @@ def test_a_page_shows_an_agent_and_lets_a_person_play_and_record_it(browser, tmp
         assert len(simulation.frame.rays.start) == 14
         wait_for(lambda: "rewards so far" in browser.page_source)
         wait_for(lambda: "11 rays, 6 tags, drawn in the scene" in browser.page_source)
+        for tag in ("ball", "blueGoal", "purpleAgent"):
+            assert f"■ {tag}<" in browser.page_source
         assert "index 263" not in browser.page_source  # no wall of numbers
         numbers = field(browser, "Numbers")
         browser.execute_script("arguments[0].click()", numbers)

@@ -145,7 +145,7 @@ def _only_that_fits(
     for found in fitting.items():
         return found
     why = "; ".join(refusals) or f"no policy given for {behavior}"
-    raise UsageError(f"{why}; use --policy {base_name(behavior)}=FILE (or =random)")
+    raise UsageError(f"{why}; add --policy random or {base_name(behavior)}=FILE")
 
 
 def _load(

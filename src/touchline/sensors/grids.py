@@ -73,7 +73,8 @@ class Cells(NamedTuple):
     corners: Floats
     """[cells, 4, 3] one after the other around each cell, at its middle height"""
     tag: NDArray[np.intp]
-    """[cells] the place of what is there among the sensor's tags"""
+    """[cells] the place of what is there among `tags`"""
+    tags: tuple[str, ...]
 
 
 @runtime_checkable
@@ -105,12 +106,12 @@ class GridSensor:
 
         `cell_m` is Unity's cell scale x, y, z.
         """
+        self.tags = tuple(tags)
         self.shape = (len(tags), *cells)
         # Unity halves the cell's width and depth, not its height.
         self.half_m = np.array([cell_m[0] / 2, cell_m[1], cell_m[2] / 2])
-        self.channel = np.full(len(known_tags), -1, np.int64)
-        for index, tag in enumerate(tags):
-            self.channel[known_tags.index(tag)] = index
+        channel = [tags.index(tag) if tag in tags else -1 for tag in known_tags]
+        self.channel = np.array(channel, np.int64)
 
     def spec(self, name: str) -> ObservationSpec:
         """What an agent observes; Unity appends "-OneHot" to the sensor's name."""
@@ -143,7 +144,8 @@ class GridSensor:
         sin = math.sin(eye[3])
         x = eye[0] + right * cos + ahead * sin
         z = eye[2] - right * sin + ahead * cos
-        return Cells(np.stack([x, np.full_like(x, eye[1]), z], axis=-1), tag)
+        corners = np.stack([x, np.full_like(x, eye[1]), z], axis=-1)
+        return Cells(corners, tag, self.tags)
 
 
 class _Carpet(NamedTuple):

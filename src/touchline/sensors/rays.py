@@ -155,7 +155,8 @@ class Traces(NamedTuple):
     end: Floats
     """[rays, 3]: the center of the sphere where it touches something, or the ray's end"""
     tag: NDArray[np.intp]
-    """[rays] the place of the hit shape's tag among the sensor's, -1: nothing that it knows"""
+    """[rays] the place of the hit shape's tag among `tags`, -1: nothing that the sensor knows"""
+    tags: tuple[str, ...]
 
 
 class RaySensor:
@@ -193,10 +194,9 @@ class RaySensor:
             fan.tie_m,
         )
         self._fans = np.array([numbers], _FAN)
-        self.channel = np.full(len(known_tags), -1, np.int64)
-        for index, tag in enumerate(tags):
-            self.channel[known_tags.index(tag)] = index
-        self.num_tags = len(tags)
+        channel = [tags.index(tag) if tag in tags else -1 for tag in known_tags]
+        self.channel = np.array(channel, np.int64)
+        self.tags = tuple(tags)
         self.size = len(angles) * (len(tags) + 2)
         self.sizes = [self.size]
         """Size of each sensor, when several are read as one."""
@@ -220,7 +220,7 @@ class RaySensor:
     def _as_geometry(self) -> _Geometry:
         sizes = np.array(self.sizes)
         return _Geometry(
-            self.directions, self._fans, self.channel, self.num_tags, sizes
+            self.directions, self._fans, self.channel, len(self.tags), sizes
         )
 
     def read(
@@ -256,9 +256,9 @@ class RaySensor:
             [right * cos + ahead * sin, up, ahead * cos - right * sin], axis=1
         )
         length = rays[:, -1] * np.repeat(self._fans["reach_m"], count)
-        tags = rays[:, : self.num_tags]
-        tag = np.where(tags.any(axis=1), tags.argmax(axis=1), -1)
-        return Traces(start, start + length[:, None] * direction, tag)
+        met = rays[:, :-2]
+        tag = np.where(met.any(axis=1), met.argmax(axis=1), -1)
+        return Traces(start, start + length[:, None] * direction, tag, self.tags)
 
     def observe(
         self, threads: Threads, stack: Stack, agents: NDArray[np.intp], view: View

@@ -76,7 +76,7 @@ class AgentPanel:
             )
             self._explain.on_click(self._explain_action)
             self._influences = gui.add_html("", visible=False)
-            self._sensors = sensors or OneSensor(gui)
+            self._sensors = sensors or OneSensor(gui, simulation)
 
     @property
     def follows(self) -> bool:
@@ -111,10 +111,10 @@ class AgentPanel:
         if self._hands is not None:
             self._hands.refresh()
         agent = self._chosen
-        rows, actors = simulation.rows, simulation.actors
-        if agent is None or self._has_shown(rows, actors):
+        rows, actors, tags = simulation.rows, simulation.actors, simulation.seen_tags
+        if agent is None or self._has_shown(rows, actors, tags):
             return
-        self._shown = rows, actors
+        self._shown = rows, actors, tags
         insight = simulation.insight(agent)
         if insight is None:
             self._facts.content = facts_html([("agent", "away")])

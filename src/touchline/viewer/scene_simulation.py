@@ -20,7 +20,6 @@ from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import Slots
 from touchline.policies.actors import SlotActor
 from touchline.protocol.demonstrations import DemoFile
-from touchline.scenes.scene import ActionNames
 from touchline.sensors.grids import Cells, HasGrids
 from touchline.sensors.rays import Traces
 from touchline.specs import ActionTuple
@@ -83,6 +82,7 @@ class SceneSimulation(Simulation):
         """`actors` gives one for every behavior of the slots, once those are known."""
         super().__init__(env, actors, seed=seed)
         self.env = env
+        self.action_names = env.scene.action_names
         self.actors = dict(self.actors)
         self.history = History(budget_bytes)
         self.shown_areas: tuple[int, ...] = (0,)
@@ -267,10 +267,6 @@ class SceneSimulation(Simulation):
         return found
 
     @property
-    def action_names(self) -> ActionNames:
-        return self.env.scene.action_names
-
-    @property
     def played_seats(self) -> list[Seat]:
         """The agents that people play."""
         return list(self._hands)
@@ -407,6 +403,8 @@ class SceneSimulation(Simulation):
 
     def _publish(self, more_rounds: int) -> None:
         frame = self._look(more_rounds)
+        seen = frame.rays or frame.cells
+        self.seen_tags = seen.tags if seen else ()
         with self._seen:
             self.frame = replace(frame, number=self.frame.number + 1)
             self._seen.notify_all()

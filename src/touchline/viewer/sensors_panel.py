@@ -17,6 +17,7 @@ from touchline.viewer.sheet import (
     tags_html,
     text_html,
 )
+from touchline.viewer.simulation import Simulation
 
 FAN_DEG = 70.0
 """Unity's default of the outermost rays' angle, which is not on the wire."""
@@ -65,7 +66,8 @@ class Readers:
 class OneSensor:
     """A choice of sensors, and what the chosen one observes, in a scene that draws rays itself."""
 
-    def __init__(self, gui: viser.GuiApi) -> None:
+    def __init__(self, gui: viser.GuiApi, simulation: Simulation) -> None:
+        self._simulation = simulation
         self._readers = Readers()
         self._sensor = gui.add_dropdown("Sensor", ("-",), visible=False)
         self._numbers = gui.add_checkbox("Numbers", False, visible=False)
@@ -77,15 +79,16 @@ class OneSensor:
             self._sensor.options = names
         chosen = self._sensor.value
         index = names.index(chosen) if chosen in names else 0
-        values = np.asarray(insight.obs[index])
+        values, tags = np.asarray(insight.obs[index]), self._simulation.seen_tags
         if self._numbers.value:
             self._html.content = numbers_html(values)
         elif (layout := self._readers.layout(insight, index)) is not None:
             about = f"{layout.rays} rays, {layout.tags} tags, drawn in the scene:"
-            self._html.content = text_html(about) + tags_html(layout.tags)
+            self._html.content = text_html(about) + tags_html(tags)
         else:
             drawn = image_html(values) if values.ndim == 3 else bars_html(values)
-            self._html.content = drawn
+            is_grid = values.ndim == 3 and len(tags) == len(values)
+            self._html.content = drawn + (tags_html(tags) if is_grid else "")
 
     def set_visible(self, visible: bool) -> None:
         for handle in (self._sensor, self._numbers, self._html):

@@ -136,15 +136,15 @@ def fan_html(rays: NDArray[Any], most_deg: float) -> str:
     return (
         '<div style="padding:0 .75em"><svg viewBox="0 0 210 112" '
         f'style="width:100%;max-width:420px;display:block">{"".join(lines)}</svg>'
-        f"</div>{tags_html(rays.shape[1] - 2)}"
+        f"</div>{tags_html([f'tag {tag}' for tag in range(rays.shape[1] - 2)])}"
     )
 
 
-def tags_html(count: int) -> str:
+def tags_html(names: Sequence[str]) -> str:
     """The tags of a sensor, each in its color."""
     tags = "".join(
-        f'<span style="color:{_color(tag)}">&#9632; tag {tag}</span> '
-        for tag in range(count)
+        f'<span style="color:{_color(tag)}">&#9632; {escape(name)}</span> '
+        for tag, name in enumerate(names)
     )
     return f'<div style="font-size:12px;padding:0 .75em">{tags}</div>'
 

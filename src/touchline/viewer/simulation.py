@@ -83,6 +83,9 @@ class Simulation:
         """What happened to the world, for people."""
         self.selected: Agent | None = None
         """The agent that pages show."""
+        self.seen_tags: tuple[str, ...] = ()
+        """That its rays or its grid distinguish. Players have no names for these or actions."""
+        self.action_names = ActionNames()
         self._replay = env if isinstance(env, RecordedEnv) else None
         self._curves: deque[tuple[int, Returns]] = deque(maxlen=CURVE_LENGTH)
         self._pace = Pace()
@@ -158,11 +161,6 @@ class Simulation:
         self.selected = agent
 
     # what pages read
-
-    @property
-    def action_names(self) -> ActionNames:
-        """What the world calls its actions: players have no names for them."""
-        return ActionNames()
 
     def time_s(self) -> float:
         """Seconds that the world has played at natural speed."""
