@@ -24,7 +24,7 @@ BOX = Path(os.environ.get("TOUCHLINE_WINDOWS", ROOT / "build" / "windows"))
 INSIDE = ROOT / "tests" / "windows" / "inside.sh"
 NOT_HERE = ("interop", "packaging")
 """Rooms that are all slow tests, with programs of Linux."""
-HANGS_AFTER_S = 150
+HANGS_AFTER_S = 600
 """One test; its room ends then, with a traceback of all threads."""
 _OUTCOME = re.compile(r"(?:tests[/\\]|\[gw).* (PASSED|SKIPPED|FAILED|ERROR)\b")
 """A line about one test; with several workers it begins with the number of one."""
