@@ -675,10 +675,9 @@ def test_a_registered_archive_is_downloaded_once(tmp_path):
     player = build("Basic", tmp_path / "build")
     archive = tmp_path / "game.zip"
     with zipfile.ZipFile(archive, "w") as files:
-        files.write(player, "game/Basic.x86_64")
-    entry = RemoteRegistryEntry(
-        "Mine", None, None, archive.as_uri(), None, None, tmp_dir=str(tmp_path)
-    )
+        files.write(player, f"game/{player.name}")
+    everywhere = [archive.as_uri()] * 3  # Linux, macOS, Windows
+    entry = RemoteRegistryEntry("Mine", None, None, *everywhere, tmp_dir=str(tmp_path))
     for _ in range(2):
         with entry.make(seed=1) as env:
             env.reset()
