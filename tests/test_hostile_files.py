@@ -393,6 +393,26 @@ def test_an_interrupt_while_modules_load_ends_at_once():
     assert done.stderr.count("\n") == 1
 
 
+WHILE_THE_FIRST_IS_HANDLED = """
+import signal
+from touchline.training.run.process import stop_on_signals
+
+with stop_on_signals() as stop:
+    stop.set = lambda: signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
+"""
+
+
+def test_an_interrupt_while_a_run_handles_one_ends_at_once():
+    """The second one once waited for the lock of an event that the first one held, forever."""
+    done = subprocess.run(
+        [sys.executable, "-c", WHILE_THE_FIRST_IS_HANDLED],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.startswith("ended at once")
+
+
 @pytest.mark.skipif(
     sys.platform == "win32",
     reason="send_signal(SIGINT) is refused there; Ctrl-C reaches a whole console",

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -36,7 +37,7 @@ def handle_keyboard(handler: Handler) -> None:
 
 def raise_once(number: int, frame: FrameType | None) -> None:
     """Handler of Ctrl-C: KeyboardInterrupt, and with the next one the end."""
-    running = list(_calls(frame))
+    running = [call for call, _ in traceback.walk_stack(frame)]
     if any(call.f_code is _raise_again.__code__ for call in running):
         _send_again()  # in there it would be ignored
         return
@@ -44,13 +45,6 @@ def raise_once(number: int, frame: FrameType | None) -> None:
         end_at_once(number, frame)
     handle_keyboard(end_at_once)
     raise KeyboardInterrupt
-
-
-def _calls(frame: FrameType | None) -> Iterator[FrameType]:
-    """The calls that are running, from the innermost one."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _loads(call: FrameType) -> bool:

@@ -26,10 +26,13 @@ _GLIBC_DEFAULT = 128 * 1024
 def stop_on_signals() -> Iterator[threading.Event]:
     """Ctrl-C and SIGTERM set an event, so no step is cut in two; a second one ends at once."""
     stop = threading.Event()
+    asked = False
 
     def request_stop(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
+        nonlocal asked
+        if asked:  # the event may not be set yet, and its lock is held
             end_at_once(number, frame)
+        asked = True
         stop.set()
 
     with handled(request_stop, *STOP_SIGNALS):
