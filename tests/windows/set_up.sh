@@ -57,7 +57,7 @@ if [ ! -e "$box/.packages" ] || [ pyproject.toml -nt "$box/.packages" ]; then
     "$python" -m pip wheel --quiet --no-deps --wheel-dir "$box/wheel" "$project"
     wheel="$(ls "$box"/wheel/touchline-*.whl)"
     sh "$inside" python -m pip install --quiet --only-binary :all: --constraint "Z:$project/requirements.lock" \
-        "touchline[scenes,train,video,gymnasium,pettingzoo,torchrl,sb3,view,tune,hub,microrts] @ file:///Z:$wheel" \
-        beartype hypothesis psutil pytest pytest-xdist
+        "touchline[scenes,train,video,gymnasium,pettingzoo,torchrl,sb3,view,tune,compare,hub,microrts] @ file:///Z:$wheel" \
+        beartype hypothesis mypy psutil pytest pytest-xdist sb3-contrib selenium
     touch "$box/.packages"
 fi
