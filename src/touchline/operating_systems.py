@@ -244,6 +244,16 @@ def num_cores() -> int:
     return os.cpu_count() or 1
 
 
+def memory_bytes() -> int:
+    """Memory of this machine."""
+    if sys.platform == "win32":
+        # MEMORYSTATUSEX in numbers of 8 bytes: first its own size, second all of the memory.
+        status = (ctypes.c_uint64 * 8)(64)
+        ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
+        return int(status[1])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def glibc_mallopt() -> Callable[[int, int], Any] | None:
     """How glibc's allocator is set; None with another C library."""
     library = ctypes.CDLL(None) if SYSTEM == "linux" else None

@@ -5,7 +5,6 @@ refers to the agent's next action, so that returns over several actions need no 
 """
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
@@ -432,14 +431,6 @@ def row_bytes(
         links += 8
     # Masks take a byte per choice, `terminated` one more.
     return 4 * numbers + pictures + links + actions.mask_size + 1
-
-
-def memory_bytes() -> int | None:
-    """Memory of this machine; None where the system does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not on Windows
-        return None
 
 
 def _columns(

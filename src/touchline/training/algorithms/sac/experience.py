@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from touchline.operating_systems import memory_bytes
 from touchline.training.algorithms.learner import Metrics, SettingError
 from touchline.training.algorithms.sac.settings import SACSettings
-from touchline.training.experience.replay import Replay, Sample, memory_bytes
+from touchline.training.experience.replay import Replay, Sample
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.signal import Rejudging, RewardSignal
 
@@ -109,7 +110,7 @@ class JudgedReplay:
 
 def _refuse_larger_than_memory(buffer_size: int, row: int) -> None:
     memory, needed = memory_bytes(), buffer_size * row
-    if memory is not None and needed > memory:
+    if needed > memory:
         raise SettingError(
             "hyperparameters.buffer_size",
             f"{buffer_size:,} experiences of {row:,} bytes need {needed / 1e9:.1f} GB, more than "
