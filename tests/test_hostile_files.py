@@ -257,6 +257,7 @@ def test_a_demonstration_of_more_actions_than_memory_is_refused_before_they_are_
     assert peak < 50e6
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no /proc")
 def test_a_folder_that_cannot_be_written_to_is_not_called_busy(capsys):
     code = run(["train", "Basic", "--results-dir", "/proc", "--max-steps", "10"])
     assert code in (1, 2)
@@ -266,7 +267,8 @@ def test_a_folder_that_cannot_be_written_to_is_not_called_busy(capsys):
 
 
 @pytest.mark.skipif(
-    not Path("/dev/full").exists(), reason="needs a device that is always full"
+    sys.platform == "win32" or not Path("/dev/full").exists(),
+    reason="needs a device that is always full",
 )
 def test_a_list_on_a_full_disk_says_nothing_of_a_run():
     with Path("/dev/full").open("wb") as full:

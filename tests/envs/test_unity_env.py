@@ -467,7 +467,7 @@ def resources():
         c.laddr.port for c in me.net_connections() if c.status == psutil.CONN_LISTEN
     }
     return (
-        me.num_fds(),
+        me.num_handles() if sys.platform == "win32" else me.num_fds(),
         me.num_threads(),
         ports,
         {c.pid for c in me.children(recursive=True)},

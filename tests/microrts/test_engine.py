@@ -50,7 +50,7 @@ def index(tmp_path, sdist, monkeypatch) -> Path:
     (page / "index.html").write_text(
         f'<a href="{sdist.name}#sha256=0">{sdist.name}</a>'
     )
-    settings = PipSettings((f"file://{page.parent}",), (), None, None)
+    settings = PipSettings((page.parent.as_uri(),), (), None, None)
     monkeypatch.setattr(PipSettings, "read", staticmethod(lambda: settings))
     return page / sdist.name
 

@@ -93,7 +93,13 @@ def test_closing_an_env_twice_leaves_java_to_the_next_one(engine):
         three.step()
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+posix = pytest.mark.skipif(
+    sys.platform == "win32",
+    reason="Windows has no fork, and its signals go to consoles",
+)
+
+
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=posix)])
 def test_worker_processes_play_the_same_games(engine, method, tmp_path):
     """In a process of their own, because a fork server stays until its parent ends."""
     (tmp_path / "workers.py").write_text(WORKERS)
@@ -109,6 +115,7 @@ def test_worker_processes_play_the_same_games(engine, method, tmp_path):
     assert (process.returncode, process.stdout) == (0, "equal\n"), process.stderr
 
 
+@posix
 def test_a_forked_child_gets_an_error_and_does_not_hang(engine, tmp_path):
     script = """
 import gc, os
@@ -130,6 +137,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert process.returncode == 7
 
 
+@posix
 def test_ctrl_c_reaches_python_as_keyboard_interrupt(engine, tmp_path):
     # Python drops a KeyboardInterrupt that comes in a `__del__`. The first step compiles, and
     # what llvmlite made for that is freed in such methods: all of it before Ctrl-C.
@@ -152,6 +160,7 @@ except KeyboardInterrupt:
     assert process.returncode == 130
 
 
+@posix
 def test_sigterm_ends_the_process_without_a_java_crash(engine, tmp_path):
     script = "play()\nprint('ready', flush=True)\nwhile True:\n    play()\n"
     with started(engine, script, tmp_path) as process:

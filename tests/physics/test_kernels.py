@@ -118,7 +118,8 @@ def test_a_change_compiles_again_what_imports_the_changed_file(
 ):
     use_a_kernel(another_environment)
     source = another_environment / "touchline" / changed
-    source.write_text(source.read_text(encoding="utf-8") + "# changed\n")
+    text = source.read_text(encoding="utf-8") + "# changed\n"
+    source.write_text(text, encoding="utf-8")
     assert use_a_kernel(another_environment).stdout.split() == ["True", compiled_again]
 
 

@@ -1,6 +1,7 @@
 """Learning curves in one figure: what is one curve, what is drawn, and files that can be opened."""
 
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -65,7 +66,10 @@ def test_folders_of_the_same_name_are_two_curves(results):
     lines = []
     write_run(results / "old/sac", [0.2])
     touchline.plot(["sac", "old/sac"], "x.svg", log=lines.append)
-    assert [line.split(":")[0] for line in lines] == ["Basic  sac", "Basic  old/sac"]
+    assert [line.split(":")[0] for line in lines] == [
+        "Basic  sac",
+        f"Basic  {Path('old/sac')}",
+    ]
 
 
 def test_every_behavior_has_a_panel(results):

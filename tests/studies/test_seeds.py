@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +67,13 @@ def test_wrong_seeds_are_one_line_and_nothing_is_written(
             ["--ship"],
             "ship: sends the player to the nodes of a cluster; give --cluster",
         ),
-        (["--cluster", "local:2", "--ship"], "--ship sends the build of a player"),
+        pytest.param(
+            ["--cluster", "local:2", "--ship"],
+            "--ship sends the build of a player",
+            marks=pytest.mark.skipif(
+                find_spec("ray") is None, reason="needs touchline[ray]"
+            ),
+        ),
     ],
 )
 def test_what_several_seeds_cannot_have_is_one_line(

@@ -1,6 +1,7 @@
 """Worlds without shapes: Unity players, recordings, scenes without tableau."""
 
 import time
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -208,7 +209,7 @@ def test_every_kind_of_sensor_is_in_an_insight(shared):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["nowhere/game.x86_64"], "nowhere/game.x86_64"),
+        (["nowhere/game.x86_64"], str(Path("nowhere/game.x86_64"))),
         (["nowhere.wire.gz"], "nowhere.wire.gz"),
         (["nowhere/game.x86_64", "--record", "play.demo"], "touchline record"),
         (["Walker", "--record", "play.demo"], "Walker has no keys to play it with"),

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 from tests.training.run.test_broken_runs import run
@@ -14,6 +15,11 @@ from touchline.policies.files.run_layout import RunLayout
 from touchline.studies.learning_faults import diagnose
 from touchline.training.run.experience import ExperienceFiles
 from touchline.whole import part_of, write_whole
+
+links = pytest.mark.skipif(
+    sys.platform == "win32",
+    reason="Windows asks for a privilege before it makes a link",
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +58,7 @@ def contents(folder):
     return {p: p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
+@links
 def test_no_file_and_no_folder_of_a_run_may_be_a_link_to_elsewhere(layout, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     for path in sorted(layout.path.rglob("*")):
@@ -68,6 +75,7 @@ def test_no_file_and_no_folder_of_a_run_may_be_a_link_to_elsewhere(layout, tmp_p
 
 
 @pytest.mark.parametrize("name", ["r/run_logs/Player-0.log", ".r.lock"])
+@links
 def test_no_file_is_made_through_a_link(layout, tmp_path, name):
     victim = tmp_path / "victim"
     (tmp_path / "results" / name).unlink(missing_ok=True)
@@ -77,12 +85,14 @@ def test_no_file_is_made_through_a_link(layout, tmp_path, name):
     assert not victim.exists()
 
 
+@links
 def test_a_link_within_a_run_is_no_harm(layout, tmp_path):
     """As Weights & Biases leaves one in a run's folder."""
     (layout.path / "latest-run").symlink_to(layout.folder("Basic").name)
     run(tmp_path / "results", resume=True)
 
 
+@links
 def test_seeds_and_trials_are_not_written_through_links(layout, tmp_path):
     results = tmp_path / "several"
     results.mkdir()
@@ -103,6 +113,7 @@ def test_seeds_and_trials_are_not_written_through_links(layout, tmp_path):
     assert victim.read_bytes() == b"precious"
 
 
+@links
 def test_a_run_that_is_a_link_is_replaced_and_not_what_it_leads_to(layout, tmp_path):
     results = tmp_path / "others"
     results.mkdir()
@@ -126,6 +137,7 @@ def test_files_of_the_user_among_the_experience_stay(layout, tmp_path):
     assert left == ["0-9.safetensors", "notes.txt"]
 
 
+@links
 def test_a_link_in_place_of_a_part_file_is_not_followed(layout, tmp_path):
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
