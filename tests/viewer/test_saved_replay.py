@@ -26,7 +26,7 @@ def replay(tmp_path_factory):
 
 
 def test_a_replay_is_one_small_file_without_addresses_of_this_machine(replay):
-    text = replay.read_text()
+    text = replay.read_text(encoding="utf-8")
     assert len(text) < MOST_BYTES / 10
     assert "<title>SoccerTwos · random · seed 0</title>" in text
     assert str(replay.parent) not in text
