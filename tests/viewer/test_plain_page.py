@@ -105,7 +105,7 @@ def test_a_fan_has_a_line_for_each_ray_and_bars_one_for_each_number():
 # the simulation
 
 
-def _wait(condition, timeout_s=10.0):
+def _wait(condition, timeout_s=60.0):
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "the simulation did not get there"
