@@ -374,25 +374,35 @@ def test_an_interrupt_that_python_ignores_is_raised_a_moment_later():
     assert (done.stdout, done.stderr) == ("raised\n", "")
 
 
-WHILE_LOADING = """
+INTERRUPTED_MODULE = """
 import signal
 from touchline.interrupts import raise_on_ctrl_c
 
 raise_on_ctrl_c()
-module = compile("signal.raise_signal(signal.SIGINT); print()", "distributed.py", "exec")
-exec(module, {"__name__": "torch.distributed", "signal": signal})
+signal.raise_signal(signal.SIGINT)
+print("goes on")
 """
 
 
-def test_an_interrupt_while_modules_load_ends_at_once():
+def test_an_interrupt_while_modules_load_ends_at_once(tmp_path):
     """An exception once ended the process in torch's `std::terminate`, or became pydantic's."""
+    (tmp_path / "distributed.py").write_text(INTERRUPTED_MODULE)
     done = subprocess.run(
-        [sys.executable, "-c", WHILE_LOADING],
+        [sys.executable, "-c", "import distributed"], cwd=tmp_path,
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr.startswith("ended at once; what a run saved before is whole")
     assert done.stderr.count("\n") == 1
+
+
+def test_an_interrupt_in_a_program_that_another_one_executes_is_raised():
+    """Notebooks and pytest-xdist execute code under a name of their own: nothing is loaded."""
+    program = f"exec({INTERRUPTED_MODULE!r}, {{'__name__': 'a cell'}})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr.endswith("KeyboardInterrupt\n"), done.stderr
 
 
 WHILE_THE_FIRST_IS_HANDLED = """

@@ -49,8 +49,7 @@ def raise_once(number: int, frame: FrameType | None) -> None:
 
 def _loads(call: FrameType) -> bool:
     """Whether it loads a module: torch's code ends at an exception there, pydantic's hides it."""
-    is_module = call.f_code.co_name == "<module>"
-    return is_module and call.f_globals.get("__name__") != "__main__"
+    return call.f_code.co_filename == "<frozen importlib._bootstrap>"
 
 
 def raise_on_ctrl_c() -> None:
