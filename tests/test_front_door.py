@@ -113,7 +113,7 @@ def test_right_calls_of_a_user_pass_mypy_in_strict_mode_and_wrong_ones_fail(tmp_
         if ": error: " in line:
             number = int(line.split(":")[1])
             found[text[number - 1].strip()] = line.rpartition("[")[2].rstrip("]")
-    assert found == WRONG, done.stdout
+    assert found == WRONG, done.stdout + done.stderr
 
 
 def test_type_checkers_and_python_see_the_same_names_at_the_same_place():

@@ -76,7 +76,7 @@ def test_fetch_reads_pips_index_checks_the_hash_and_unpacks_only_what_it_needs(
     )
     folder = tmp_path / "cache" / "microrts"
     found = fetch(folder)
-    files = {str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file()}
+    files = {f.relative_to(folder).as_posix() for f in folder.rglob("*") if f.is_file()}
     assert files == {"microrts.jar", "LICENSE", "maps/8x8/m.xml"}
     assert fetch(folder, bots=True).bot_jars == [folder / "lib" / "bots" / "B.jar"]
     assert list(found.maps) == ["8x8/m"]

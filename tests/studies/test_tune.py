@@ -124,7 +124,9 @@ def finished(space):
     """A search for Basic with one finished trial, in the folder `results/x`."""
     layout = RunLayout(space.parent / "results" / "x")
     layout.path.mkdir(parents=True)
-    backend = optuna.storages.journal.JournalFileBackend(str(layout.journal))
+    journal = optuna.storages.journal
+    lock = journal.JournalFileOpenLock(str(layout.journal))  # the default needs links
+    backend = journal.JournalFileBackend(str(layout.journal), lock)
     storage = optuna.storages.JournalStorage(backend)
     study = optuna.create_study(
         storage=storage, study_name="tune", direction="maximize"
