@@ -114,6 +114,7 @@ def test_what_cannot_be_distilled_is_one_line(
     assert run(["distill", str(teacher), "-o", str(small), *arguments]) == 2
     (shown,) = [s for s in capsys.readouterr().err.splitlines() if "touchline: " in s]
     assert line in shown
+    assert "--policy" not in shown, "distill has no such option"
     assert not small.exists()
 
 

@@ -38,7 +38,7 @@ from touchline.policies.files.onnx_in import OnnxPolicy, load_model
 from touchline.policies.files.onnx_out import build_onnx
 from touchline.policies.files.run_choice import with_run
 from touchline.policies.files.run_layout import RunLayout, is_run
-from touchline.policies.loading import load_policies
+from touchline.policies.loading import load_policy
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.network import Architecture, side_by_side
 from touchline.policies.network_policy import NetworkPolicy
@@ -136,10 +136,12 @@ def distill(
         slots = Slots(env)
         rows = slots.reset(seed)
         name = _chosen(slots.behaviors, behavior)
-        actors = load_policies([source], slots.behaviors, seed=seed)
-        teachers = [a for n, a in actors.items() if base_name(n) == name]
-        before = _teacher_model(source, teachers[0], name)
-        spec = next(s for n, s in slots.behaviors.items() if base_name(n) == name)
+        actors = {
+            full: load_policy(source, full, spec, seed=seed + number)
+            for number, (full, spec) in enumerate(slots.behaviors.items())
+        }
+        full = next(n for n in actors if base_name(n) == name)
+        before, spec = _teacher_model(source, actors[full], name), slots.behaviors[full]
         student = _new_student(spec, Architecture(hidden_units, num_layers, True), seed)
         _refuse_larger(before, build_onnx(student))
         lessons = _Lessons(student, spec, seed)
