@@ -31,7 +31,9 @@ from touchline.viewer.fans import FanLayout, FanReader, is_ray_sensor, layouts_o
 from touchline.viewer.opening import ViewOptions, opened
 from touchline.viewer.page import Page
 from touchline.viewer.sheet import bars_html, fan_html
-from touchline.viewer.simulation import Place, Simulation
+from touchline.viewer.simulation import Place, Simulation, grown_returns
+
+ROOT = Path(__file__).parents[2]
 
 
 def _recording(shared, name):
@@ -191,6 +193,53 @@ def test_a_single_step_is_one_decision(shared):
     playing.close()
 
 
+def test_the_moments_kept_of_a_player_are_bounded_in_number_and_bytes(
+    shared, monkeypatch
+):
+    path = _recording(shared, "PushBlock-package-3.0.0")
+    monkeypatch.setattr("touchline.viewer.simulation.MOST_MOMENTS", 8)
+    playing = _simulation(path)
+    playing.start()
+    _wait(lambda: playing.is_paused)
+    first, *_, last = playing.past()
+    assert last.decisions == playing.decisions == first.decisions + 7
+    playing.close()
+    monkeypatch.setattr("touchline.viewer.simulation.BUDGET_BYTES", 3 * last.num_bytes)
+    playing = _simulation(path)
+    playing.start()
+    _wait(lambda: playing.is_paused)
+    assert len(playing.past()) == 3
+    playing.close()
+
+
+def test_the_board_counts_the_episodes_of_a_recording(shared):
+    path = _recording(shared, "Basic-package-3.0.0")
+    with RecordedEnv(path) as env:
+        ends = sum(
+            len(terminals)
+            for exchange in env.replay()
+            for _, terminals in exchange.values()
+        )
+    playing = _simulation(path)
+    playing.start()
+    _wait(lambda: playing.is_paused)
+    (tally,) = playing.board.ended.values()
+    assert 0 < tally.episodes <= ends
+    assert "Basic ended, return" in playing.board.last
+    assert playing.board.last.startswith("decision ")
+    playing.close()
+
+
+def test_returns_are_kept_where_a_players_table_grows():
+    before = {"A": np.array([1.0, 2.0])}
+    grown = grown_returns(before, {"A": range(3), "B": range(1)})
+    assert {name: own.tolist() for name, own in grown.items()} == {
+        "A": [1.0, 2.0, 0.0],
+        "B": [0.0],
+    }
+    assert before["A"].tolist() == [1.0, 2.0]
+
+
 def test_every_kind_of_sensor_is_in_an_insight(shared):
     playing = _simulation(_recording(shared, "Zoo-package-3.0.0"))
     place = next(
@@ -284,12 +333,14 @@ def _open(browser, page):
 
 @pytest.mark.slow
 def test_a_player_plays_on_a_page_pauses_and_steps(browser, tmp_path):
-    player = str(build("PushBlock", tmp_path))
-    with opened(EnvRecipe("unity", player), ["random"], ViewOptions(port=0)) as page:
+    player = str(build("SoccerTwos", tmp_path))
+    policy = str(ROOT / "models" / "SoccerTwos.onnx")
+    with opened(EnvRecipe("unity", player), [policy], ViewOptions(port=0)) as page:
         simulation = page.simulation
         _open(browser, page)
-        wait_for(lambda: "7 rays, 3 tags" in browser.page_source)
-        wait_for(lambda: simulation.decisions > 20)  # or its curve is empty
+        wait_for(lambda: "11 rays, 6 tags" in browser.page_source)
+        wait_for(lambda: "Branch 2" in browser.page_source)
+        wait_for(lambda: simulation.decisions > 40)  # or its curve is empty
         keep_picture(browser, "player")
         press(browser, "Pause")
         wait_for(lambda: simulation.is_paused)
@@ -298,8 +349,8 @@ def test_a_player_plays_on_a_page_pauses_and_steps(browser, tmp_path):
         press(browser, "Step")
         wait_for(lambda: simulation.decisions == stopped + 1)
         wait_for(lambda: f"decision {stopped + 1}" in browser.page_source)
-        choose(browser, "Agent", "3 · PushBlock")
-        wait_for(lambda: page.simulation.selected == Place("PushBlock?team=0", 3))
+        choose(browser, "Agent", "3 · SoccerTwos?team=1")
+        wait_for(lambda: page.simulation.selected == Place("SoccerTwos?team=1", 3))
         press(browser, "Resume")
         wait_for(lambda: simulation.decisions > stopped + 3)
         errors = [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
@@ -331,4 +382,5 @@ def test_a_page_shows_pictures_and_vectors(browser, shared):
         choose(browser, "Agent", "Zoo")
         wait_for(lambda: 'alt="20 x 16"' in browser.page_source)
         assert "ZooBuffer [5, 3]" in browser.page_source
+        assert "as recorded" in browser.page_source
         keep_picture(browser, "recording")

@@ -1,6 +1,7 @@
 """A page that follows a training run."""
 
 import contextlib
+import math
 import os
 import shutil
 import socket
@@ -23,6 +24,7 @@ from tests.viewer.browser import (
 import touchline
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
+from touchline.player import build
 from touchline.policies.files.run_layout import is_run
 from touchline.training.run.figures import read_run_figures
 from touchline.viewer.critic import Critic
@@ -205,6 +207,35 @@ def test_value_and_advantage_are_those_of_the_checkpoints_critic(run):
                 float(rows.reward[0]) + following - expected[at], abs=1e-6
             )
         assert ended
+
+
+def test_value_and_advantage_are_there_beside_a_player_too(run, tmp_path):
+    recipe = EnvRecipe("unity", str(build("Basic", tmp_path)))
+    with opened(recipe, [str(run)], ViewOptions(port=0)) as page:
+        simulation, (name,) = page.simulation, page.simulation.rows
+        place = Place(name, 0)
+        simulation.order("speed", lambda: simulation.set_speed(math.inf))
+        wait_for(lambda: simulation.board.ended and len(simulation.past()) > 20)
+        simulation.order("play", simulation.pause)
+        wait_for(lambda: simulation.is_paused)
+        time.sleep(0.1)  # for the running exchange
+        moments, actor = simulation.past_of(place), simulation.actors[name]
+        decisions, values, advantages = Critic().curve(moments, place, actor)
+        rows = {m.decisions: m.rows[name] for m in moments}
+        assert len(values) > 10
+        for decision, value, advantage in zip(
+            decisions, values, advantages, strict=True
+        ):
+            outlook = actor.policy.outlook(rows[int(decision)], None)
+            assert value == float(outlook.value[0, 0])
+            then = rows[int(decision) + 1]
+            following = 0.9 * float(actor.policy.outlook(then, None).value[0, 0])
+            following = 0.0 if then.terminated[0] else following
+            expected = float(then.reward[0]) + following - value
+            assert advantage == pytest.approx(expected, abs=1e-6)
+        board = page._board_html()
+        assert "results" not in board
+        assert run.name in board
 
 
 def test_of_a_run_its_checkpoint_plays_and_not_the_model_without_values(run):

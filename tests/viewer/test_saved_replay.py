@@ -118,7 +118,9 @@ def test_games_and_returns_are_counted_by_team():
             }
             before, rows = rows, slots.step(actions)
             earlier = board
-            board = board.after(slots, before, returns, rows, 0.1 * (decision + 1))
+            board = board.after(
+                slots, before, returns, rows, f"{0.1 * (decision + 1):.1f} s"
+            )
             returns = new_returns(returns, rows)
     assert earlier == Scoreboard(("blue", "purple")), "it is never changed"
     assert board.won == {0: 0.5, 1: 0.5}  # no agent moved: a draw

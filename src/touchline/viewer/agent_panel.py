@@ -15,7 +15,7 @@ from touchline.viewer.critic import Critic
 from touchline.viewer.curve import add_curve
 from touchline.viewer.influence import influences, usual_obs
 from touchline.viewer.insight import Insight, Seat
-from touchline.viewer.sensors_panel import OneSensor, Sensors, sensor_names
+from touchline.viewer.sensors_panel import AllSensors, OneSensor, sensor_names
 from touchline.viewer.sheet import (
     choice_name,
     facts_html,
@@ -23,7 +23,7 @@ from touchline.viewer.sheet import (
     outlook_html,
     text_html,
 )
-from touchline.viewer.simulation import Agent, Simulation
+from touchline.viewer.simulation import Agent, Place, Simulation
 
 if TYPE_CHECKING:
     from touchline.viewer.hands_panel import HandsPanel
@@ -40,7 +40,7 @@ class AgentPanel:
         self,
         server: viser.ViserServer,
         simulation: Simulation,
-        sensors: Sensors | None = None,
+        sensors: AllSensors | None = None,
         hands: HandsPanel | None = None,
     ) -> None:
         """`sensors` shows its observations; None: one sensor at a time, in the same folder."""
@@ -66,8 +66,9 @@ class AgentPanel:
                     hint="The camera moves with the agent, and can still orbit.",
                 )
                 hands.add_controls(folder)
-            self._curve = add_curve(gui, "time", "rewards so far", visible=False)
-            self._judged = add_curve(gui, "time", "value", "advantage", visible=False)
+            when = "decision" if hands is None else "time"
+            self._curve = add_curve(gui, when, "rewards so far", visible=False)
+            self._judged = add_curve(gui, when, "value", "advantage", visible=False)
             self._outlook = gui.add_html("", visible=False)
             self._explain = gui.add_button(
                 "What decided this?",
@@ -132,10 +133,10 @@ class AgentPanel:
     def _judge(self, agent: Agent) -> None:
         """Draw value and advantage, where there is a critic."""
         simulation = self._simulation
-        place, past = simulation.place_of(agent), simulation.past()
-        if place is None or not past:
+        place = simulation.place_of(agent)
+        if place is None:
             return
-        actor = simulation.actors[place.behavior]
+        past, actor = simulation.past_of(place), simulation.actors[place.behavior]
         times, values, advantages = self._critic.curve(past, place, actor)
         known = ~np.isnan(advantages)
         if known.any():
@@ -149,7 +150,7 @@ class AgentPanel:
         insight = None if agent is None else simulation.insight(agent)
         if insight is None:
             return
-        past = simulation.past()
+        past = simulation.past_of(Place(insight.behavior, insight.slot))
         found = influences(insight, usual_obs(insight, past))
         if found is None:
             text = text_html("This policy shows no probabilities.")
@@ -163,9 +164,7 @@ class AgentPanel:
         self._influences.visible = True
 
     def _has_shown(self, *seen: object) -> bool:
-        return len(self._shown) == len(seen) and all(
-            old is new for old, new in zip(self._shown, seen, strict=True)
-        )
+        return [*map(id, self._shown)] == [*map(id, seen)]
 
     def _show(self, insight: Insight) -> None:
         simulation = self._simulation

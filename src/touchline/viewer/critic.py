@@ -44,7 +44,7 @@ class Critic:
             self._of = place, actor.policy
             self._values = {}
             self._discount = discount_of(actor.name, place.behavior)
-        recent = moments[-MOST_MOMENTS:]
+        recent = [m for m in moments if _concerns(m, place)][-MOST_MOMENTS:]
         self._values = {m: self._value(m, place, actor.policy) for m in recent}
         points = [
             (now.time_s, self._values[now], self._advantage(now, then, place))
@@ -59,7 +59,8 @@ class Critic:
         if moment in self._values:
             return self._values[moment]
         name, slot = place
-        if not isinstance(policy, Transparent):
+        # Where an episode ended and the next one has not begun, there is nothing to judge.
+        if not isinstance(policy, Transparent) or not moment.rows[name].deciding[slot]:
             return np.nan
         memory = only_memory(moment.actors[name].memory, slot)
         value = policy.outlook(only_slot(moment.rows[name], slot), memory).value
@@ -80,6 +81,12 @@ class Critic:
             decisions = then.decisions - now.decisions
             following = self._discount**decisions * self._values[then]
         return earned + following - self._values[now]
+
+
+def _concerns(moment: Moment, place: Place) -> bool:
+    """Whether the agent decides there, or its last action got its result."""
+    rows = moment.rows[place.behavior]
+    return bool(rows.deciding[place.slot] or rows.closed[place.slot])
 
 
 def discount_of(source: str, behavior: str) -> float | None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.envs.slots.rows import select_rows
 from touchline.policies.policy import Outlook, Transparent
 from touchline.policies.slot_memory import SlotMemory
 from touchline.specs import ObservationSpec
@@ -112,34 +113,20 @@ def _effects(
     policy: Transparent, insight: Insight, number: int, hidden: NDArray[Any]
 ) -> NDArray[np.float64]:
     """By how much the action of each row of `hidden` differs from the first row's."""
-    count = len(hidden)
-    one = insight.rows
-
-    def repeated(array: NDArray[Any] | None) -> Any:
-        return None if array is None else np.repeat(array, count, axis=0)
-
-    obs = [repeated(obs) for obs in one.obs]
-    obs[number] = hidden
-    rows = replace(
-        one,
-        obs=tuple(obs),
-        action_mask=repeated(one.action_mask),
-        second_mask=repeated(one.second_mask),
-        flags=repeated(one.flags),
-        rewards=repeated(one.rewards),
-        ids=repeated(one.ids),
-    )
+    copies = np.zeros(len(hidden), np.intp)
+    rows = select_rows(insight.rows, copies)
+    obs = [*rows.obs[:number], hidden, *rows.obs[number + 1 :]]
+    rows = replace(rows, obs=tuple(obs))
     memory = None
     if insight.memory is not None:
         memory = SlotMemory(insight.memory.values.shape[1:])
-        memory.values = repeated(insight.memory.values)
+        memory.values = insight.memory.values[copies]
     outlook: Outlook = policy.outlook(rows, memory)
     shifts = [np.abs(p[1:] - p[0]).sum(axis=1) / 2 for p in outlook.probabilities]
     if outlook.continuous.size:
         actions = outlook.continuous
         shifts.append(np.abs(actions[1:] - actions[0]).max(axis=1) / 2)
-    if (
-        not shifts
-    ):  # choices that depend on each other have no probabilities of their own
-        return np.zeros(count - 1)
+    # Choices that depend on each other have no probabilities of their own.
+    if not shifts:
+        return np.zeros(len(hidden) - 1)
     return np.asarray(np.max(shifts, axis=0), np.float64)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.slots import SlotRows
+from touchline.envs.slots.rows import select_rows
 from touchline.policies.actors import SlotActor
 from touchline.policies.policy import Outlook, Policy, Transparent
 from touchline.policies.slot_memory import SlotMemory
@@ -83,15 +84,9 @@ def insight_of(
 
 def only_slot(rows: SlotRows, slot: int) -> SlotRows:
     """The rows of one slot alone, N = 1, with its ends."""
-    one = slice(slot, slot + 1)
     ended = rows.final_slot == slot
-    return SlotRows(
-        obs=tuple(obs[one] for obs in rows.obs),
-        action_mask=None if rows.action_mask is None else rows.action_mask[one],
-        second_mask=None if rows.second_mask is None else rows.second_mask[one],
-        flags=rows.flags[one],
-        rewards=rows.rewards[one],
-        ids=rows.ids[one],
+    return replace(
+        select_rows(rows, np.array([slot])),
         final_slot=np.zeros(int(ended.sum()), np.int32),
         final_obs=tuple(obs[ended] for obs in rows.final_obs),
     )

@@ -155,7 +155,6 @@ def opened(
     or a policy that fits no behavior.
     """
     _check_record(recipe, options)
-
     load = _loader(recipe, sources, options)
     with make(recipe) as env:
         page = _page_of(env, recipe, options, load)
@@ -252,7 +251,7 @@ def _check_record(recipe: EnvRecipe, options: ViewOptions) -> None:
 
 def _page_of(env: Env, recipe: EnvRecipe, options: ViewOptions, load: Load) -> Page:
     """The page that fits a world, which is not playing yet."""
-    why = "it is not a scene"
+    why = "players and recordings send no picture"
     if recipe.kind.is_scene:
         try:
             return _scene_page(env, recipe, options, load)

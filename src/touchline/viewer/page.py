@@ -13,10 +13,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from touchline.policies.files.run_layout import CHECKPOINT
+from touchline.specs import base_name, team_of
 from touchline.viewer.agent_panel import AgentPanel
+from touchline.viewer.scoreboard import Tally
 from touchline.viewer.sensors_panel import AllSensors
 from touchline.viewer.server import close_server, open_server
-from touchline.viewer.sheet import text_html
+from touchline.viewer.sheet import BoardRow, board_html, text_html
 from touchline.viewer.simulation import Simulation
 
 REFRESH_S = 0.2
@@ -66,6 +69,7 @@ class Page:
         self.simulation = simulation
         self.server = open_server(host, port, f"Touchline · {title}", sheet_percent)
         self.server.gui.main_panel.dock_right()
+        self._board = self.server.gui.add_html("", order=-2.0)
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="page", daemon=True)
 
@@ -142,7 +146,37 @@ class Page:
         self._pause.label = "Resume" if simulation.is_paused else "Pause"
         self._status.content = self._status_text()
         self._note.content = text_html(simulation.note) if simulation.note else ""
+        self._board.content = self._board_html()
         self.agent.refresh()
+
+    def _board_html(self) -> str:
+        simulation = self.simulation
+        board, names = simulation.board, sorted(simulation.actors, key=team_of)
+        teams = [team_of(name) for name in names]
+        bases = [base_name(name) for name in names]
+        rows = []
+        for name, team, base in zip(names, teams, bases, strict=True):
+            tally = board.ended.get(name, Tally())
+            source = Path(simulation.actors[name].name.rpartition("=")[2])
+            by = source.name if simulation.replay is None else "as recorded"
+            if source.suffix == CHECKPOINT:
+                run = source.parent.parent.name
+                by = run if source.stem == "checkpoint" else f"{run}: {source.stem}"
+            if name in simulation.played_behaviors:
+                by = f"{by} and you"
+            color = board.team_names[team] if team < len(board.team_names) else ""
+            who = base if bases.count(base) == 1 else f"{base}, {board.name_of(team)}"
+            rows.append(
+                BoardRow(
+                    color,
+                    who=color if teams.count(team) == 1 and color else who,
+                    plays=by,
+                    won=f"{board.won[team]:g}" if team in board.won else "",
+                    ended=str(tally.episodes),
+                    mean_return="–" if tally.mean is None else f"{tally.mean:.3f}",
+                )
+            )
+        return board_html(rows, board.last)
 
     def _status_text(self) -> str:
         state = "paused" if self.simulation.is_paused else "playing"

@@ -50,10 +50,7 @@ def save_replay(
     """
     recipe = replace(recipe, num_areas=recipe.num_areas or 1)
     with make(recipe) as env:
-        if not isinstance(env, SceneEnv):
-            raise UsageError(
-                f"--save: {recipe.target} is not a scene and has no picture in 3-D"
-            )
+        assert isinstance(env, SceneEnv), "worlds without a picture are refused before"
         try:
             tableaux = _tableaux(env)
         except NotDrawableError as error:
@@ -118,7 +115,7 @@ def _recorded(
             actions = {name: actors[name].act(row) for name, row in rows.items()}
             before, rows = rows, slots.step(actions)
             time_s = count * skipped / per_second
-            board = board.after(slots, before, returns, rows, time_s)
+            board = board.after(slots, before, returns, rows, f"{time_s:.1f} s")
             returns = new_returns(returns, rows)
             progress(count, total)
     return str(recording.as_html())

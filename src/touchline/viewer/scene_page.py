@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from touchline.log import Log
 from touchline.physics.frames import swap_axes
-from touchline.policies.files.run_layout import CHECKPOINT
-from touchline.specs import base_name, team_of
 from touchline.viewer.agent_panel import AgentPanel
 from touchline.viewer.backdrop import line_colors
 from touchline.viewer.hands_panel import HandsPanel
@@ -22,8 +20,7 @@ from touchline.viewer.insight import Seat
 from touchline.viewer.page import REFRESH_S, Page
 from touchline.viewer.run_panel import RunPanel
 from touchline.viewer.scene_simulation import Frame, SceneSimulation
-from touchline.viewer.scoreboard import Tally
-from touchline.viewer.sheet import PALETTE, BoardRow, board_html
+from touchline.viewer.sheet import PALETTE
 from touchline.viewer.stage import ROOT, WIDE, Stage, camera_of
 
 FIXED_S = 0.5
@@ -62,7 +59,6 @@ class ScenePage(Page):
         self._shown_areas = simulation.shown_areas
         self._lines: viser.LineSegmentsHandle | None = None
         """The selected agent's rays, or the cells of its grid."""
-        self._board = self.server.gui.add_html("", order=-2.0)
         self._branches: dict[str, int] = {}
         """Numbers of the history's branches by their labels."""
         self._add_controls()
@@ -275,7 +271,6 @@ class ScenePage(Page):
 
     def _refresh(self) -> None:
         super()._refresh()
-        self._board.content = self._board_html()
         if self.run is not None:
             self.run.refresh()
         history = self.simulation.history
@@ -297,34 +292,6 @@ class ScenePage(Page):
         self._time.min = min(status.earliest_s, status.latest_s - 0.1)
         self._time.max = status.latest_s
         self._time.value = min(status.time_s, status.latest_s)
-
-    def _board_html(self) -> str:
-        simulation = self.simulation
-        board = simulation.board
-        teams = [team_of(name) for name in simulation.actors]
-        played = {simulation.behavior_of(seat) for seat in simulation.played_seats}
-        rows = []
-        for team, (name, actor) in sorted(
-            zip(teams, simulation.actors.items(), strict=True), key=lambda pair: pair[0]
-        ):
-            tally = board.ended.get(name, Tally())
-            source = Path(actor.name.rpartition("=")[2])
-            by = source.name
-            if source.suffix == CHECKPOINT:
-                run = source.parent.parent.name
-                by = run if source.stem == "checkpoint" else f"{run}: {source.stem}"
-            color = board.team_names[team] if team < len(board.team_names) else ""
-            rows.append(
-                BoardRow(
-                    color,
-                    who=color if teams.count(team) == 1 and color else base_name(name),
-                    plays=f"{by} and you" if name in played else by,
-                    won=f"{board.won[team]:g}" if team in board.won else "",
-                    ended=str(tally.episodes),
-                    mean_return="–" if tally.mean is None else f"{tally.mean:.3f}",
-                )
-            )
-        return board_html(rows, board.last)
 
     def _status_text(self) -> str:
         status = self.simulation.status

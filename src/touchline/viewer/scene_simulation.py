@@ -13,7 +13,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from touchline.drawing.tableau import Tableau
 from touchline.envs.scene_env import SceneEnv
@@ -97,7 +96,6 @@ class SceneSimulation(Simulation):
         self.score = Tally()
         """Since the second world is there."""
         self.board = Scoreboard(env.scene.team_names)
-        """Scores of this world alone, since the policies play."""
         self._num_tapes = 0
         self._cast = object()
         """Changes when other policies play, here or beside."""
@@ -267,9 +265,8 @@ class SceneSimulation(Simulation):
         return found
 
     @property
-    def played_seats(self) -> list[Seat]:
-        """The agents that people play."""
-        return list(self._hands)
+    def played_behaviors(self) -> set[str]:
+        return {self.behavior_of(seat) for seat in self._hands}
 
     def behavior_of(self, seat: Seat) -> str:
         """The full name of the behavior that an agent has now."""
@@ -283,17 +280,6 @@ class SceneSimulation(Simulation):
         own_id = self.env.scene.academy.agent_id[agent]
         slots = np.flatnonzero(self.rows[name].agent_id == own_id)
         return Place(name, int(slots[0])) if len(slots) else None
-
-    def curve(self, agent: Agent) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Times and returns of an agent's slot, as far back as the history goes."""
-        place = self.place_of(agent)
-        if place is None:
-            return np.zeros(0), np.zeros(0)
-        name, slot = place
-        moments = self.past()
-        times = [moment.time_s for moment in moments]
-        returns = [moment.returns[name][slot] for moment in moments]
-        return np.array(times, np.float64), np.array(returns, np.float64)
 
     def past(self) -> list[Moment]:
         """The moments that are kept, up to where the simulation stands."""
@@ -327,9 +313,8 @@ class SceneSimulation(Simulation):
                 only_slot(self.rows[name], slot),
             )
         self.score = self.score.after(self.returns, self.rows)
-        self.board = self.board.after(
-            self.slots, before, self.returns, self.rows, self.time_s()
-        )
+        when = f"{self.time_s():.1f} s"
+        self.board = self.board.after(self.slots, before, self.returns, self.rows, when)
         self.returns = new_returns(self.returns, self.rows)
         self._lead(0)
         if ahead is None:

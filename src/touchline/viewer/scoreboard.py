@@ -69,7 +69,7 @@ class Scoreboard:
         before: Mapping[str, SlotRows],
         returns: Returns,
         rows: Mapping[str, SlotRows],
-        time_s: float,
+        when: str,
     ) -> Scoreboard:
         """With a step that led from `before`, with these returns until then, to `rows`."""
         ended, last = dict(self.ended), self.last
@@ -80,7 +80,7 @@ class Scoreboard:
             ended[name] = ended.get(name, Tally()).after(returns, {name: row})
             at = over[-1]
             earned = returns[name][at] + row.reward[at] + row.group_reward[at]
-            last = f"{time_s:.1f} s: {base_name(name)} ended, return {earned:.3f}"
+            last = f"{when}: {base_name(name)} ended, return {earned:.3f}"
         won = dict(self.won)
         for (_, group), score in slots.game_scores.items():
             for name, row in before.items():
@@ -88,9 +88,9 @@ class Scoreboard:
                     team = team_of(name)
                     won[team] = won.get(team, 0.0) + score
                     if score > 0.5:
-                        last = f"{time_s:.1f} s: {self.name_of(team)} won"
+                        last = f"{when}: {self.name_of(team)} won"
                     elif score == 0.5:
-                        last = f"{time_s:.1f} s: a draw"
+                        last = f"{when}: a draw"
         if last == self.last:
             return self
         return replace(self, won=won, ended=ended, last=last)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 import viser
 
@@ -11,6 +9,7 @@ from touchline.viewer.fans import FanLayout, FanReader, is_ray_sensor, plain_nam
 from touchline.viewer.insight import Insight
 from touchline.viewer.sheet import (
     bars_html,
+    cards_html,
     fan_html,
     image_html,
     numbers_html,
@@ -25,7 +24,7 @@ FEW_NUMBERS = 64
 """Up to so many are also written out below their bars."""
 MOST_SENSORS = 24
 """The most that are shown of an agent."""
-FIGURES_PX = 600.0
+FIGURES_PX = 760.0
 
 
 def sensor_names(insight: Insight) -> tuple[str, ...]:
@@ -35,16 +34,6 @@ def sensor_names(insight: Insight) -> tuple[str, ...]:
         f"{number} {plain_name(sensor) or 'without a name'} {list(sensor.shape)}"
         for number, sensor in enumerate(sensors)
     )
-
-
-class Sensors(Protocol):
-    """A part of a page that shows observations."""
-
-    def show(self, insight: Insight) -> None:
-        """Show what the agent observes."""
-
-    def set_visible(self, visible: bool) -> None:
-        """Whether an agent is selected."""
 
 
 class Readers:
@@ -74,6 +63,7 @@ class OneSensor:
         self._html = gui.add_html("", visible=False)
 
     def show(self, insight: Insight) -> None:
+        """Show what the chosen sensor of the agent observes."""
         names = sensor_names(insight)
         if tuple(self._sensor.options) != names:
             self._sensor.options = names
@@ -91,6 +81,7 @@ class OneSensor:
             self._html.content = drawn + (tags_html(tags) if is_grid else "")
 
     def set_visible(self, visible: bool) -> None:
+        """Whether an agent is selected."""
         for handle in (self._sensor, self._numbers, self._html):
             handle.visible = visible
 
@@ -108,17 +99,18 @@ class AllSensors:
         panel.expand()
 
     def show(self, insight: Insight) -> None:
+        """Show all that the agent observes."""
         names = sensor_names(insight)
-        parts = [
-            text_html(name) + self._html(insight, number)
+        cards = [
+            (name, self._html(insight, number))
             for number, name in enumerate(names[:MOST_SENSORS])
         ]
         if len(names) > MOST_SENSORS:
-            parts.append(text_html(f"... {len(names) - MOST_SENSORS} more sensors"))
-        self._observations.content = "".join(parts)
+            cards.append((f"... {len(names) - MOST_SENSORS} more sensors", ""))
+        self._observations.content = cards_html(cards)
 
     def set_visible(self, visible: bool) -> None:
-        pass  # the panel stays, empty or not
+        """The panel stays, empty or not."""
 
     def _html(self, insight: Insight, number: int) -> str:
         values = np.asarray(insight.obs[number])

@@ -123,7 +123,14 @@ def fan_html(rays: NDArray[Any], most_deg: float) -> str:
     A player does not say which angles its rays have: they are spread over ±`most_deg`.
     """
     angles = np.radians(ray_angles_deg(len(rays) // 2, most_deg))
-    lines = []
+    side, ahead = 100 * np.sin(np.radians(most_deg)), 100 * np.cos(np.radians(most_deg))
+    ground = "".join(
+        f'<path d="M105 105 l{-side * part:.1f} {-ahead * part:.1f} a{100 * part:.0f} '
+        f'{100 * part:.0f} 0 {int(most_deg > 90)} 1 {2 * side * part:.1f} 0 z" '
+        'fill="rgba(128,128,128,.07)" stroke="rgba(128,128,128,.25)" stroke-width=".5"/>'
+        for part in (1.0, 0.5)
+    )
+    tags, lines = [f"tag {tag}" for tag in range(rays.shape[1] - 2)], []
     for angle, ray in zip(angles, rays, strict=True):
         reach = 100.0 * float(np.clip(ray[-1], 0.0, 1.0))
         x, y = 105 + reach * np.cos(angle), 105 - reach * np.sin(angle)
@@ -135,8 +142,8 @@ def fan_html(rays: NDArray[Any], most_deg: float) -> str:
         )
     return (
         '<div style="padding:0 .75em"><svg viewBox="0 0 210 112" '
-        f'style="width:100%;max-width:420px;display:block">{"".join(lines)}</svg>'
-        f"</div>{tags_html([f'tag {tag}' for tag in range(rays.shape[1] - 2)])}"
+        f'style="width:100%;display:block">{ground}{"".join(lines)}'
+        f'<circle cx="105" cy="105" r="4" fill="#555"/></svg></div>{tags_html(tags)}'
     )
 
 
@@ -246,6 +253,20 @@ def bar_html(label: str, share: float, text: str) -> str:
     )
 
 
+def cards_html(cards: Sequence[tuple[str, str]]) -> str:
+    """Titles with their content, in as many columns as there is room for."""
+    shown = "".join(
+        '<div style="border:1px solid rgba(128,128,128,.3);border-radius:6px;'
+        f'padding-bottom:.5em"><b>{text_html(title)}</b>{content}</div>'
+        for title, content in cards
+    )
+    columns = "repeat(auto-fit,minmax(min(260px,100%),1fr))"
+    return (
+        '<div style="display:grid;gap:.75em;padding:.75em;'
+        f'grid-template-columns:{columns}">{shown}</div>'
+    )
+
+
 def text_html(text: str) -> str:
     """A line of text."""
     return f'<div style="font-size:12px;padding:.3em .75em 0">{escape(text)}</div>'
@@ -264,6 +285,10 @@ class BoardRow(NamedTuple):
     mean_return: str
 
 
+_CELL = '<td style="padding-right:.8em;{}">{}</td>'
+_WRAPS = ("white-space:nowrap", "overflow-wrap:anywhere", *["white-space:nowrap"] * 3)
+
+
 def board_html(rows: Sequence[BoardRow], last: str) -> str:
     """A scoreboard: who plays by which policy, and how well; the last end below."""
     titles = ("", "plays", "won", "ended", "return")
@@ -278,23 +303,11 @@ def board_html(rows: Sequence[BoardRow], last: str) -> str:
     )
     lines = []
     for row in rows:
-        dot = (
-            f'<span style="color:{escape(row.color)}">&#9679;</span> '
-            if row.color
-            else ""
-        )
-        cells = [dot + f"<b>{escape(row.who)}</b>", *map(escape, row[2:])]
-        breaks = [
-            "overflow-wrap:anywhere" if i == 1 else "white-space:nowrap" for i in shown
-        ]
-        lines.append(
-            "".join(
-                f'<td style="padding-right:.8em;{wrap}">{cells[i]}</td>'
-                for i, wrap in zip(shown, breaks, strict=True)
-            )
-        )
-    body = "".join(f"<tr>{line}</tr>" for line in lines)
+        dot = f'<span style="color:{escape(row.color)}">&#9679;</span> '
+        who = f"{dot if row.color else ''}<b>{escape(row.who)}</b>"
+        cells = [who, *map(escape, row[2:])]
+        lines += ["<tr>", *(_CELL.format(_WRAPS[i], cells[i]) for i in shown), "</tr>"]
     return (
         f'<div style="font-size:12px;padding:0 .75em .5em"><table style="border-spacing:0">'
-        f"<tr>{head}</tr>{body}</table>{escape(last)}</div>"
+        f"<tr>{head}</tr>{''.join(lines)}</table>{escape(last)}</div>"
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -28,15 +28,15 @@ from touchline.policies.actors import SlotActor
 from touchline.protocol.session import Command
 from touchline.scenes.scene import ActionNames
 from touchline.specs import ActionTuple
-from touchline.viewer.history import Moment
+from touchline.viewer.history import BUDGET_BYTES, Moment
 from touchline.viewer.insight import Insight, Seat, insight_of
-from touchline.viewer.scoreboard import Returns
+from touchline.viewer.scoreboard import Returns, Scoreboard
 
 DECISIONS_PER_S = 10.0
 """Natural speed of a world whose clock is not known: a Unity agent that decides at every fifth step
 of 0.02 s."""
-CURVE_LENGTH = 500
-"""The decisions that curves of rewards show."""
+MOST_MOMENTS = 500
+"""The newest decisions of a player that are kept, for its curves."""
 MOST_PLACES = 500
 """Agents that a page offers; a list of thousands is of no use."""
 LAG_S = 0.25
@@ -86,8 +86,10 @@ class Simulation:
         self.seen_tags: tuple[str, ...] = ()
         """That its rays or its grid distinguish. Players have no names for these or actions."""
         self.action_names = ActionNames()
-        self._replay = env if isinstance(env, RecordedEnv) else None
-        self._curves: deque[tuple[int, Returns]] = deque(maxlen=CURVE_LENGTH)
+        self.replay = env if isinstance(env, RecordedEnv) else None
+        self.board = Scoreboard()
+        """Scores of this world alone, since the policies play."""
+        self._moments: deque[Moment] = deque(maxlen=MOST_MOMENTS)
         self._pace = Pace()
         self._wants_step = False
         self._is_closing = False
@@ -154,7 +156,8 @@ class Simulation:
     def restart(self) -> None:
         """Reset the world; a recording starts again."""
         self.note = ""
-        self._begin(self.slots.reset(None if self._replay is None else 0))
+        self.board = Scoreboard()
+        self._begin(self.slots.reset(None if self.replay is None else 0))
 
     def select(self, agent: Agent | None) -> None:
         """Show this agent."""
@@ -198,20 +201,28 @@ class Simulation:
         return insight_of(name, slot, self.actors[name], rows, returns)
 
     def curve(self, agent: Agent) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Decisions, and the agent's rewards so far at each."""
-        numbers, returns = [], []
+        """When it was, and the rewards so far of the agent's slot, as far back as is kept."""
         place = self.place_of(agent)
-        if place is not None:
-            name, slot = place
-            for number, of_all in list(self._curves):
-                if name in of_all and slot < len(of_all[name]):
-                    numbers.append(number)
-                    returns.append(of_all[name][slot])
-        return np.array(numbers, np.float64), np.array(returns, np.float64)
+        if place is None:
+            return np.zeros(0), np.zeros(0)
+        moments = self.past_of(place)
+        times = [moment.time_s for moment in moments]
+        returns = [moment.returns[place.behavior][place.slot] for moment in moments]
+        return np.array(times, np.float64), np.array(returns, np.float64)
 
-    def past(self) -> Sequence[Moment]:
-        """The moments that are kept, up to the present one; none of a player."""
-        return ()
+    def past(self) -> list[Moment]:
+        """The moments that are kept, up to the present one; a player cannot return to them."""
+        return list(self._moments)
+
+    def past_of(self, place: Place) -> list[Moment]:
+        """Those of them in which this slot was there: a player's tables grow."""
+        name, slot = place
+        return [m for m in self.past() if slot < len(m.returns.get(name, ()))]
+
+    @property
+    def played_behaviors(self) -> set[str]:
+        """Those that a person plays; only scenes can be played by hand."""
+        return set()
 
     # the thread
 
@@ -261,7 +272,7 @@ class Simulation:
             )
 
     def _play(self) -> None:
-        replay = self._replay
+        replay = self.replay
         if replay is not None and replay.next_command is Command.RESET:
             self._follow_reset()
             return
@@ -270,6 +281,7 @@ class Simulation:
         if replay is not None:
             # Shown and not sent: those who were recorded may have sent what checks refuse.
             taken = {name: self._recorded(replay, name) for name in self.rows}
+        before = self.rows
         try:
             rows = self.slots.step(actions)
         except SessionResetError:  # before any agent decided again
@@ -277,9 +289,12 @@ class Simulation:
             return
         self.taken = taken
         self.decisions += 1
-        self.returns = new_returns(self.returns, rows)
+        when = f"decision {self.decisions}"
+        returns = grown_returns(self.returns, rows)
+        self.board = self.board.after(self.slots, before, returns, rows, when)
+        self.returns = new_returns(returns, rows)
         self.rows = rows
-        self._curves.append((self.decisions, self.returns))
+        self._remember()
 
     def _decide(self) -> dict[str, ActionTuple]:
         return {name: self.actors[name].act(row) for name, row in self.rows.items()}
@@ -304,8 +319,18 @@ class Simulation:
         self.returns = no_returns(rows)
         self.taken = {}
         self.decisions = 0
-        self._curves.clear()
+        self._moments.clear()
         self._pace.restart()
+
+    def _remember(self) -> None:
+        """Keep this moment for the curves; its time is its decision, as no clock is known."""
+        actors = {name: self.actors[name].state() for name in self.rows}
+        time = float(self.decisions)
+        moment = Moment(time, {}, self.rows, actors, self.returns, self.decisions)
+        self._moments.append(moment)
+        # Images of many agents are large.
+        while len(self._moments) * moment.num_bytes > BUDGET_BYTES:
+            self._moments.popleft()
 
 
 class Pace:
@@ -352,14 +377,18 @@ def no_returns(rows: Mapping[str, SlotRows]) -> Returns:
     return {name: np.zeros(len(row)) for name, row in rows.items()}
 
 
+def grown_returns(before: Returns, rows: Mapping[str, SlotRows]) -> Returns:
+    """These returns for all slots of these rows: tables of players grow."""
+    grown = dict(no_returns(rows))
+    for name, known in before.items():
+        grown[name][: len(known)] = known
+    return grown
+
+
 def new_returns(before: Returns, rows: Mapping[str, SlotRows]) -> Returns:
-    """The returns with the rewards of these rows; tables of players may have grown since."""
-    after = {}
-    for name, row in rows.items():
-        so_far = np.zeros(len(row))
-        known = before.get(name, so_far)
-        so_far[: len(known)] = known
-        so_far += row.reward + row.group_reward
-        # Where an episode begins, the rewards belong to the end of the one before.
-        after[name] = np.where(row.begins, 0.0, so_far)
-    return after
+    """The returns of the same slots with the rewards of these rows."""
+    # Where an episode begins, the rewards belong to the end of the one before.
+    return {
+        name: np.where(row.begins, 0.0, before[name] + row.reward + row.group_reward)
+        for name, row in rows.items()
+    }

@@ -144,14 +144,9 @@ def reorder_rows(rows: SlotRows, new_slot: NDArray[np.intp]) -> SlotRows:
     # The order that sorts a permutation is its inverse.
     old_slot = np.argsort(new_slot)
     return replace(
-        rows,
-        obs=tuple(obs[old_slot] for obs in rows.obs),
-        action_mask=None if rows.action_mask is None else rows.action_mask[old_slot],
-        flags=rows.flags[old_slot],
-        rewards=rows.rewards[old_slot],
-        ids=rows.ids[old_slot],
+        select_rows(rows, old_slot),
         final_slot=new_slot[rows.final_slot].astype(np.int32),
-        second_mask=None if rows.second_mask is None else rows.second_mask[old_slot],
+        final_obs=rows.final_obs,
     )
 
 
