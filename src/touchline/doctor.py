@@ -87,14 +87,16 @@ def findings(run: str | Path) -> list[dict[str, str]]:
     from touchline.studies.learning_faults import diagnose
 
     folder = Path(run)
-    runs = [run_of(folder)] if is_search(folder) else runs_in(folder)
-    if runs in ([], [folder]):
-        return diagnose(folder)
-    return [
-        {**found, "behavior": f"{one.name} {found['behavior']}"}
-        for one in runs
-        for found in diagnose(one)
-    ]
+    found = []
+    for one in _examined(folder):
+        seed = "" if one == folder else f"{one.name} "
+        found += [{**f, "behavior": seed + f["behavior"]} for f in diagnose(one)]
+    return found
+
+
+def _examined(folder: Path) -> list[Path]:
+    """All seeds of a folder, the best trial of a search, or the run that it is."""
+    return [run_of(folder)] if is_search(folder) else runs_in(folder) or [folder]
 
 
 def _examine_run(run: Path, log: Log) -> bool:
@@ -102,7 +104,8 @@ def _examine_run(run: Path, log: Log) -> bool:
     for finding in found:
         log("{behavior}  {name}: {figure}; {advice}".format_map(finding))
     if not found:
-        log("nothing is conspicuous in this run's figures")
+        names = ", ".join(one.name for one in _examined(run))
+        log(f"nothing is conspicuous in the figures of {names}")
     return not found
 
 

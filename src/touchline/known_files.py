@@ -4,13 +4,12 @@ from pathlib import Path
 
 from touchline.errors import UsageError
 
+_FOR_EVAL = "for `touchline eval ENV --policy PATH`"
 # What the suffix of a file says about it, and which command takes it.
 _SUFFIXES = {
-    **dict.fromkeys(
-        (".onnx", ".safetensors", ".pt"), "a policy: give it with --policy"
-    ),
-    **dict.fromkeys((".yaml", ".yml"), "settings: `touchline train FILE` takes them"),
-    ".demo": "a demonstration: `touchline inspect FILE` takes it",
+    **dict.fromkeys((".onnx", ".safetensors", ".pt"), f"a policy, {_FOR_EVAL}"),
+    **dict.fromkeys((".yaml", ".yml"), "settings, for `touchline train FILE`"),
+    ".demo": "a demonstration, for `touchline inspect FILE`",
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".svg"), "a picture"),
     **dict.fromkeys((".mp4", ".webm"), "a film"),
 }
@@ -23,11 +22,11 @@ def known_as(path: Path) -> str | None:
     if path.suffix == ".app" or not path.is_dir():
         return None
     if (path / "seeds.json").is_file() or any(path.glob("seed-*/configuration.yaml")):
-        return "a folder of runs with several seeds: give one of them with --policy"
+        return f"a folder of runs with several seeds, {_FOR_EVAL}, which takes the best"
     if (path / "trials.journal").is_file():
-        return "a folder of a search: give one of its trials with --policy"
+        return f"a folder of a search, {_FOR_EVAL}, which takes the best trial"
     if (path / "configuration.yaml").is_file():
-        return "a run: give it with --policy, or `touchline view RUN` and `touchline doctor RUN`"
+        return f"a run, {_FOR_EVAL} or `touchline view RUN`"
     return None
 
 

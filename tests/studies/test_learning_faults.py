@@ -257,7 +257,7 @@ def test_a_healthy_run_has_no_finding(tmp_path, columns, files):
     lines = []
     assert findings(run) == []
     assert examine(run, lines.append)
-    assert lines == ["nothing is conspicuous in this run's figures"]
+    assert lines == [f"nothing is conspicuous in the figures of {run.name}"]
 
 
 def test_a_short_run_that_is_over_shows_the_plain_cases(tmp_path):

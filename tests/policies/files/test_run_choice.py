@@ -8,6 +8,7 @@ from tests.studies.written_runs import write_run
 
 import touchline
 from touchline.cli import run
+from touchline.doctor import examine
 from touchline.errors import UsageError
 from touchline.policies.files.run_choice import (
     has_runs,
@@ -119,3 +120,6 @@ def test_the_doctor_examines_every_seed(trained):
     finally:
         path.write_text(whole)
     assert "seed-0 Basic" in behaviors
+    lines = []
+    assert examine(trained, lines.append)
+    assert lines == ["nothing is conspicuous in the figures of seed-0, seed-1"]

@@ -111,6 +111,8 @@ def test_schedules_follow_the_learning_rates(tmp_path):
     [
         ("batch_size: 64", "batch_sise: 64", r"config.yaml:5:7: behaviors.3DBall.hyperparameters.batch_sise: unknown key; did you mean 'batch_size'\?"),
         ("batch_size: 64", "tau: 0.01", r"config.yaml:5:7: behaviors.3DBall.hyperparameters.tau: unknown key; it belongs to sac; known keys: advantage"),
+        ("batch_size: 64", "tau: 0.01", r"such as NAME$"),
+        ("trainer_type: ppo\n    hyperparameters:", "trainer_type: sac\n    hyperparameters:\n      beta: 0.01", r"beta: unknown key; it belongs to ppo and .*, such as NAME_sac$"),
         ("batch_size: 64", "batch_size: many", r"config.yaml:5:7: .*batch_size: .*integer.*, got 'many'"),
         ("batch_size: 64", "batch_size: 64.5", r"config.yaml:5:7: .*batch_size: .*integer"),
         ("batch_size: 64", "batch_size: 0", r"config.yaml:5:7: .*batch_size: .*greater than 0, got 0"),

@@ -2,7 +2,7 @@
 
 import difflib
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import Tag, ValidationError
@@ -64,7 +64,10 @@ def _unknown_key(keys: Keys, known: list[str]) -> str:
     others = _trainers_with(key) if keys[-2:-1] == ("hyperparameters",) else []
     if near and others:  # then the two only look alike
         known_keys = ", ".join(known)
-        suffix = "" if others[0] == DEFAULT_ALGORITHM else f"_{others[0]}"
+        # Those of the trainer that is wanted: the unknown key is the preset's.
+        fitting = (name for name in ALGORITHMS if {*_keys_of(name)} == {*known})
+        wanted = next(fitting, DEFAULT_ALGORITHM)
+        suffix = "" if wanted == DEFAULT_ALGORITHM else f"_{wanted}"
         return (
             f"unknown key; it belongs to {' and '.join(others)}; known keys: {known_keys}; for "
             f"another trainer than a preset's, take another preset, such as NAME{suffix}"
@@ -76,7 +79,11 @@ def _unknown_key(keys: Keys, known: list[str]) -> str:
 
 def _trainers_with(key: str) -> list[str]:
     """The trainers of Touchline whose `hyperparameters` have this key."""
-    return [name for name in ALGORITHMS if key in algorithm_settings(name).model_fields]
+    return [name for name in ALGORITHMS if key in _keys_of(name)]
+
+
+def _keys_of(trainer: str) -> Iterable[str]:
+    return algorithm_settings(trainer).model_fields
 
 
 def _wrong_value(mistake: ErrorDetails) -> str:
