@@ -35,6 +35,12 @@ YAML = re.compile(
     r'^```yaml title="(?P<name>[^"]+\.yaml)"\n(?P<body>.*?)^```', re.M | re.S
 )
 """A file that the page's commands take."""
+MEASURED = re.compile(
+    r"\d[\d,.]* (?:(?:agent )?steps (?:per|a) second|minutes|hours|ms\b|µs)"
+)
+DATE = re.compile(r"(?:[A-Z][a-z]+ 20\d\d)|20\d\d-\d\d-\d\d")
+SPECIFIED = ("## Naming a game",)
+"""Sections whose durations were not measured: MicroRTS' searchers have 100 ms."""
 EXCUSES = ("Not tested: ", "Tested by make ")
 
 SHORT_RUN = {
@@ -94,6 +100,23 @@ def test_packages_and_targets_that_a_page_names_exist(page):
             assert command[1] in targets
         for extras in re.findall(r"touchline\[([a-z0-9,]+)\]", " ".join(command)):
             assert set(extras.split(",")) <= set(project["optional-dependencies"])
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *sorted((ROOT / "docs/decisions").glob("*.md"))], ids=_name
+)
+def test_a_section_that_states_speeds_or_durations_says_when_they_were_measured(page):
+    head, *sections = re.split(
+        r"^(?=## )", page.read_text(encoding="utf-8"), flags=re.M
+    )
+    undated = [
+        section.splitlines()[0]
+        for section in (head, *sections)
+        if MEASURED.search(section)
+        and not DATE.search(section + head)
+        and section.splitlines()[0] not in SPECIFIED
+    ]
+    assert not undated
 
 
 def test_the_readme_opens_with_a_small_film_of_several_seconds():
