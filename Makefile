@@ -61,10 +61,14 @@ cluster-faults: setup  ## 200 kills of collectors, nodes and players cost a run 
 slopes: setup  ## memory, descriptors and threads of a training and of a session; two hours
 	$(BIN)/python -m tests.training.run.slopes
 
-interop: setup  ## official ML-Agents 1.1.0 against our players; needs Python 3.10
+interop: setup  ## official ML-Agents 1.1.0 (needs Python 3.10), SuperSuit and RLlib
 	sh tests/interop/make_official.sh client
 	sh tests/interop/make_official.sh learn
 	$(BIN)/python -m pytest tests/interop -m slow
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/interop \
+		supersuit tinyscaler dm-tree pandas python-dateutil six pyarrow fsspec tensorboardX lz4 ormsgpack
+	PYTHONPATH=build/interop $(BIN)/python -m pytest tests/adapters/test_to_pettingzoo.py \
+		-m "slow or not slow" -k "supersuit or rllib"
 
 windows:  ## the fast tests on a Windows Python under Wine, room by room; needs Linux, root, debootstrap, 5 GB
 	sh tests/windows/set_up.sh
