@@ -411,6 +411,7 @@ class Forgetful(nn.Linear):
         (WithMasks, BALL, "takes action_masks, but the behavior has no branches"),
         (lambda: Forgetful(8, 2), BALL, "memory_size of 4; expected that its forward takes"),
         (lambda: nn.LSTM(8, 2), BALL, "the policy returns tuple; expected a tensor, or a dict"),
+        (lambda: nn.Linear(8, 2), "3DBall", "expected a BehaviorSpec, one of .*; got '3DBall'"),
         (lambda: 3, BALL, "expected a torch module, or a policy of SB3, TorchRL or CleanRL; got 3"),
         (lambda: _model("PPO", "MlpPolicy", _world(BALL)), BASIC, "the model's actions are Box"),
         (lambda: _model("PPO", "MlpPolicy", _world(BALL, scale=2)), BALL, "the model's actions are"),

@@ -47,8 +47,12 @@ def export_policy(
     target = Path(path)
     if target.suffix != ".onnx":
         raise UsageError(f"{target}: expected a file NAME.onnx")
-    action = behavior_spec.action_spec
-    if action.staged:
+    if not isinstance(behavior_spec, BehaviorSpec):
+        raise UsageError(
+            "behavior_spec: expected a BehaviorSpec, one of touchline.make(...).behaviors; "
+            f"got {behavior_spec!r}"
+        )
+    if behavior_spec.action_spec.staged:
         raise UsageError(
             "Unity has no actions whose later branches depend on the first"
         )
