@@ -1,5 +1,6 @@
 """Where things are on a page: the camera, what it follows, marks, names and the scoreboard."""
 
+import asyncio
 from dataclasses import replace
 
 import numpy as np
@@ -46,6 +47,33 @@ def test_a_ragdoll_that_has_walked_away_is_where_it_began(page):
     for now, before in zip(page._view(1.5), begun, strict=True):
         np.testing.assert_allclose(now, before, atol=1e-9)
     assert page._seat_at(eye, swap_axes(np.array([0.0, 0.0, 1.0]))) == Seat(0, 0)
+
+
+class Phone:
+    """A narrow page, whose camera and whose player panels ask for no more than this."""
+
+    def __init__(self, first):
+        self.camera, self.client_id = self, 0
+        self.aspect, self.position = 0.46, np.array(first)
+        self.look_at = np.zeros(3)
+
+    def on_update(self, moved):
+        self.moved = moved
+
+
+def test_a_narrow_page_that_takes_its_first_camera_late_is_aimed_again(page):
+    first = page.server.initial_camera.position
+    phone = Phone(first)
+    asyncio.run(page._meet(phone))
+    aimed = phone.position
+    assert np.linalg.norm(aimed) > 1.5 * np.linalg.norm(first)
+    phone.position = np.array(first)
+    asyncio.run(phone.moved(phone))
+    np.testing.assert_array_equal(phone.position, aimed)
+    # What a person does with the camera stays.
+    phone.position = own = 1.1 * aimed
+    asyncio.run(phone.moved(phone))
+    np.testing.assert_array_equal(phone.position, own)
 
 
 @pytest.mark.parametrize("aspect", [1.0, 4 / 3, 2.2])

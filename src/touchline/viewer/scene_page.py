@@ -171,7 +171,11 @@ class ScenePage(Page):
             """Aim again where the page became narrow: at first no page knows its size."""
             nonlocal aimed
             before, aimed = aimed, camera.aspect
-            if min(before, aimed) < WIDE and abs(before - aimed) > 0.05:
+            # A page that is slow to begin may take its first camera after ours.
+            first = self.server.initial_camera.position
+            is_first = aimed < WIDE and np.allclose(camera.position, first, atol=1e-6)
+            is_other = min(before, aimed) < WIDE and abs(before - aimed) > 0.05
+            if is_first or is_other:
                 self._aim_one(client)
 
         client.camera.on_update(fit)

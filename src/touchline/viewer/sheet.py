@@ -299,7 +299,8 @@ def board_html(rows: Sequence[BoardRow], last: str) -> str:
         if title != "won" or any(r.won for r in rows)
     ]
     head = "".join(
-        f'<th style="text-align:left;font-weight:400">{titles[i]}</th>' for i in shown
+        f'<th style="text-align:left;font-weight:400;padding-right:.8em">{titles[i]}</th>'
+        for i in shown
     )
     lines = []
     for row in rows:
