@@ -331,6 +331,12 @@ def _open(browser, page):
     close_notices(browser)
 
 
+def _looks_far(simulation):
+    """Whether the selected soccer player's newest rays ahead are long and differ, for a picture."""
+    rays = np.reshape(simulation.insight(simulation.selected).obs[0], (3, 11, 8))[-1]
+    return rays[:, -1].mean() > 0.4 and len(np.unique(rays[:, :6].argmax(axis=1))) > 2
+
+
 @pytest.mark.slow
 def test_a_player_plays_on_a_page_pauses_and_steps(browser, tmp_path):
     player = str(build("SoccerTwos", tmp_path))
@@ -341,7 +347,11 @@ def test_a_player_plays_on_a_page_pauses_and_steps(browser, tmp_path):
         wait_for(lambda: "11 rays, 6 tags" in browser.page_source)
         wait_for(lambda: "Branch 2" in browser.page_source)
         wait_for(lambda: simulation.decisions > 40)  # or its curve is empty
+        wait_for(lambda: _looks_far(simulation), pause_s=0.02)
+        simulation.order("play", simulation.pause)
+        time.sleep(1.0)  # until the page shows that moment
         keep_picture(browser, "player")
+        press(browser, "Resume")
         press(browser, "Pause")
         wait_for(lambda: simulation.is_paused)
         time.sleep(0.5)
