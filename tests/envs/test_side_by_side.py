@@ -150,7 +150,8 @@ def test_a_world_that_fails_is_replaced_and_only_its_lives_are_cut():
                 assert row.reward[2:4].tolist() == [0, 0]
                 assert sorted(row.final_slot.tolist()) == [2, 3]
                 assert row.deciding.all()
-    assert opened == [5, 6, 7, 9]
+    assert sorted(opened[:3]) == [5, 6, 7], "side by side, in any order"
+    assert opened[3:] == [9]
     assert len(said) == 1
     assert (
         "world 1 failed and is restarted (restart 1); its 2 open episodes are cut"

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from contextlib import contextmanager
+from threading import Thread
 
 import pytest
 
@@ -71,7 +72,11 @@ def _config(tmp_path, **changes):
 
 
 def test_a_training_ends_whole_while_another_process_opens_each_of_its_files(tmp_path):
+    opened = set()
     with _running(SCANNER, tmp_path, 0.2) as scanner:
+        # A pipe of Windows holds 4 KiB: the scanner must not wait with a file open.
+        reader = Thread(target=lambda: opened.update(map(str.rstrip, scanner.stdout)))
+        reader.start()
         recipe = EnvRecipe("scene", "Basic")
         train(_config(tmp_path), recipe)
         again = _config(
@@ -83,7 +88,7 @@ def test_a_training_ends_whole_while_another_process_opens_each_of_its_files(tmp
         )
         result = train(again, recipe)
         scanner.kill()
-        opened = set(scanner.stdout.read().splitlines())
+        reader.join()
     folder = RunLayout(result.folder)
     kept = [folder.latest("Basic"), folder.model("Basic"), folder.resume_point]
     assert {str(path) for path in kept} <= opened
