@@ -27,10 +27,10 @@ from touchline.operating_systems import after_fork_in_child
 _JVM_OPTIONS = (
     "-Djava.awt.headless=true",
     "-Xrs",  # leaves signals to Python: otherwise SIGTERM crashes the JVM in the middle of a step
-    "-Xmx512m",  # 24 games on 16x16 take 150 MB; the default limit is a quarter of the memory
+    "-Xmx768m",  # 24 games on 16x16 take 150 MB; the default limit is a quarter of the memory
+    "-Xmn400m",  # for new objects, as each tick copies boards: a third less processor time
     "-XX:+UseSerialGC",  # a quarter less processor time here than the default collector
-    # Java 24 and later warn without this; 17 and later accept it.
-    "--enable-native-access=ALL-UNNAMED",
+    "--enable-native-access=ALL-UNNAMED",  # Java 24 warns without it, Java 17 accepts it
 )
 
 
