@@ -246,7 +246,7 @@ def test_many_files_are_downloaded_at_a_time(hub, monkeypatch):
     def slow(handler, *arguments):
         running.add(handler)
         most.append(len(running))
-        time.sleep(0.02)
+        time.sleep(0.1)
         resolve(handler, *arguments)
         running.discard(handler)
 
