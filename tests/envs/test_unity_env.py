@@ -475,6 +475,11 @@ def resources():
     )
 
 
+CLOSES_WITHIN_S = QUIT_S + 2 if sys.platform == "win32" else 5
+"""There the test kills a launcher, before or after it has started the player that is asked to quit.
+"""
+
+
 def cycles(path, count, seed=0):
     """Start, kill -9 at a random instant, close; what was left open before and after."""
     rng = np.random.default_rng(seed)
@@ -502,11 +507,6 @@ def cycles(path, count, seed=0):
                 env.close()
                 assert time.monotonic() - start < CLOSES_WITHIN_S
     return before, resources()
-
-
-CLOSES_WITHIN_S = QUIT_S + 2 if sys.platform == "win32" else 5
-"""There the test kills a launcher, before or after it has started the player that is asked to quit.
-"""
 
 
 def assert_nothing_leaked(before, after):
