@@ -13,28 +13,10 @@ import viser
 from numpy.typing import NDArray
 
 from touchline.drawing.look import DAYLIGHT, GROUND_REACH
-from touchline.drawing.tableau import (
-    Camera,
-    DrawnShapes,
-    Kind,
-    Tableau,
-    join,
-)
+from touchline.drawing.tableau import Camera, DrawnShapes, Kind, Tableau, join
 from touchline.physics.frames import swap_axes
-from touchline.viewer.backdrop import (
-    floor_glb,
-    ground_glb,
-    light_up,
-    shade,
-    sky_glb,
-)
-from touchline.viewer.meshes import (
-    Copies,
-    MeshKey,
-    copies_of,
-    pointer_mesh,
-    unit_mesh,
-)
+from touchline.viewer.backdrop import floor_glb, ground_glb, light_up, shade, sky_glb
+from touchline.viewer.meshes import Copies, MeshKey, copies_of, pointer_mesh, unit_mesh
 
 Clicked = Callable[[viser.SceneNodePointerEvent[Any]], Coroutine[Any, Any, None]]
 
@@ -46,8 +28,6 @@ RADIUS = 0.03
 from 0.001 units before their light on, with an error that grows with the square of the distance."""
 _GAP = 1.15
 """Distance between the centers of neighboring areas, per width."""
-
-
 LABEL_HEIGHT = 0.2
 """Height of labels above areas, per width."""
 WIDE = 4 / 3
