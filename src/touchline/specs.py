@@ -8,7 +8,7 @@ written for it ports by changing the import. Here every value is checked when it
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -212,6 +212,10 @@ class BehaviorSpec:
     def observation_size(self) -> int:
         """How many numbers one agent observes, all sensors together."""
         return sum(prod(o.shape) for o in self.observation_specs)
+
+
+Specs = Mapping[str, BehaviorSpec]
+"""Specs of several behaviors, by name."""
 
 
 class ActionTuple:

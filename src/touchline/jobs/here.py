@@ -20,7 +20,7 @@ class InThisProcess(Running):
         super().__init__(job.name, Restarts(job.name, limits=None))
         self._job = job
 
-    def _ended(self, patience_s: float) -> Outcome:  # noqa: ARG002 - it takes its time
+    def _ended(self, patience_s: float) -> Outcome:
         arguments = self._job.arguments
         if self._job.folder is not None:
             arguments += (Site(self._job.folder, self._lines.append),)

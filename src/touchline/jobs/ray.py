@@ -288,7 +288,7 @@ class FunctionOnNode(Running):
         found = received(self._answer)
         return found if found.failure else found.value
 
-    def _restart(self, death: Outcome) -> None:  # noqa: ARG002
+    def _restart(self, death: Outcome) -> None:
         self._answer = self._call()
 
     def kill(self) -> None:
@@ -410,7 +410,7 @@ class ProcessOnNode(Running):
             ray.kill(self._actor)
         return news.outcome
 
-    def _restart(self, death: Outcome) -> None:  # noqa: ARG002 - Ray's reasons are long
+    def _restart(self, death: Outcome) -> None:
         number = self._restarts.number
         self._lines.append(f"its node or process died; it continues (restart {number})")
         self.kill()  # one that only did not answer may do so again

@@ -88,10 +88,7 @@ class ActionDistribution:
             parts.append(log_probs.gather(1, chosen)[:, 0])
         return parts
 
-    def entropy(
-        self,
-        discrete: Int[Tensor, "B D"] | None = None,  # noqa: ARG002
-    ) -> Float[Tensor, ""]:
+    def entropy(self, discrete: Int[Tensor, "B D"] | None = None) -> Float[Tensor, ""]:
         """Mean over the agents, in nats; the choices made do not matter to independent parts."""
         # H of a normal is ½ + log σ + ½ log 2π, the same for every agent.
         total = (self.log_std + (0.5 + _LOG_SQRT_2PI)).sum()
@@ -153,10 +150,7 @@ class SquashedDistribution:
         total = self._log_density(noise, u).sum(dim=1)
         return reduce(torch.add, categorical.choice_log_probs(discrete), total)
 
-    def entropy(
-        self,
-        discrete: Int[Tensor, "B D"] | None = None,  # noqa: ARG002
-    ) -> Float[Tensor, ""]:
+    def entropy(self, discrete: Int[Tensor, "B D"] | None = None) -> Float[Tensor, ""]:
         """Mean over the agents, in nats; of u, because that of tanh(u) has no closed form."""
         of_agents = (self.log_std + (0.5 + _LOG_SQRT_2PI)).sum(dim=1)
         for log_probs in self.log_probs:

@@ -14,7 +14,7 @@ from touchline.policies.actors import SlotActor
 from touchline.policies.files.run_choice import run_of
 from touchline.policies.files.run_layout import CHECKPOINT, MODEL, RunLayout
 from touchline.policies.policy import Policy, RandomPolicy, ZeroPolicy
-from touchline.specs import BehaviorSpec, base_name
+from touchline.specs import BehaviorSpec, Specs, base_name
 
 
 def _greedy(spec: BehaviorSpec) -> Policy:
@@ -33,7 +33,7 @@ BUILT_IN: Mapping[str, Callable[[BehaviorSpec], Policy]] = {
 
 def load_policies(
     sources: Iterable[str],
-    behaviors: Mapping[str, BehaviorSpec],
+    behaviors: Specs,
     *,
     deterministic: bool = False,
     seed: int = 0,

@@ -103,10 +103,7 @@ class RulePolicy(ABC):
         return np.random.default_rng(seed)
 
     def act(
-        self,
-        rows: SlotRows,
-        memory: SlotMemory | None,  # noqa: ARG002
-        generator: np.random.Generator,
+        self, rows: SlotRows, memory: SlotMemory | None, generator: np.random.Generator
     ) -> Decision:
         return Decision(self.choose(rows, generator), kept=None)
 
@@ -127,11 +124,7 @@ class RandomPolicy(RulePolicy):
 class ZeroPolicy(RulePolicy):
     """Zeros, or the first allowed choice: what an agent without a policy does."""
 
-    def choose(
-        self,
-        rows: SlotRows,
-        generator: np.random.Generator,  # noqa: ARG002
-    ) -> ActionTuple:
+    def choose(self, rows: SlotRows, generator: np.random.Generator) -> ActionTuple:
         zeros = self.action_spec.empty_action(len(rows))
         if rows.action_mask is None:
             return zeros

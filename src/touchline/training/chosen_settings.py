@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.side_by_side import copies_of
-from touchline.envs.slots import SlotRows, Slots
+from touchline.envs.slots import AllRows, Slots
 from touchline.log import Log
 from touchline.policies.actors import SlotActor
 from touchline.policies.policy import RandomPolicy
@@ -117,9 +117,7 @@ def look_at(recipe: EnvRecipe, seed: int = 0) -> dict[str, Seen]:
 
 
 def _note(
-    seen: Mapping[str, Seen],
-    rows: Mapping[str, SlotRows],
-    lengths: dict[str, NDArray[np.int64]],
+    seen: Mapping[str, Seen], rows: AllRows, lengths: dict[str, NDArray[np.int64]]
 ) -> dict[str, int]:
     """Add one step of all behaviors; returns how many agents of each decide."""
     deciding: dict[str, int] = {}

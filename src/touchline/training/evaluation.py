@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe, GameReporting, make
-from touchline.envs.slots import SlotRows, Slots
+from touchline.envs.slots import AllRows, SlotRows, Slots
 from touchline.errors import RunError, UsageError
 from touchline.flag import Flag
 from touchline.log import Log, Progress, no_progress, now_and_then, silent
@@ -344,7 +344,7 @@ class EndCheck:
         self._nothing, self._advice = nothing, advice
         self._left, self._decisions = -1, 0.0
 
-    def __call__(self, left: int, rows: Mapping[str, SlotRows]) -> None:
+    def __call__(self, left: int, rows: AllRows) -> None:
         """Count one step, after which so much is `left` to be played.
 
         Raises a RunError when an average agent has made `MOST_DECISIONS` and nothing that counts
@@ -363,7 +363,7 @@ class EndCheck:
 
 
 def _new_tallies(
-    rows: Mapping[str, SlotRows], episodes: int, evaluated: Sequence[str] | None
+    rows: AllRows, episodes: int, evaluated: Sequence[str] | None
 ) -> dict[str, _Tally]:
     shown = _shown(rows)
     counted = shown if evaluated is None else [n for n in evaluated if n in shown]
@@ -371,7 +371,7 @@ def _new_tallies(
     return {name: _Tally(rows[name], episodes) for name in names}
 
 
-def _shown(rows: Mapping[str, SlotRows]) -> list[str]:
+def _shown(rows: AllRows) -> list[str]:
     """The behaviors of which agents have come; a world may name others before."""
     return [name for name, row in rows.items() if len(row)]
 
@@ -383,7 +383,7 @@ def _left(tallies: Mapping[str, _Tally], episodes: int) -> int:
     return sum(tally.quotas.left for tally in tallies.values())
 
 
-def _one_side(names: Sequence[str], rows: Mapping[str, SlotRows]) -> list[str]:
+def _one_side(names: Sequence[str], rows: AllRows) -> list[str]:
     """These behaviors, without the higher teams of those that play in groups."""
     teams: dict[str, list[int]] = {}
     for name in names:
@@ -466,7 +466,7 @@ class _Tally:
         self._length = np.append(self._length, np.zeros(extra, np.int64))
 
 
-def _moved(rows: Mapping[str, SlotRows]) -> dict[str, NDArray[np.bool_]]:
+def _moved(rows: AllRows) -> dict[str, NDArray[np.bool_]]:
     """Slots of each behavior whose agent begins an episode under another one in the same step."""
     # Right after a reset this is no end of an episode: WallJump's agents take the behavior of their
     # first wall then, and Unity closes what they had begun under another.

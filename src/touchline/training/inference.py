@@ -8,7 +8,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.loading import load_policies
 from touchline.policies.trained_world import as_trained
 from touchline.specs import BehaviorSpec, base_name
-from touchline.training.collect.collector import Seat
+from touchline.training.collect.collector import Lineup, Seat
 from touchline.training.collect.local import LocalCollector
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.curriculum import Curriculum
@@ -82,7 +81,7 @@ class _Behavior:
         log(f"{self.name}  {self.steps:,} steps without learning  {result}")
 
 
-class _TrainedPolicies:
+class _TrainedPolicies(Lineup):
     """The lineup: every behavior acts by its trained policy, and nothing is learned."""
 
     def __init__(self, config: RunConfig, seed: int) -> None:
@@ -95,12 +94,6 @@ class _TrainedPolicies:
         """Whether every behavior has acted for its steps; without behaviors, not yet."""
         behaviors = self.behaviors.values()
         return bool(behaviors) and all(b.steps >= b.config.max_steps for b in behaviors)
-
-    def begin(self, rows: Any, specs: Any) -> None:
-        """All teams act by the same policy."""
-
-    def follow(self, rows: Any, specs: Any, game_scores: Any) -> None:
-        """All teams act by the same policy."""
 
     def seat(self, behavior: str, spec: BehaviorSpec) -> Seat:
         name = base_name(behavior)

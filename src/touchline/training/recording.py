@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe, make
-from touchline.envs.slots import SlotRows, Slots
+from touchline.envs.slots import AllRows, SlotRows, Slots
 from touchline.errors import RunError, UsageError
 from touchline.flag import Flag
 from touchline.log import Progress, no_progress
@@ -121,10 +121,7 @@ def record_episodes(
 
 
 def _add_recorders(
-    recorders: dict[str, EpisodeRecorder],
-    slots: Slots,
-    rows: Mapping[str, SlotRows],
-    episodes: int,
+    recorders: dict[str, EpisodeRecorder], slots: Slots, rows: AllRows, episodes: int
 ) -> None:
     """One for each behavior that has none; a world may show another at any time."""
     for name, row in rows.items():

@@ -1,6 +1,6 @@
 """One behavior's slots after a step, as arrays; and the rows of several tables as one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,6 +98,10 @@ class SlotRows:
 
     def __len__(self) -> int:
         return len(self.flags)
+
+
+AllRows = Mapping[str, SlotRows]
+"""Rows of every behavior, by full name."""
 
 
 @dataclass

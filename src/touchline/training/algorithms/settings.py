@@ -91,11 +91,11 @@ class HyperparameterSettings(Part):
         """
         return []
 
-    def with_early_updates(self, num_results: int) -> Self:  # noqa: ARG002
+    def with_early_updates(self, num_results: int) -> Self:
         """The same work per result, but updates from about `num_results` on: for measuring."""
         return self
 
-    def conflict(self, behavior: Any) -> tuple[str, str] | None:  # noqa: ARG002
+    def conflict(self, behavior: Any) -> tuple[str, str] | None:
         """Key and reason of what this algorithm refuses in the rest of its behavior's block."""
         return None
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe
 from touchline.envs.saved_state import Arrays
-from touchline.envs.slots import SlotRows
+from touchline.envs.slots import AllRows
 from touchline.parameters import ParameterValue
 from touchline.policies.policy import Policy
-from touchline.specs import BehaviorSpec
+from touchline.specs import BehaviorSpec, Specs
 from touchline.statistics import EnvironmentStats
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.self_play.lineup import Roster
@@ -44,18 +44,13 @@ class Seat:
 class Lineup(Protocol):
     """Which policy acts where. Looked up at every step, so it may change at any time."""
 
-    def begin(
-        self, rows: Mapping[str, SlotRows], specs: Mapping[str, BehaviorSpec]
-    ) -> None:
+    def begin(self, rows: AllRows, specs: Specs) -> None:
         """The worlds were restarted: these are their first rows."""
+        return  # most lineups have the same policies in all games
 
-    def follow(
-        self,
-        rows: Mapping[str, SlotRows],
-        specs: Mapping[str, BehaviorSpec],
-        game_scores: GameScores,
-    ) -> None:
+    def follow(self, rows: AllRows, specs: Specs, game_scores: GameScores) -> None:
         """Take note of what one step led to, before the next actions."""
+        return  # as above
 
     def seat(self, behavior: str, spec: BehaviorSpec) -> Seat:
         """The seat of a full behavior name; a world may show new ones at any step."""
@@ -132,7 +127,7 @@ class Worlds(Protocol):
     """What a run needs to know of the worlds in which it collects."""
 
     @property
-    def behaviors(self) -> Mapping[str, BehaviorSpec]:
+    def behaviors(self) -> Specs:
         """Full behavior name -> spec, of all worlds."""
 
     def capacity(self, behavior: str) -> int | None:
@@ -150,7 +145,7 @@ class Collector(Protocol):
     def slots(self) -> Worlds: ...
 
     @property
-    def rows(self) -> Mapping[str, SlotRows]:
+    def rows(self) -> AllRows:
         """Rows of each full behavior name, of one collector where there are several."""
 
     def reset(self, seed: int | None = None) -> None:

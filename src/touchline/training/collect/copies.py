@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 
 from touchline.envs.saved_state import Arrays, below, prefixed
-from touchline.envs.slots import SlotRows
+from touchline.envs.slots import AllRows
 from touchline.policies.loading import load_policy
 from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.shared_slots import Guest
-from touchline.specs import BehaviorSpec, base_name
-from touchline.training.collect.collector import GameScores, Seat
+from touchline.specs import BehaviorSpec, Specs, base_name
+from touchline.training.collect.collector import GameScores, Lineup, Seat
 from touchline.training.collect.weights import (
     Policies,
     PolicyWeights,
@@ -40,7 +40,7 @@ class CopiedPool:
     guests: Mapping[int, Guest]
 
 
-class Copies:
+class Copies(Lineup):
     """The lineup of a worker.
 
     Without self-play every team acts by a copy of its behavior's latest policy. With it, opponents
@@ -63,9 +63,7 @@ class Copies:
         self._streams: Arrays = {}
         """Random numbers of restored guests that have them, below base name and number."""
 
-    def update(
-        self, given: Policies, specs: Mapping[str, BehaviorSpec], learned: set[str]
-    ) -> None:
+    def update(self, given: Policies, specs: Specs, learned: set[str]) -> None:
         """Take the weights of all policies; `learned` are the base names that are learned from."""
         self._learned = learned
         latest = given.latest
@@ -86,7 +84,7 @@ class Copies:
         """Whether all these base names have a policy."""
         return all(base in self._policies for base in behaviors)
 
-    def seat(self, behavior: str, spec: BehaviorSpec) -> Seat:  # noqa: ARG002
+    def seat(self, behavior: str, spec: BehaviorSpec) -> Seat:
         base = base_name(behavior)
         own = self._policies[base]
         generator = self._generator(base)
@@ -98,21 +96,12 @@ class Copies:
         compact = own.network.compact
         return Seat(own, generator, is_learned_from, compact)
 
-    def begin(
-        self,
-        rows: Mapping[str, SlotRows],
-        specs: Mapping[str, BehaviorSpec],  # noqa: ARG002
-    ) -> None:
+    def begin(self, rows: AllRows, specs: Specs) -> None:
         """The worlds were restarted; who plays is drawn as soon as policies are known."""
         if self._seating is not None:
             self._seating.begin(rows)
 
-    def follow(
-        self,
-        rows: Mapping[str, SlotRows],
-        specs: Mapping[str, BehaviorSpec],  # noqa: ARG002
-        game_scores: GameScores,
-    ) -> None:
+    def follow(self, rows: AllRows, specs: Specs, game_scores: GameScores) -> None:
         """Take note of what one step led to."""
         if self._seating is None:
             return

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from touchline.envs.env import EnvRecipe
 from touchline.envs.saved_state import Arrays, below, kept, prefixed, put_back
 from touchline.envs.side_by_side import SideBySide
-from touchline.envs.slots import SlotRows, Slots
+from touchline.envs.slots import AllRows, SlotRows, Slots
 from touchline.parameters import ParameterValue
 from touchline.specs import ActionTuple, base_name
 from touchline.training.collect.collector import Collection, Episodes, Lineup
@@ -65,12 +65,12 @@ class LocalCollector:
         self.trace = Trace(slots)
         """What a replay of the steps since the last update needs."""
         self._lineup = lineup
-        self._rows: Mapping[str, SlotRows] = {}
+        self._rows: AllRows = {}
         self._rollouts: dict[str, Rollout] = {}
         self._meters: dict[str, EpisodeMeter] = {}
 
     @property
-    def rows(self) -> Mapping[str, SlotRows]:
+    def rows(self) -> AllRows:
         """The latest rows of each full behavior name."""
         return self._rows
 

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe
 from touchline.envs.saved_state import Arrays, below, prefixed
-from touchline.envs.slots import SlotRows
+from touchline.envs.slots import AllRows, SlotRows
 from touchline.jobs.here import InThisProcess
 from touchline.jobs.job import Job, Outcome
 from touchline.log import Log
 from touchline.parameters import ParameterValue
 from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.shared_slots import SharedSlots
-from touchline.specs import BehaviorSpec, base_name
+from touchline.specs import BehaviorSpec, Specs, base_name
 from touchline.statistics import merged_statistics
 from touchline.training.collect.collector import (
     Collection,
@@ -65,7 +65,7 @@ class WorkerHere(InThisProcess):
     def __init__(self, setup: WorkerSetup) -> None:
         super().__init__(Job(f"collector {setup.index}", Worker(setup).run))
 
-    def begin(self, call: Call, policies: Any, back_to: Arrays | None) -> None:  # noqa: ARG002
+    def begin(self, call: Call, policies: Any, back_to: Arrays | None) -> None:
         self.outcome = None
         self._job = replace(self._job, arguments=([call], policies))
 
@@ -140,7 +140,7 @@ class AllWorlds:
     shown: Sequence[Shown] = ()
 
     @property
-    def behaviors(self) -> Mapping[str, BehaviorSpec]:
+    def behaviors(self) -> Specs:
         # Reversed, so that the first collector's spec wins, as in `SideBySide`.
         found: dict[str, BehaviorSpec] = {}
         for shown in reversed(self.shown):
@@ -196,7 +196,7 @@ class SeveralCollectors:
         return self._worlds
 
     @property
-    def rows(self) -> Mapping[str, SlotRows]:
+    def rows(self) -> AllRows:
         """Those of the first collector; empty where worlds cannot be restored."""
         state = self._states[0] or {}
         found = {}

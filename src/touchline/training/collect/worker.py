@@ -24,7 +24,7 @@ from touchline.jobs.logs import Logs
 from touchline.jobs.restarts import RestartLimits, Restarts
 from touchline.jobs.shipping import Build, unpacked
 from touchline.parameters import ParameterValue
-from touchline.specs import BehaviorSpec, base_name
+from touchline.specs import Specs, base_name
 from touchline.training.collect.collector import Collection
 from touchline.training.collect.copies import Copies
 from touchline.training.collect.local import LocalCollector
@@ -76,7 +76,7 @@ class WorkerSetup:
 class Shown:
     """What the worlds of a worker show; see `Worlds`."""
 
-    behaviors: Mapping[str, BehaviorSpec]
+    behaviors: Specs
     capacities: Mapping[str, int | None]
     interface_options: Mapping[str, str]
 

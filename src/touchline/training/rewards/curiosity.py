@@ -96,9 +96,7 @@ class Curiosity(nn.Module):
         return error.clamp(max=self._most) * self.has_learned
 
     def loss(
-        self,
-        transitions: Transitions,
-        generator: torch.Generator,  # noqa: ARG002
+        self, transitions: Transitions, generator: torch.Generator
     ) -> tuple[Float[Tensor, ""], Figures]:
         """10 (0.2 L_F + 0.8 L_I)."""
         before = self._features(transitions.obs)
@@ -120,7 +118,7 @@ class Curiosity(nn.Module):
         }
         return total_loss(forward, inverse), figures
 
-    def learned(self, figures: Figures) -> None:  # noqa: ARG002
+    def learned(self, figures: Figures) -> None:
         self.has_learned.fill_(True)
 
     def _predicted(

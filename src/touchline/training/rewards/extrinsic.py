@@ -20,12 +20,7 @@ class Extrinsic:
 
     ignores_ends = False
 
-    def __init__(
-        self,
-        name: str,
-        settings: SignalSettings,
-        setup: SignalSetup,  # noqa: ARG002
-    ) -> None:
+    def __init__(self, name: str, settings: SignalSettings, setup: SignalSetup) -> None:
         self.name = name
         self.strength = settings.strength
         self.discount = settings.gamma
@@ -45,9 +40,7 @@ class Extrinsic:
         return np.asarray(own + of_group)
 
     def update(
-        self,
-        experience: Sequence[Trajectories],  # noqa: ARG002
-        generator: Any,  # noqa: ARG002
+        self, experience: Sequence[Trajectories], generator: Any
     ) -> dict[str, float]:
         """There is nothing to learn."""
         return {}

@@ -90,9 +90,7 @@ class RND(nn.Module):
         return squared_distance(self.predictor(obs), self.target(obs))
 
     def loss(
-        self,
-        transitions: Transitions,
-        generator: torch.Generator,  # noqa: ARG002
+        self, transitions: Transitions, generator: torch.Generator
     ) -> tuple[Float[Tensor, ""], Figures]:
         """Its mean: equation 1 of the paper."""
         loss = self.reward(transitions).mean()

@@ -14,7 +14,7 @@ from touchline.log import Log
 from touchline.policies.files.onnx_out import onnx_obstacle
 from touchline.policies.nets.encoders import check_images
 from touchline.policies.network import network_class
-from touchline.specs import BehaviorSpec, base_name
+from touchline.specs import BehaviorSpec, Specs, base_name
 from touchline.training.algorithms.learner import (
     Imitating,
     Learner,
@@ -69,7 +69,7 @@ class Enrollment:
         """The learners of the behaviors that the world has shown."""
         return {name: training.learner for name, training in self.trainings.items()}
 
-    def start(self, specs: Mapping[str, BehaviorSpec], recipe: EnvRecipe) -> None:
+    def start(self, specs: Specs, recipe: EnvRecipe) -> None:
         """Enroll what a world shows at first.
 
         Raises a UsageError where the configuration names a behavior that the world does not have.
@@ -80,7 +80,7 @@ class Enrollment:
         self.enroll_all(specs)
         self.self_play.require_opponents(specs)
 
-    def enroll_all(self, specs: Mapping[str, BehaviorSpec]) -> None:
+    def enroll_all(self, specs: Specs) -> None:
         """Enroll behaviors (full names) that were not seen before."""
         self._shown |= dict.fromkeys(map(base_name, specs))
         for name, spec in specs.items():

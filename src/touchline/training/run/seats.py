@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from touchline.envs.slots import SlotRows
-from touchline.specs import BehaviorSpec, base_name
+from touchline.envs.slots import AllRows
+from touchline.specs import BehaviorSpec, Specs, base_name
 from touchline.training.collect.collector import GameScores, Lineup, Seat
 from touchline.training.run.enrollment import Enrollment
 from touchline.training.self_play.lineup import LONG_WAIT, Roster
@@ -17,24 +17,11 @@ def lineup_of(enrollment: Enrollment) -> Lineup:
     return LatestPolicies(enrollment)
 
 
-class LatestPolicies:
+class LatestPolicies(Lineup):
     """Every team acts by the latest policy of its behavior."""
 
     def __init__(self, enrollment: Enrollment) -> None:
         self._enrollment = enrollment
-
-    def begin(
-        self, rows: Mapping[str, SlotRows], specs: Mapping[str, BehaviorSpec]
-    ) -> None:
-        """The same policies act in restarted worlds."""
-
-    def follow(
-        self,
-        rows: Mapping[str, SlotRows],
-        specs: Mapping[str, BehaviorSpec],
-        game_scores: GameScores,
-    ) -> None:
-        """The same policies act after every step."""
 
     def seat(self, behavior: str, spec: BehaviorSpec) -> Seat:
         training = self._enrollment.training(base_name(behavior), spec)
@@ -47,35 +34,27 @@ class LatestPolicies:
         )
 
 
-class WithOpponents:
+class WithOpponents(LatestPolicies):
     """Behaviors with self-play also meet opponents of their pools, also in games of collectors."""
 
     def __init__(self, enrollment: Enrollment) -> None:
-        self._enrollment = enrollment
+        super().__init__(enrollment)
         self._self_play = enrollment.self_play
-        self._latest = LatestPolicies(enrollment)
         self._has_warned = False
 
-    def begin(
-        self, rows: Mapping[str, SlotRows], specs: Mapping[str, BehaviorSpec]
-    ) -> None:
+    def begin(self, rows: AllRows, specs: Specs) -> None:
         """The worlds were restarted: seat the players of the first games."""
         self._enrollment.enroll_all(specs)
         self._self_play.begin(rows)
 
-    def follow(
-        self,
-        rows: Mapping[str, SlotRows],
-        specs: Mapping[str, BehaviorSpec],
-        game_scores: GameScores,
-    ) -> None:
+    def follow(self, rows: AllRows, specs: Specs, game_scores: GameScores) -> None:
         """Count the games that one step ended, and seat the players of the next ones."""
         self._enrollment.enroll_all(specs)
         self._self_play.follow(rows, game_scores)
         self._warn_of_endless_games()
 
     def seat(self, behavior: str, spec: BehaviorSpec) -> Seat:
-        seat = self._latest.seat(behavior, spec)
+        seat = super().seat(behavior, spec)
         training = self._enrollment.trainings[base_name(behavior)]
         if training.pool is None:
             return seat

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.saved_state import Arrays, below, prefixed
-from touchline.envs.slots import SlotRows
+from touchline.envs.slots import AllRows
 from touchline.specs import team_of
 
 EQUAL = 1e-6
@@ -98,7 +98,7 @@ class Games:
         return self._tables[behavior].area
 
     def follow(
-        self, rows: Mapping[str, SlotRows], stated: Mapping[tuple[int, int], float]
+        self, rows: AllRows, stated: Mapping[tuple[int, int], float]
     ) -> list[Result]:
         """Take note of what one step led to; returns the games that are over.
 
@@ -120,7 +120,7 @@ class Games:
         return results
 
     def _end(
-        self, rows: Mapping[str, SlotRows], stated: Mapping[tuple[int, int], float]
+        self, rows: AllRows, stated: Mapping[tuple[int, int], float]
     ) -> list[Result]:
         """Count the episodes that ended; returns the games that are over now."""
         num_areas = self.num_areas
@@ -168,10 +168,7 @@ class Games:
         return results
 
     def _stated_scores(
-        self,
-        area: int,
-        rows: Mapping[str, SlotRows],
-        stated: Mapping[tuple[int, int], float],
+        self, area: int, rows: AllRows, stated: Mapping[tuple[int, int], float]
     ) -> dict[int, float]:
         """Team -> how the world states that the game of an area ended for it."""
         scores = {}
@@ -190,9 +187,7 @@ class Games:
         self._paid[team] = wider
         return wider
 
-    def _place_new(
-        self, name: str, begins: NDArray[np.intp], rows: Mapping[str, SlotRows]
-    ) -> None:
+    def _place_new(self, name: str, begins: NDArray[np.intp], rows: AllRows) -> None:
         """Give an area to agents that are new in their slots."""
         table = self._tables[name]
         row = rows[name]
@@ -217,7 +212,7 @@ class Games:
             table.group[slot] = group_id
 
     def _area_of_group(
-        self, name: str, rows: Mapping[str, SlotRows], env: int, group_id: int
+        self, name: str, rows: AllRows, env: int, group_id: int
     ) -> int | None:
         """The area where a group of this world was placed before."""
         table = self._tables[name]
@@ -228,7 +223,7 @@ class Games:
             return None
         return int(table.area[members[0]])
 
-    def _place_world(self, env: int, rows: Mapping[str, SlotRows]) -> None:
+    def _place_world(self, env: int, rows: AllRows) -> None:
         """Place all agents that are present in one world."""
         ranks = {}
         for name, row in rows.items():

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from touchline.envs.saved_state import Arrays, below, kept, prefixed, put_back
-from touchline.envs.slots import SlotRows
+from touchline.envs.slots import AllRows
 from touchline.errors import UsageError
 from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.shared_slots import OWN, SharedSlots
@@ -95,14 +95,14 @@ class SelfPlay:
 
     # games of this process
 
-    def begin(self, rows: Mapping[str, SlotRows]) -> None:
+    def begin(self, rows: AllRows) -> None:
         """The worlds were restarted: these are their first rows."""
         self._seating.begin(rows)
         self.require_opponents(self._seating.behaviors)
         self._assign()
 
     def follow(
-        self, rows: Mapping[str, SlotRows], game_scores: Mapping[tuple[int, int], float]
+        self, rows: AllRows, game_scores: Mapping[tuple[int, int], float]
     ) -> None:
         """Take note of what one step led to, before anyone acts on it."""
         self._seating.follow(rows, game_scores)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.saved_state import Arrays, below, prefixed
-from touchline.envs.slots import SlotRows
+from touchline.envs.slots import AllRows, SlotRows
 from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.shared_slots import OWN, Guest, SharedSlots
 from touchline.specs import base_name, team_of
@@ -104,7 +104,7 @@ class Seating:
             policy.load_state(below(behavior, self._memories))
         return self._policies[behavior]
 
-    def begin(self, rows: Mapping[str, SlotRows]) -> None:
+    def begin(self, rows: AllRows) -> None:
         """The worlds were restarted: these are their first rows."""
         self._games = Games()
         self._see(rows)
@@ -112,7 +112,7 @@ class Seating:
         self.waiting = list(range(self._games.num_areas))
 
     def follow(
-        self, rows: Mapping[str, SlotRows], game_scores: Mapping[tuple[int, int], float]
+        self, rows: AllRows, game_scores: Mapping[tuple[int, int], float]
     ) -> None:
         """Take note of what one step led to, before anyone acts on it."""
         self._see(rows)
@@ -166,7 +166,7 @@ class Seating:
 
     # in a step
 
-    def _see(self, rows: Mapping[str, SlotRows]) -> None:
+    def _see(self, rows: AllRows) -> None:
         """New behaviors; their slots act by the latest policy until a game begins."""
         # Those that come later join games that have begun.
         num_begun = len(self._num_games)
@@ -180,7 +180,7 @@ class Seating:
         policy = self._policies.get(name)
         return policy is not None and len(policy.player) != len(rows)
 
-    def _count_steps(self, rows: Mapping[str, SlotRows]) -> None:
+    def _count_steps(self, rows: AllRows) -> None:
         counts = self._report.opponent_steps
         for name, row in rows.items():
             policy = self._policies.get(name)

@@ -82,10 +82,7 @@ class DensePasses:
         return isinstance(network, ActorCritic) and isinstance(network.trunk, TwinMLP)
 
     def policy(
-        self,
-        obs: Obs,
-        allowed: Tensor | None,
-        sequences: Sequences | None,  # noqa: ARG002 - there is no memory
+        self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None
     ) -> PolicyPass:
         if self._has_value:
             of_trunk = fused_mlp.forward(self._trunk, obs[0])
@@ -96,11 +93,7 @@ class DensePasses:
         return PolicyPass(distribution, None, of_actor)
 
     def q(
-        self,
-        obs: Obs,
-        drawn: Tensor,
-        taken: Tensor,
-        memories: Memories,  # noqa: ARG002 - there is no memory
+        self, obs: Obs, drawn: Tensor, taken: Tensor, memories: Memories
     ) -> CriticPass:
         if not drawn.shape[1]:  # critics judge all choices, whichever is drawn
             of_taken = dense_stack.forward(self._critics, obs[0])
@@ -119,10 +112,7 @@ class DensePasses:
 
     @torch.no_grad()
     def descend(
-        self,
-        found: Evaluation,
-        losses: Losses,  # noqa: ARG002 - their gradients are written out
-        log_alpha: Float[Tensor, " _"],
+        self, found: Evaluation, losses: Losses, log_alpha: Float[Tensor, " _"]
     ) -> Float[Tensor, " _"]:
         temperatures = LogTemperatures.of(log_alpha, found.noise.shape[1])
         trace: _CriticTrace = found.critic_trace
@@ -162,26 +152,16 @@ class DensePasses:
         return torch.bmm(by_layer, weight.transpose(1, 2)).sum(dim=0)
 
     def following(
-        self,
-        obs: Obs,
-        allowed: Tensor | None,
-        sequences: Sequences | None,  # noqa: ARG002 - there is no memory
+        self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None
     ) -> AnyDistribution:
         passed = dense_stack.forward(self._actor, obs[0])
         return self._network.distribution_of(passed.outputs[0], allowed)
 
-    def target_value(
-        self,
-        obs: Obs,
-        sequences: Sequences | None,  # noqa: ARG002 - there is no memory
-    ) -> Tensor:
+    def target_value(self, obs: Obs, sequences: Sequences | None) -> Tensor:
         return dense_stack.forward(self._target, obs[0]).outputs[0]
 
     def target_q(
-        self,
-        obs: Obs,
-        continuous: Tensor,
-        memories: Memories,  # noqa: ARG002 - there is no memory
+        self, obs: Obs, continuous: Tensor, memories: Memories
     ) -> Sequence[Tensor]:
         rows = torch.cat([obs[0], continuous], dim=1)
         passed = dense_stack.forward(self._target, rows)

@@ -107,10 +107,7 @@ class AutogradPasses:
         return self._q(self._target, obs, continuous, memories)
 
     def descend(
-        self,
-        found: Evaluation,  # noqa: ARG002 - autograd knows where losses come from
-        losses: Losses,
-        log_alpha: Float[Tensor, " _"],
+        self, found: Evaluation, losses: Losses, log_alpha: Float[Tensor, " _"]
     ) -> Float[Tensor, " _"]:
         """Write the gradient of the losses into that of the weights; returns that of ln α."""
         # One pass for all, because they share nothing.

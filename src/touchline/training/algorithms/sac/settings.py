@@ -76,7 +76,7 @@ class SACSettings(MinibatchSettings):
     def results_per_update(self) -> int:
         return max(int(self.steps_per_update), 1)
 
-    def with_early_updates(self, num_results: int) -> Self:  # noqa: ARG002
+    def with_early_updates(self, num_results: int) -> Self:
         # The buffer stays: it is a ring, which an update does not read as a whole.
         return self.model_copy(update={"buffer_init_steps": 0})
 
