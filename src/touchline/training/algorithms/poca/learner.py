@@ -28,8 +28,7 @@ from touchline.training.algorithms.poca.batch import GroupBatch, joined
 from touchline.training.algorithms.poca.lines import time_lines
 from touchline.training.algorithms.poca.loss import group_loss
 from touchline.training.algorithms.poca.settings import POCASettings
-from touchline.training.algorithms.poca.tables import GroupValuation
-from touchline.training.algorithms.poca.valuation import with_group_values
+from touchline.training.algorithms.poca.valuation import GroupValuation, Moments
 from touchline.training.algorithms.ppo.loss import clipped_surrogate
 from touchline.training.experience.trajectories import Trajectories
 
@@ -99,8 +98,7 @@ class POCA(OnPolicyLearner):
         # its weights.
         self.critic.most_members.clamp_(min=most)
         pairs = zip(experience, lines, strict=True)
-        batches = [with_group_values(valuation, *pair) for pair in pairs]
-        batch = joined(batches)
+        batch = joined([Moments(valuation, *pair).batch() for pair in pairs])
         self._advantage_std = float(batch.credited.advantage.std(correction=0))
         return batch.with_normalized_advantage()
 
