@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float, Float32
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -141,59 +141,42 @@ def _advantages(
 
 
 def _outputs(valuation: Valuation, trajectories: Trajectories, obs: Obs) -> _Outputs:
-    if trajectories.memory is not None:
-        return _outputs_with_memory(valuation, trajectories, obs)
     network = valuation.network
     num_slots = trajectories.valid.shape[1]
-    before = tuple(part[:-1] for part in obs)
+    mask = _flat_mask(valuation, trajectories)
+    before = tuple(part[:-1].flatten(0, 1) for part in obs)
+    # The last row has no action yet: it is only valued, and needs no mask.
     last_obs = tuple(part[-1] for part in obs)
-    acted, value = network(_flat(before), _flat_mask(valuation, trajectories))
-    # The last row has no action yet, so the critic alone sees it.
-    last_value = network.value(last_obs)
     final_obs = network.normalized(_tensors(valuation, trajectories.final_obs))
+    if trajectories.memory is None:
+        acted, value = network(before, mask)
+        last_value, final_value = network.value(last_obs), network.value(final_obs)
+    else:
+        memory = valuation.tensor(trajectories.memory)
+        # What was remembered at each step is stored, so all steps pass at once instead of in turn.
+        acted, value, after = network.step(before, mask, memory[:-1].flatten(0, 1))
+        _, last_value, _ = network.step(last_obs, None, memory[-1])
+        final_memory = _final_memory(valuation, trajectories, after)
+        _, final_value, _ = network.step(final_obs, None, final_memory)
     values = torch.cat([value, last_value])
     return _Outputs(
         value=values.view(-1, num_slots, values.shape[-1]).numpy(force=True),
-        final_value=network.value(final_obs).numpy(force=True),
-        log_prob=_log_prob(valuation, acted, trajectories),
-    )
-
-
-def _outputs_with_memory(
-    valuation: Valuation, trajectories: Trajectories, obs: Obs
-) -> _Outputs:
-    """The same from what each slot remembered."""
-    # The last observation of an episode is valued with the memory after the episode's last action.
-    assert trajectories.memory is not None
-    network = valuation.network
-    num_steps, num_slots = trajectories.valid.shape
-    memory = valuation.tensor(trajectories.memory)
-    before = tuple(part[:-1] for part in obs)
-    # What was remembered at each step is stored, so all steps pass at once instead of in turn.
-    remembered = memory[:-1].flatten(0, 1)
-    mask = _flat_mask(valuation, trajectories)
-    acted, value, after = network.step(_flat(before), mask, remembered)
-    # The row after the last step is only valued, so it needs no mask.
-    last_obs = tuple(part[-1] for part in obs)
-    _, last_value, _ = network.step(last_obs, None, memory[-1])
-
-    after = after.view(num_steps, num_slots, *after.shape[1:])
-    final = valuation.tensor(trajectories.final)
-    num_ends = len(trajectories.final_obs[0])
-    final_memory = after.new_zeros(num_ends, *after.shape[2:])
-    # Ends without an action in these trajectories keep zeros; no advantage reads them.
-    has_end = final >= 0
-    final_memory[final[has_end]] = after[has_end]
-    final_obs = network.normalized(_tensors(valuation, trajectories.final_obs))
-    _, final_value, _ = network.step(final_obs, None, final_memory)
-
-    value = value.view(num_steps, num_slots, -1)
-    values = torch.cat([value, last_value[None]])
-    return _Outputs(
-        value=values.numpy(force=True),
         final_value=final_value.numpy(force=True),
         log_prob=_log_prob(valuation, acted, trajectories),
     )
+
+
+def _final_memory(
+    valuation: Valuation, trajectories: Trajectories, after: Float[Tensor, "TN W M"]
+) -> Float[Tensor, "K W M"]:
+    """What was remembered after the last action of each episode, of the memories after all."""
+    final = valuation.tensor(trajectories.final).flatten()
+    num_ends = len(trajectories.final_obs[0])
+    # Ends without an action in these trajectories keep zeros; no advantage reads them.
+    memory = after.new_zeros(num_ends, *after.shape[1:])
+    has_end = final >= 0
+    memory[final[has_end]] = after[has_end]
+    return memory
 
 
 def _log_prob_of_acting(
@@ -202,7 +185,8 @@ def _log_prob_of_acting(
     """By an earlier version of the network, with its own normalizer."""
     network = valuation.acting
     before = tuple(part[:-1] for part in trajectories.obs)
-    obs = _flat(network.normalized(_tensors(valuation, before)))
+    seen = network.normalized(_tensors(valuation, before))
+    obs = tuple(part.flatten(0, 1) for part in seen)
     mask = _flat_mask(valuation, trajectories)
     if trajectories.memory is None:
         distribution = network.distribution(obs, mask)
@@ -239,15 +223,9 @@ def _log_prob(
     return np.asarray(log_prob.numpy(force=True))
 
 
-def _flat(obs: Obs) -> Obs:
-    return tuple(part.flatten(0, 1) for part in obs)
-
-
 def _flat_mask(valuation: Valuation, trajectories: Trajectories) -> Tensor | None:
     mask = trajectories.action_mask
-    if mask is None:
-        return None
-    return valuation.tensor(mask).flatten(0, 1)
+    return None if mask is None else valuation.tensor(mask).flatten(0, 1)
 
 
 def _tensors(valuation: Valuation, obs: tuple[NDArray[Any], ...]) -> Obs:
