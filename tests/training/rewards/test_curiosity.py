@@ -7,6 +7,7 @@ import torch
 from tests.training.rewards.worlds import SMALL, behavior
 
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from touchline.training.experience.columns import mapped
 from touchline.training.experience.transitions import Transitions
 from touchline.training.rewards.curiosity import (
     inverse_loss,
@@ -103,7 +104,7 @@ def test_what_was_learned_pays_less_than_what_is_new():
     for _ in range(400):
         figures = signal.gradient_step(_transitions(64, generator), generator)
     known = _transitions(256, generator)
-    new = known.mapped(torch.clone)
+    new = mapped(known, torch.clone)
     new.next_obs[0][:, :2] -= 2.0 * (new.next_obs[0] - new.obs[0])[:, :2]
     assert signal.reward_of(new).mean() > 3 * signal.reward_of(known).mean()
     assert figures["curiosity_inverse_loss"] < 0.6, "the action shows in what follows"

@@ -5,7 +5,6 @@ The memories themselves are in modules of their own; `touchline.policies.memory`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,13 +51,6 @@ class Sequences:
     def to(self, device: torch.device) -> Sequences:
         """The same on another device."""
         return Sequences(self.length.to(device), self.memory.to(device))
-
-    @staticmethod
-    def joined(parts: Sequence[Sequences]) -> Sequences:
-        """The sequences of several batches that are joined in this order."""
-        length = torch.cat([part.length for part in parts])
-        memory = torch.cat([part.memory for part in parts])
-        return Sequences(length, memory)
 
     @property
     def first(self) -> Int[Tensor, " S"]:

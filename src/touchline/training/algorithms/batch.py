@@ -12,6 +12,7 @@ from torch import Tensor
 
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.network import Obs
+from touchline.training.experience.columns import mapped
 
 _COLUMNS = ("continuous", "discrete", "log_prob", "value", "advantage", "target")
 
@@ -40,13 +41,8 @@ class Batch:
 
     def at(self, rows: Tensor, sequences: Sequences | None = None) -> Batch:
         """Some of the actions, in this order."""
-        columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
-        return Batch(
-            obs=tuple(part[rows] for part in self.obs),
-            allowed=None if self.allowed is None else self.allowed[rows],
-            sequences=sequences,
-            **columns,
-        )
+        chosen = mapped(replace(self, sequences=None), lambda column: column[rows])
+        return replace(chosen, sequences=sequences)
 
     def sample(self, size: int) -> Batch:
         """About `size` of the actions, drawn with replacement; all, if there are no more."""
@@ -119,24 +115,3 @@ class Batch:
             # One long sequence may span a whole piece and leave it empty.
             if len(chosen):
                 yield self.at(*self.sequences.at(chosen))
-
-
-def joined(batches: Sequence[Batch]) -> Batch:
-    """Several batches as one, in order."""
-    if len(batches) == 1:
-        return batches[0]
-
-    def join(*parts: Any) -> Any:
-        first = parts[0]
-        if isinstance(first, tuple):  # observations: sensor by sensor
-            by_sensor = zip(*parts, strict=True)
-            return tuple(map(torch.cat, by_sensor))
-        if isinstance(first, Sequences):
-            return Sequences.joined(parts)
-        # Batches of one learner agree on which columns there are.
-        if first is None:
-            return None
-        return torch.cat(parts)
-
-    fields = [vars(batch).values() for batch in batches]
-    return Batch(*map(join, *fields))

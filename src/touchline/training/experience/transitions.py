@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch.nn.functional import one_hot
 
 from touchline.policies.distributions import to_environment
 from touchline.policies.network import Obs
+from touchline.training.experience.columns import joined, mapped
 from touchline.training.experience.trajectories import Trajectories
 
 
@@ -42,16 +43,6 @@ class Transitions:
             parts.append(one_hot(chosen, num_choices).to(self.continuous.dtype))
         return torch.cat(parts, dim=1)
 
-    def mapped(self, change: Callable[[Tensor], Tensor]) -> Transitions:
-        """The same with every column changed."""
-        return Transitions(
-            obs=tuple(map(change, self.obs)),
-            next_obs=tuple(map(change, self.next_obs)),
-            continuous=change(self.continuous),
-            discrete=change(self.discrete),
-            terminated=change(self.terminated),
-        )
-
     def narrowed(self, size: int) -> Transitions:
         """The same with the first `size` numbers of all vectors."""
         if self.obs[0].shape[1] == size:
@@ -63,27 +54,7 @@ class Transitions:
 
     def to(self, device: torch.device) -> Transitions:
         """The same on another device."""
-        return self.mapped(lambda column: column.to(device))
-
-    @staticmethod
-    def joined(parts: Sequence[Transitions]) -> Transitions:
-        """Several as one, in order."""
-        if len(parts) == 1:
-            return parts[0]
-
-        def join(columns: Sequence[Tensor]) -> Tensor:
-            return torch.cat(list(columns))
-
-        # Sensor by sensor: each has a shape of its own.
-        obs = zip(*(part.obs for part in parts), strict=True)
-        next_obs = zip(*(part.next_obs for part in parts), strict=True)
-        return Transitions(
-            obs=tuple(map(join, obs)),
-            next_obs=tuple(map(join, next_obs)),
-            continuous=join([part.continuous for part in parts]),
-            discrete=join([part.discrete for part in parts]),
-            terminated=join([part.terminated for part in parts]),
-        )
+        return mapped(self, lambda column: column.to(device))
 
 
 class Results:
@@ -109,7 +80,7 @@ class Results:
             own = index[is_own] - start
             step, slot = self._places[i]
             parts.append(transitions_at(trajectories, step[own], slot[own]))
-        return Transitions.joined(parts)
+        return joined(parts)
 
     def minibatches(
         self, size: int, generator: torch.Generator

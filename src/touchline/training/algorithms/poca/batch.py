@@ -13,6 +13,7 @@ from torch import Tensor
 from touchline.policies.nets.group_critic import Groups, GroupSequences
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.network import Obs
+from touchline.training.experience.columns import joined, mapped
 
 
 @dataclass(frozen=True)
@@ -121,11 +122,11 @@ class GroupBatch:
         )
         return GroupBatch(
             groups=chosen,
-            credited=_mapped(lambda column: column[credited], self.credited),
+            credited=mapped(self.credited, lambda column: column[credited]),
             value=self.value[moments],
             value_target=self.value_target[moments],
             weight=self.weight[moments],
-            counts=_mapped(lambda column: column[units], counts),
+            counts=mapped(counts, lambda column: column[units]),
             **self._sequences_at(units),
         )
 
@@ -145,26 +146,10 @@ class GroupBatch:
         }
 
 
-def joined(batches: Sequence[GroupBatch]) -> GroupBatch:
+def join_batches(batches: Sequence[GroupBatch]) -> GroupBatch:
     """Several batches as one, in order."""
-    if len(batches) == 1:
-        return batches[0]
-
-    def join(*parts: Any) -> Any:
-        first = parts[0]
-        if isinstance(first, Tensor):
-            return torch.cat(parts)
-        if isinstance(first, Sequences):
-            return Sequences.joined(parts)
-        if isinstance(first, Groups):
-            return _joined_groups(parts)
-        if first is None:
-            return None
-        columns = zip(*(vars(part).values() for part in parts), strict=True)
-        return type(first)(*(join(*column) for column in columns))
-
-    whole: GroupBatch = join(*batches)
-    return whole
+    groups, *others = zip(*(vars(batch).values() for batch in batches), strict=True)
+    return GroupBatch(_joined_groups(groups), *map(joined, others))
 
 
 def _joined_groups(parts: Sequence[Groups]) -> Groups:
@@ -178,9 +163,8 @@ def _joined_groups(parts: Sequence[Groups]) -> Groups:
         credited.append(part.credited + num_members)
         num_moments += part.num_moments
         num_members += len(part.moment)
-    by_sensor = zip(*(part.obs for part in parts), strict=True)
     return Groups(
-        obs=tuple(torch.cat(sensor) for sensor in by_sensor),
+        obs=joined([part.obs for part in parts]),
         actions=torch.cat([part.actions for part in parts]),
         moment=torch.cat(moment),
         num_moments=num_moments,
@@ -207,9 +191,3 @@ def _renumbered(
     new = references.new_zeros(size)
     new[rows] = torch.arange(len(rows), device=rows.device)
     return new[references]
-
-
-def _mapped(change: Any, part: Any) -> Any:
-    """The same dataclass with every column changed."""
-    columns = {k: None if v is None else change(v) for k, v in vars(part).items()}
-    return type(part)(**columns)

@@ -24,7 +24,7 @@ from touchline.training.algorithms.on_policy import (
     change_of,
     rates_at,
 )
-from touchline.training.algorithms.poca.batch import GroupBatch, joined
+from touchline.training.algorithms.poca.batch import GroupBatch, join_batches
 from touchline.training.algorithms.poca.lines import time_lines
 from touchline.training.algorithms.poca.loss import group_loss
 from touchline.training.algorithms.poca.settings import POCASettings
@@ -98,7 +98,7 @@ class POCA(OnPolicyLearner):
         # its weights.
         self.critic.most_members.clamp_(min=most)
         pairs = zip(experience, lines, strict=True)
-        batch = joined([Moments(valuation, *pair).batch() for pair in pairs])
+        batch = join_batches([Moments(valuation, *pair).batch() for pair in pairs])
         self._advantage_std = float(batch.credited.advantage.std(correction=0))
         return batch.with_normalized_advantage()
 

@@ -10,7 +10,7 @@ import torch
 
 from touchline.policies.nets.normalizer import observation_figures
 from touchline.policies.network import make_network
-from touchline.training.algorithms.batch import Batch, joined
+from touchline.training.algorithms.batch import Batch
 from touchline.training.algorithms.learner import LearnerSetup, Metrics, architecture_of
 from touchline.training.algorithms.on_policy import (
     OnPolicyLearner,
@@ -25,6 +25,7 @@ from touchline.training.algorithms.ppo.loss import (
 )
 from touchline.training.algorithms.ppo.settings import PPOSettings
 from touchline.training.algorithms.valuation import with_values
+from touchline.training.experience.columns import joined
 from touchline.training.experience.trajectories import Trajectories
 
 MEASURED_ACTIONS = 4096
@@ -112,8 +113,7 @@ class PPO(OnPolicyLearner):
     def _batch(self, experience: list[Trajectories]) -> Batch:
         """Advantages and value targets, slot by slot in order of time; then side by side."""
         valuation = self._valuation(self.hyper.return_steps)
-        batches = [with_values(valuation, trajectories) for trajectories in experience]
-        batch = joined(batches)
+        batch = joined([with_values(valuation, own) for own in experience])
         self._advantage_std = float(batch.advantage.std(correction=0))
         # All teams together, as in ML-Agents (`trainer/on_policy_trainer.py`): normalized one
         # by one, a team that only lost would look as good as its opponents.
