@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from touchline.errors import NonFiniteError
-from touchline.training.algorithms.adam import Adam
 from touchline.training.experience.trajectories import Trajectories
-from touchline.training.rewards.signal import RewardSignal
 from touchline.training.run.packing import pack, unpack
 
 _PENDING = "pending."
@@ -54,14 +52,6 @@ def restore(state: Mapping[str, Tensor], parts: Mapping[str, Any]) -> None:
     for prefix, part in parts.items():
         load = part.load_state_dict if isinstance(part, _Module) else part.load_state
         load(part_of(f"{prefix}.", state))
-
-
-def state_parts(
-    networks: Mapping[str, Any], adam: Adam, signals: Sequence[RewardSignal]
-) -> dict[str, Any]:
-    """What every learner consists of, by its name in a state."""
-    of_signals = {f"signal.{signal.name}": signal for signal in signals}
-    return {**networks, "optimizer": adam, **of_signals}
 
 
 def part_of(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -25,13 +25,11 @@ from touchline.specs import BehaviorSpec
 from touchline.training.algorithms.settings import (
     ALGORITHM_PLUGINS,
     HyperparameterSettings,
-    MinibatchSettings,
     algorithm_settings,
 )
 from touchline.training.config.settings import BehaviorConfig
 from touchline.training.experience.replay import Replay
 from touchline.training.experience.trajectories import Trajectories
-from touchline.training.rewards.signal import SignalSetup
 
 if TYPE_CHECKING:
     # It brings ONNX, which few runs need.
@@ -176,19 +174,4 @@ def architecture_of(
         orthogonal_init=settings.orthogonal_init,
         squashed=squashed,
         **memory,
-    )
-
-
-def signal_setup(
-    setup: LearnerSetup, hyper: MinibatchSettings, num_epoch: int = 1
-) -> SignalSetup:
-    """What the reward signals of a learner are made from."""
-    return SignalSetup(
-        behavior=setup.behavior,
-        spec=setup.spec.observed,
-        device=setup.device,
-        seed=setup.seed,
-        log=setup.log,
-        batch_size=hyper.batch_size,
-        num_epoch=num_epoch,
     )

@@ -1,33 +1,27 @@
-"""What learners share that start over with every update: experience, rates, figures, state."""
+"""What learners share that start over with every update: experience, rates, figures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
 from touchline.policies.network import Network
-from touchline.policies.network_policy import NetworkPolicy
 from touchline.training.algorithms.adam import Adam, FlatParameters
 from touchline.training.algorithms.learned_state import (
     pending,
     pending_again,
     refuse_non_finite,
-    restore,
-    saved,
-    state_parts,
 )
-from touchline.training.algorithms.learner import LearnerSetup, Metrics, signal_setup
+from touchline.training.algorithms.learner import LearnerSetup, Metrics
+from touchline.training.algorithms.network_learner import NetworkLearner
 from touchline.training.algorithms.schedules import scheduled
 from touchline.training.algorithms.settings import OnPolicySettings
 from touchline.training.algorithms.valuation import Valuation
-from touchline.training.cloning import make_cloning
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.learned import models_of
-from touchline.training.rewards.signal import make_signals
 
 
 @dataclass(frozen=True)
@@ -83,27 +77,14 @@ def change_of(log_prob: Tensor, old_log_prob: Tensor, rates: Rates) -> Metrics:
     }
 
 
-class OnPolicyLearner:
-    """A learner but for its networks and its update; see `Learner` for the contract.
-
-    A subclass makes its networks between this `__init__` and `_learn_with`. They are on the setup's
-    device; random numbers are drawn on the CPU, so that a run has the same draws everywhere.
-    """
-
-    network: Network
-    policy: NetworkPolicy
+class OnPolicyLearner(NetworkLearner):
+    """A learner but for its networks and its update."""
 
     def __init__(self, setup: LearnerSetup) -> None:
-        self.behavior = setup.behavior
-        self.config = setup.config
         self._hyper = hyper = setup.hyperparameters(OnPolicySettings)
-        self.steps = 0
-        self.generator = torch.Generator().manual_seed(setup.seed)
         # Signals that learn make as many passes over their batch as the policy does.
-        for_signals = signal_setup(setup, hyper, hyper.num_epoch)
-        self.signals = make_signals(setup.config.reward_signals, for_signals)
+        super().__init__(setup, hyper, hyper.num_epoch)
         self.acting_network: Network | None = None
-        self._device = setup.device
         self._added: list[Trajectories] = []
         self._advantage_std = 0.0
         """Advantages' spread in the latest batch before they were normalized."""
@@ -112,20 +93,13 @@ class OnPolicyLearner:
         self, setup: LearnerSetup, network: Network, **others: Module
     ) -> None:
         """Act with this network, and learn its weights and those of the others."""
-        self.network = network
         self._networks: dict[str, Any] = {"network": network, **others}
-        deterministic = setup.config.network_settings.deterministic
-        self.policy = NetworkPolicy(
-            network, deterministic=deterministic, device=setup.device
-        )
         # One vector for all: their gradients are clipped together. After `to(device)`: from here
         # on the networks' parameters are views of it, and moving one would cut them loose.
         parameters = [p for one in self._networks.values() for p in one.parameters()]
         self._weights = FlatParameters(parameters)
         self._adam = Adam(self._weights.vector)
-        self._cloning = make_cloning(
-            setup, self._hyper, network, self._weights, self.generator
-        )
+        self._learn(setup, self._hyper, self._networks, self._weights, self._adam)
 
     @property
     def wanted(self) -> int:
@@ -143,12 +117,6 @@ class OnPolicyLearner:
         for signal in self.signals:
             signal.observe(team, trajectories)
         self._added.append(trajectories)
-
-    def clone_first(self) -> None:
-        """Imitate before the first step, where that is configured."""
-        if self._cloning is not None:
-            self._cloning.clone_first()
-            self.policy.forget_actor()
 
     def _end_update(self, experience: list[Trajectories], num_actions: int) -> Metrics:
         """What follows the passes over an update's experience; returns the figures of that."""
@@ -168,14 +136,10 @@ class OnPolicyLearner:
     def _normalize_with(self, experience: list[Trajectories]) -> None:
         """Include what agents acted on in the statistics of all normalizers."""
         # Only after the update: its values and the policy that acted saw the same normalization.
-        normalizers = [network.normalizer for network in self._networks.values()]
-        for normalizer in normalizers:
-            if normalizer is None:
-                continue
-            for trajectories in experience:
-                obs = trajectories.obs[0][:-1][trajectories.valid]
-                observed = obs[:, : len(normalizer.mean)]  # not what critics alone see
-                normalizer.update(self._tensor(observed))
+        for network in self._networks.values():
+            if network.normalizer is not None:
+                for trajectories in experience:
+                    self._include(trajectories, network.normalizer)
 
     def _valuation(self, return_steps: int | None = None) -> Valuation:
         """How what was added is valued."""
@@ -191,27 +155,10 @@ class OnPolicyLearner:
             sequence_length=None if memory is None else memory.sequence_length,
         )
 
-    @property
-    def _progress(self) -> float:
-        # The last update may end past `max_steps`.
-        return min(1.0, self.steps / float(self.config.max_steps))
-
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
-
     def state(self) -> dict[str, Tensor]:
         return self.learned() | pending(self._added)
 
-    def learned(self) -> dict[str, Tensor]:
-        return saved(self._parts()) | {"generator": self.generator.get_state()}
-
-    def _parts(self) -> dict[str, Any]:
-        parts = state_parts(self._networks, self._adam, self.signals)
-        return parts if self._cloning is None else {**parts, "cloning": self._cloning}
-
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        restore(state, self._parts())
-        self.generator.set_state(state["generator"])
+        super().load_state(state)
         # Signals have seen it: what they keep of it is in their own state.
         self._added = pending_again(state)
-        self.policy.forget_actor()

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from touchline.policies.nets.group_critic import GroupCritic
-from touchline.policies.nets.normalizer import observation_figures
 from touchline.policies.network import make_network
 from touchline.training.algorithms.learner import LearnerSetup, Metrics, architecture_of
 from touchline.training.algorithms.on_policy import (
@@ -58,9 +57,7 @@ class POCA(OnPolicyLearner):
             losses = self._epoch(batch, rates)
         metrics = self._measured(batch, rates) | losses
         metrics["advantage_std"] = self._advantage_std
-        is_normalized = self.network.normalizer is not None
-        obs = self.network.normalized(batch.own_obs)
-        metrics |= observation_figures(obs[0], is_normalized=is_normalized)
+        metrics |= self._observed(self.network.normalized(batch.own_obs))
         return metrics | self._end_update(experience, len(batch))
 
     def _epoch(self, batch: GroupBatch, rates: Rates) -> Metrics:

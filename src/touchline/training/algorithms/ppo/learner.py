@@ -8,7 +8,6 @@ Source: Schulman et al. 2017, arXiv:1707.06347. Hyperparameters and their names 
 
 import torch
 
-from touchline.policies.nets.normalizer import observation_figures
 from touchline.policies.network import make_network
 from touchline.training.algorithms.batch import Batch
 from touchline.training.algorithms.learner import LearnerSetup, Metrics, architecture_of
@@ -68,8 +67,7 @@ class PPO(OnPolicyLearner):
                 break
         metrics = self._measured(sample, rates)
         metrics["advantage_std"] = self._advantage_std
-        is_normalized = self.network.normalizer is not None
-        metrics |= observation_figures(batch.obs[0], is_normalized=is_normalized)
+        metrics |= self._observed(batch.obs)
         return metrics | self._end_update(experience, len(batch))
 
     def _epoch(self, batch: Batch, rates: Rates) -> None:

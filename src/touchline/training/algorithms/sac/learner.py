@@ -14,27 +14,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from touchline.policies.nets.normalizer import observation_figures
-from touchline.policies.network_policy import NetworkPolicy
-from touchline.training.algorithms.learned_state import (
-    part_of,
-    refuse_non_finite,
-    restore,
-    saved,
-    state_parts,
-)
-from touchline.training.algorithms.learner import LearnerSetup, Metrics, signal_setup
+from touchline.training.algorithms.learned_state import part_of, refuse_non_finite
+from touchline.training.algorithms.learner import LearnerSetup, Metrics
+from touchline.training.algorithms.network_learner import NetworkLearner
 from touchline.training.algorithms.sac.descent import Descent
 from touchline.training.algorithms.sac.experience import JudgedReplay, StepRate
 from touchline.training.algorithms.sac.loss import Losses
 from touchline.training.algorithms.sac.networks import SoftNetworks
 from touchline.training.algorithms.sac.settings import SACSettings
 from touchline.training.algorithms.schedules import scheduled
-from touchline.training.cloning import make_cloning
 from touchline.training.experience.replay import Replay, Sample, row_bytes
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.learned import models_of
-from touchline.training.rewards.signal import make_signals
 
 if TYPE_CHECKING:
     from touchline.policies.files.official_weights import OfficialWeights
@@ -45,22 +36,12 @@ REFILL_BATCHES = 10
 """A replay that starts empty next to trained networks gets this many batches first."""
 
 
-class SAC:
-    """Learns one behavior; see `Learner` for the contract.
-
-    Networks are on the setup's device. Random numbers are drawn on the CPU, so that a run has the
-    same draws everywhere.
-    """
+class SAC(NetworkLearner):
+    """Learns one behavior; see `Learner` for the contract."""
 
     def __init__(self, setup: LearnerSetup) -> None:
-        self.behavior = setup.behavior
-        self.config = setup.config
         self.hyper = setup.hyperparameters(SACSettings)
-        self.steps = 0
-        self.generator = torch.Generator().manual_seed(setup.seed)
-        for_signals = signal_setup(setup, self.hyper)
-        self.signals = make_signals(setup.config.reward_signals, for_signals)
-        self._device = setup.device
+        super().__init__(setup, self.hyper)
         # A single step is how a file says that a behavior is not to learn.
         if 1 < setup.config.max_steps <= self.hyper.buffer_init_steps:
             setup.log(
@@ -71,17 +52,15 @@ class SAC:
         self.networks = SoftNetworks(
             setup, len(self.signals), target_critics=self.hyper.target_critics
         )
-        self.network = self.networks.policy
-        self.policy = NetworkPolicy(
-            self.network,
-            deterministic=setup.config.network_settings.deterministic,
-            device=setup.device,
-        )
         actions = setup.spec.action_spec
         self.descent = Descent(self.hyper, actions, self.networks, setup.device)
-        weights = self.networks.weights
-        self._cloning = make_cloning(
-            setup, self.hyper, self.network, weights, self.generator
+        self._learn(
+            setup,
+            self.hyper,
+            self.networks.named(),
+            self.networks.weights,
+            self.descent.adam,
+            temperature=self.descent,
         )
         memory = setup.config.network_settings.memory
         self.judged = JudgedReplay(
@@ -139,17 +118,10 @@ class SAC:
             self.judged.add(team, trajectories)
             self.steps += trajectories.num_results
             if self.network.normalizer is not None:
-                seen = trajectories.obs[0][:-1][trajectories.valid]
-                self.network.normalizer.update(torch.from_numpy(seen).to(self._device))
+                self._include(trajectories, self.network.normalizer)
         self._added = []
 
     # learning
-
-    def clone_first(self) -> None:
-        """Imitate before the first step, where that is configured."""
-        if self._cloning is not None:
-            self._cloning.clone_first()
-            self.policy.forget_actor()
 
     def update(self) -> Metrics:
         """No metrics where no gradient step was due yet."""
@@ -176,9 +148,7 @@ class SAC:
         self.policy.forget_actor()
         metrics = self._measured(found) | cloned
         metrics |= self.judged.teach_signals(since, self.generator)
-        seen = self.descent.inputs(sample.obs)
-        is_normalized = self.network.normalizer is not None
-        metrics |= observation_figures(seen[0], is_normalized=is_normalized)
+        metrics |= self._observed(self.descent.inputs(sample.obs))
         self._refuse_non_finite()
         return metrics
 
@@ -193,10 +163,9 @@ class SAC:
     @property
     def learning_rate(self) -> float:
         """Adam's step size now."""
-        progress = min(1.0, self.steps / self.config.max_steps)
         hyper = self.hyper
         schedule = hyper.learning_rate_schedule
-        return scheduled(hyper.learning_rate, 1e-10, schedule, progress)
+        return scheduled(hyper.learning_rate, 1e-10, schedule, self._progress)
 
     def _measured(self, found: list[Losses]) -> Metrics:
         """The figures of an update: losses averaged over its gradient steps."""
@@ -251,20 +220,9 @@ class SAC:
         counters = [self._rate.count, int(self._refills), self.judged.rate.count]
         return state | {"replay.counters": torch.tensor(counters)}
 
-    def learned(self) -> dict[str, Tensor]:
-        return saved(self._parts()) | {"generator": self.generator.get_state()}
-
-    def _parts(self) -> dict[str, Any]:
-        adam = self.descent.adam
-        parts = state_parts(self.networks.named(), adam, self.signals)
-        parts["temperature"] = self.descent
-        return parts if self._cloning is None else {**parts, "cloning": self._cloning}
-
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Without a replay in it, one is filled before the next gradient step."""
-        restore(state, self._parts())
-        self.generator.set_state(state["generator"])
-        self.policy.forget_actor()
+        super().load_state(state)
         kept = part_of("replay.", state) if self.hyper.save_replay_buffer else {}
         self._refills = not kept
         if kept:
