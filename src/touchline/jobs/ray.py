@@ -104,7 +104,7 @@ def _on_loopback() -> Iterator[None]:
 
 
 def _reach(where: str) -> None:
-    """Refuse an address where nothing listens, for which Ray would wait a minute."""
+    # Refuse an address where nothing listens, for which Ray would wait a minute.
     host, colon, port = where.rpartition(":")
     if not colon or not port.isdigit():
         return  # auto: Ray looks for it
@@ -180,8 +180,7 @@ def check_cluster(
 
 
 def _probe_of_a_node() -> Callable[[bytes], tuple[str, str | None, str]]:
-    """A function that Ray sends as code, because a node may lack Touchline."""
-
+    # A function that Ray sends as code, because a node may lack Touchline.
     def probe(packed: bytes) -> tuple[str, str | None, str]:
         import pickle
         import platform
@@ -341,7 +340,6 @@ class NodeProcess:
         self._process.stop()
 
     def _changed(self) -> Files:
-        """The files that changed or are gone since the last call."""
         changed: Files = {}
         gone = set(self._seen)
         for path in sorted(self._folder.rglob("*")):

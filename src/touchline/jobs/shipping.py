@@ -70,7 +70,7 @@ def _parts(player: Path) -> Iterator[Path]:
 
 
 def _without_circumstances(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """The same content has the same digest, whoever built it and whenever."""
+    # The same content has the same digest, whoever built it and whenever.
     entry.mtime = entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     return entry

@@ -85,7 +85,6 @@ def load_policy(
 def _split_sources(
     sources: Iterable[str], behaviors: Iterable[str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Sources by the behavior that they name, and those that name none."""
     known = {base_name(behavior) for behavior in behaviors} | set(behaviors)
     named: dict[str, str] = {}
     unnamed: list[str] = []

@@ -58,7 +58,6 @@ def from_sb3(model: Any, spec: BehaviorSpec) -> Acting:
 
 
 def _check_actions(space: spaces.Space[Any], spec: BehaviorSpec) -> None:
-    """Raise a UsageError where a model's actions are not the behavior's."""
     action = spec.action_spec
     is_fit = False
     match space:

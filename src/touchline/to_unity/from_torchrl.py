@@ -112,7 +112,6 @@ class FromTorchRL(Acting):
     def _distributed(
         self, part: ProbabilisticTensorDictModule, values: Mapping[Any, Tensor]
     ) -> dict[str, Tensor]:
-        """Actions from the distribution's parameters."""
         given = {
             name: values[key]
             for name, key in zip(part.dist_keys, part.in_keys, strict=True)

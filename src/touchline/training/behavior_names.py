@@ -42,6 +42,6 @@ def _nearest(name: str, known: Iterable[str], cutoff: float) -> str | None:
 
 
 def _are_siblings(a: str, b: str) -> bool:
-    """Agent1 and Agent2, or PlayerA and PlayerB, are two behaviors of a game and no slip."""
+    # Agent1 and Agent2, or PlayerA and PlayerB, are two behaviors of a game and no slip.
     differ_at_the_end = len(a) == len(b) and a[:-1] == b[:-1]
     return differ_at_the_end or re.sub(r"\d", "", a) == re.sub(r"\d", "", b)

@@ -182,7 +182,6 @@ def choices_for(seen: Seen) -> Iterator[Choice]:
 
 
 def _algorithm_for(seen: Seen) -> tuple[str, str]:
-    """The algorithm, and why."""
     kinds = {name: algorithm_settings(name) for name in ALGORITHM_PLUGINS.names()}
     if seen.has_groups:
         of_groups = (name for name, kind in kinds.items() if kind.credits_groups)
@@ -197,7 +196,7 @@ def _algorithm_for(seen: Seen) -> tuple[str, str]:
 
 
 def _buffer_for(seen: Seen) -> Iterator[Choice]:
-    """What is learned from at a time: more agents fill larger buffers, which bear larger steps."""
+    # What is learned from at a time: more agents fill larger buffers, which bear larger steps.
     buffer = _power_of_two(128 * seen.agents, 2048, 16_384)
     batch = buffer // 16
     yield Choice(
@@ -216,7 +215,7 @@ def _buffer_for(seen: Seen) -> Iterator[Choice]:
 
 
 def _replay() -> Iterator[Choice]:
-    """The form of replay that solves our scenes soonest."""
+    # The form of replay that solves our scenes soonest.
     yield Choice("hyperparameters.buffer_size", 200_000)
     yield Choice("hyperparameters.buffer_init_steps", 1000)
     yield Choice("hyperparameters.batch_size", 256)

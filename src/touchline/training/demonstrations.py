@@ -142,7 +142,6 @@ class Demonstration:
 
 
 def _spread(values: NDArray[np.float32]) -> list[dict[str, float]]:
-    """Mean, standard deviation and range of each column."""
     return [
         {
             "mean": float(column.mean()),

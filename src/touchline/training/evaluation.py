@@ -287,7 +287,6 @@ def _fill_quotas(
 
 
 def _by_behavior(tallies: Mapping[str, _Tally]) -> dict[str, Outcomes]:
-    """The outcomes of all teams of each behavior, by base name."""
     behaviors: dict[str, Outcomes] = {}
     for name, tally in tallies.items():
         base = base_name(name)

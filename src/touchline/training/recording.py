@@ -123,7 +123,7 @@ def record_episodes(
 def _add_recorders(
     recorders: dict[str, EpisodeRecorder], slots: Slots, rows: AllRows, episodes: int
 ) -> None:
-    """One for each behavior that has none; a world may show another at any time."""
+    # One for each behavior that has none; a world may show another at any time.
     for name, row in rows.items():
         if name not in recorders:
             spec = slots.behaviors[name]
@@ -298,7 +298,7 @@ class EpisodeRecorder:
         return np.asarray(enough[episode])
 
     def _widen(self, size: int) -> None:
-        """Slots that the world has added record nothing."""
+        # Slots that the world has added record nothing.
         extra = size - len(self._left)
         if extra > 0:
             self._left = np.append(self._left, np.zeros(extra, self._left.dtype))

@@ -179,7 +179,6 @@ class Trainer:
         return updated
 
     def _checkpoint(self, trainings: Sequence[BehaviorTraining], stop: Event) -> None:
-        """Save these behaviors, and begin to measure how good they are."""
         # What is evaluated is the latest checkpoint until its figures are there.
         self._evaluator.finish(stop)
         self._save(trainings)
@@ -187,7 +186,6 @@ class Trainer:
             self._evaluator.start(trainings, self._trainings, self._curriculum)
 
     def _save(self, trainings: Iterable[BehaviorTraining]) -> None:
-        """A checkpoint, a model and a learning curve of each."""
         for training in trainings:
             self._folder.save(training.name, training.learner, training.recent_mean)
             # A picture that another program shows is no reason to end a training.

@@ -110,7 +110,6 @@ def warm_start(
 def _official_state(
     learner: Learner, behavior: str, path: Path, signals: Sequence[str]
 ) -> dict[str, Tensor]:
-    """The learner's state with the networks of a file of ML-Agents in it."""
     # onnxruntime, which other starts do not need, takes half a second to load.
     from touchline.policies.files.official_weights import (
         read_official,

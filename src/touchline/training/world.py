@@ -115,7 +115,6 @@ def _player_options(config: RunConfig, target: str) -> Mapping[str, Any]:
 
 
 def _check_behaviors(config: RunConfig, scene: str) -> None:
-    """Refuse a configuration that leaves out a behavior of the scene, or names one it has not."""
     # A scene knows its behaviors only once it is built; one area is the quickest to build.
     built = scene_class(scene)(1, 1)
     built.close()
@@ -132,7 +131,6 @@ def _check_behaviors(config: RunConfig, scene: str) -> None:
 
 
 def _check_parameters(config: RunConfig, scene: str) -> None:
-    """Refuse a parameter or a value that the scene does not take, those of later lessons too."""
     known = scene_class(scene).parameters
     for name, settings in config.environment_parameters.items():
         if name not in known:

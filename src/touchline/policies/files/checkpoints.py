@@ -154,7 +154,6 @@ def _read(path: Path, framework: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @contextmanager
 def _opened(path: Path, framework: str) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The file, opened by safetensors, and its metadata."""
     if path.exists() and not path.is_file():
         raise UsageError(f"{path}: not a checkpoint: expected a regular file")
     try:
@@ -213,7 +212,7 @@ def _checksum(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -
 
 
 def _header(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """A single entry: safetensors writes several in any order, but a run must repeat its bytes."""
+    # A single entry: safetensors writes several in any order, but a run must repeat its bytes.
     return {"about": json.dumps({"format": FORMAT, **metadata})}
 
 

@@ -268,7 +268,6 @@ def _renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _require_same_settings(network: ActorCritic, weights: OfficialWeights) -> None:
-    """Raise a UsageError that names the settings in which file and network differ."""
     path, tensors, wanted = weights.path, weights.policy, network.architecture
     if any(".hypernet." in name for name in tensors):
         raise UsageError(

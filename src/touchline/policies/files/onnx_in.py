@@ -235,7 +235,6 @@ class OnnxPolicy:
         return np.stack(drawn, axis=1).astype(np.int32)
 
     def _action_spec(self) -> ActionSpec:
-        """The actions that the model gives."""
         continuous = self._count("continuous_action_output_shape")
         branches = self._constants("discrete_action_output_shape")
         if self._lists_branches:
@@ -328,7 +327,6 @@ def load_model(path: Path) -> onnx.ModelProto:
 
 
 def _session(path: Path, model: onnx.ModelProto) -> Any:
-    """The model ready to run, an `onnxruntime.InferenceSession`."""
     options = ort.SessionOptions()
     # Small models: more threads cost more than they bring.
     options.intra_op_num_threads = 1

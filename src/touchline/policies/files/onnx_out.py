@@ -180,7 +180,6 @@ def _inputs(
 
 
 def _twin_mlp(graph: OnnxGraph, mlp: TwinMLP, x: str) -> str:
-    """The actor's outputs."""
     for weight, bias in zip(mlp.weights, mlp.biases, strict=True):
         own_weight = _parameter(graph, weight[ACTOR])
         own_bias = _parameter(graph, bias[ACTOR, 0])
@@ -215,7 +214,6 @@ def _features(graph: OnnxGraph, body: Body, obs: Sequence[str]) -> str:
 
 
 def _layer(graph: OnnxGraph, layer: nn.Module, x: str) -> str:
-    """One layer of an encoder, or several in a row."""
     match layer:
         case nn.Sequential():
             for part in layer:
@@ -269,7 +267,6 @@ def _silu(graph: OnnxGraph, x: str) -> str:
 
 
 def _linear(graph: OnnxGraph, layer: nn.Linear, x: str) -> str:
-    """A dense layer of rows [B, I]."""
     weight = _parameter(graph, layer.weight.t())
     bias = _parameter(graph, layer.bias)
     return graph.node("Gemm", [x, weight, bias])
@@ -379,7 +376,6 @@ def _heads(
 
 
 def _continuous(graph: OnnxGraph, network: ActorCritic, outputs: str) -> None:
-    """The outputs of continuous actions: drawn, and the mean."""
     size = network.spec.action_spec.continuous_size
     mean = graph.slice(outputs, 1, 0, size)
     noise = graph.node("RandomNormalLike", [mean])
@@ -412,7 +408,6 @@ def _limited_output(graph: OnnxGraph, name: str, raw: str, size: int) -> None:
 
 
 def _parameter(graph: OnnxGraph, tensor: Any) -> str:
-    """A parameter of the network, as a constant of the graph."""
     return graph.constant(_array(tensor))
 
 

@@ -271,7 +271,6 @@ _FAR = 1 << 31
 
 
 def _leaves(values: Any) -> list[Any]:
-    """The single values in lists and tuples."""
     found = []
     for value in values:
         is_nested = isinstance(value, list | tuple)

@@ -107,7 +107,6 @@ def _put_product(
     gradient: Float[Tensor, "N B O"],
     out: Float[Tensor, "N I O"],
 ) -> None:
-    """Write the gradient of the weights to `out`."""
     # The product is taken the way round in which `out` lies row by row: oneDNN needs seconds, not
     # milliseconds, to write it column by column (PyTorch 2.13).
     if out.stride(2) == 1:

@@ -219,7 +219,6 @@ class ActorCritic(nn.Module):
     def _branches(
         self, logits: Sequence[Tensor], allowed: Bool[Tensor, "B choices"] | None
     ) -> list[Tensor]:
-        """Log-probabilities of the choices of each branch."""
         masks: Sequence[Tensor | None] = [None] * len(logits)
         if allowed is not None:
             sizes = self.spec.action_spec.discrete_branches

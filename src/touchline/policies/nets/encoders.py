@@ -150,7 +150,7 @@ def _simple(channels: int) -> list[nn.Module]:
 
 
 def _nature(channels: int) -> list[nn.Module]:
-    """Source: Mnih et al. 2015, doi:10.1038/nature14236."""
+    # Source: Mnih et al. 2015, doi:10.1038/nature14236.
     return [
         nn.Conv2d(channels, 32, 8, stride=4), nn.LeakyReLU(),
         nn.Conv2d(32, 64, 4, stride=2), nn.LeakyReLU(),
@@ -159,7 +159,7 @@ def _nature(channels: int) -> list[nn.Module]:
 
 
 def _resnet(channels: int) -> list[nn.Module]:
-    """Source: Espeholt et al. 2018, "IMPALA", arXiv:1802.01561, figure 3."""
+    # Source: Espeholt et al. 2018, "IMPALA", arXiv:1802.01561, figure 3.
     layers: list[nn.Module] = []
     for width in (16, 32, 64):
         layers += [
@@ -180,7 +180,7 @@ def _match3(channels: int) -> list[nn.Module]:
 
 
 def _fully_connected(channels: int) -> list[nn.Module]:  # noqa: ARG001
-    """Nothing: `image_encoder` adds one dense layer to every kind."""
+    # Nothing: `image_encoder` adds one dense layer to every kind.
     return []
 
 

@@ -98,7 +98,6 @@ class Adam:
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from what `state` returned."""
         self._mean.copy_(state["mean"])
         self._square.copy_(state["square"])
         self._step = int(state["step"])

@@ -138,7 +138,6 @@ class Copies(Lineup):
     def _guest(
         self, sent: SentGuest, place: tuple[str, int], spec: BehaviorSpec
     ) -> Guest:
-        """A copy of an opponent of a behavior (base name) by its number."""
         if sent.weights is not None:
             weights = self._fetch(sent.weights)
             policy = policy_with(weights, spec)
@@ -170,7 +169,6 @@ class Copies(Lineup):
         return arrays
 
     def load_state(self, arrays: Arrays) -> None:
-        """Continue from what `state` returned."""
         for base, state in below("generators", arrays).items():
             self._generator(base).set_state(torch.tensor(state))
         if self._seating is not None:
@@ -184,7 +182,7 @@ class Copies(Lineup):
         return self._generators[base]
 
     def _seed(self, base: str, *place: int) -> int:
-        """Each run, collector, replacement and behavior has streams of its own."""
+        # Each run, collector, replacement and behavior has streams of its own.
         entropy = [*self._seeds, self._restarts, crc32(base.encode()), *place]
         (seed,) = np.random.SeedSequence(entropy).generate_state(1)
         return int(seed)

@@ -216,7 +216,6 @@ class LocalCollector:
         self.trace.save(path, recipe, recipe.seed)
 
     def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from what `state` returned, unless it is empty."""
         self.slots.load_state(below("slots", arrays))
         self.load_open(arrays)
 
@@ -334,5 +333,4 @@ class EpisodeMeter:
         return kept(self, _KEPT)
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from what `state` returned."""
         put_back(self, _KEPT, state)

@@ -284,7 +284,6 @@ class SeveralCollectors:
         return policies_of(latest, roster)
 
     def _merged(self, answers: Mapping[int, Answer]) -> Collection:
-        """What these workers brought together."""
         together = list(answers.values())
         self._record_games(together)
         brought = [answer.collection for answer in together]
@@ -322,7 +321,6 @@ class SeveralCollectors:
         self._waited_s = 0.0
 
     def _all(self, calls: Sequence[Call]) -> None:
-        """Let every worker do its call, and keep what they show and their states."""
         assert self._call is None, "parameters and resets come between rounds"
         for index, call in enumerate(calls):
             self._start(index, call)
@@ -346,7 +344,6 @@ class SeveralCollectors:
         return answers
 
     def _keep(self, answers: Mapping[int, Answer]) -> None:
-        """What these workers show, and their states."""
         for index, answer in sorted(answers.items()):
             assert answer.shown is not None
             self._shown[index] = answer.shown
@@ -358,7 +355,7 @@ class SeveralCollectors:
 def _with_parameters(
     setup: WorkerSetup, values: Mapping[str, ParameterValue]
 ) -> WorkerSetup:
-    """A worker that replaces another one starts where the lessons are now."""
+    # A worker that replaces another one starts where the lessons are now.
     recipes = [
         replace(recipe, parameters=dict(recipe.parameters) | dict(values))
         for recipe in setup.recipes

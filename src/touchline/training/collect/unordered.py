@@ -98,7 +98,6 @@ class UnorderedCollectors(SeveralCollectors):
             plays[base] = plays.get(base, set()) | drawn
 
     def _received(self) -> dict[int, Answer]:
-        """Pieces that have arrived; the others continue."""
         over = {}
         for index, answer in sorted(self._finished().items()):
             call, policies, version = self._calls[index]
@@ -115,6 +114,5 @@ class UnorderedCollectors(SeveralCollectors):
         return over
 
     def _finish_pieces(self) -> None:
-        """Wait until no worker collects."""
         while self._calls:
             self._arrived |= self._received()

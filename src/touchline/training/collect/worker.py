@@ -281,7 +281,6 @@ class Worker:
         self._round.collection.add(self._collector.collect(shares))
 
     def _finished(self, shares: Mapping[str, int]) -> Answer:
-        """The answer that ends a round."""
         current = self._round
         # What the other behaviors have so far was done by policies that change now.
         rest = self._collector.hand_over(dict.fromkeys(shares, 1))

@@ -78,7 +78,6 @@ def _unknown_key(keys: Keys, known: list[str]) -> str:
 
 
 def _trainers_with(key: str) -> list[str]:
-    """The trainers of Touchline whose `hyperparameters` have this key."""
     return [name for name in ALGORITHMS if key in _keys_of(name)]
 
 
@@ -116,7 +115,6 @@ def _choices(context: Mapping[str, Any]) -> list[str]:
 
 
 def _known_keys(location: Keys, tree: YamlTree) -> list[str]:
-    """The keys that this place of the file may have."""
     # Walks down from the whole configuration, one type per key.
     kind: Any = RunConfig
     for depth, key in enumerate(location):

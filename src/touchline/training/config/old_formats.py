@@ -159,7 +159,6 @@ def _curricula_of(path: Path) -> Block:
 
 
 def _behaviors(blocks: Block, notices: list[str]) -> Block:
-    """The blocks of all behaviors, each with what it takes from `default`."""
     default = _block("default", blocks.pop("default", None))
     notices.append(
         "max_steps and summary_freq counted steps of the environment until 0.13: if the file is "
@@ -277,7 +276,6 @@ def _curriculum(behavior: str, written: object) -> _Curriculum:
 def _lessons(
     behavior: str, curriculum: _Curriculum, values: Sequence[Any]
 ) -> list[Block]:
-    """One lesson per value; each but the last ends at its threshold."""
     thresholds = curriculum.thresholds
     if len(values) != len(thresholds) + 1:
         raise UsageError(

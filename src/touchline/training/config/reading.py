@@ -145,7 +145,6 @@ def about_preset(name: str) -> str:
 
 @cache
 def _preset_files() -> dict[str, Path]:
-    """Name of each preset -> its file."""
     files = {}
     for place in PRESETS.values():
         package, _, folder = place.partition(":")
@@ -236,7 +235,6 @@ _REPLACED = {"load_model": "resume", "train_model": "inference"}
 
 
 def _modernize(tree: YamlTree, notices: list[str]) -> None:
-    """Bring old spellings up to date and take out what has no effect."""
     for block in _blocks(tree):
         for old, new in _OLD_SPELLINGS.items():
             _rename_old(tree, block + old, new, notices)

@@ -128,7 +128,6 @@ class BehaviorConfig(Part):
     @field_validator("hyperparameters", mode="before")
     @classmethod
     def _read_hyperparameters(cls, value: Any, info: ValidationInfo) -> Any:
-        """The settings of the behavior's algorithm."""
         if "trainer_type" not in info.data:  # it is unknown, which is reported already
             return HyperparameterSettings()
         # pydantic puts the place of this field before the places in errors raised here.

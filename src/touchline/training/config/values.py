@@ -27,7 +27,7 @@ from touchline.plugins import Plugins
 
 
 def _whole(value: Any) -> Any:
-    """5e5 and "5e5" mean 500000 where a whole number is expected."""
+    # 5e5 and "5e5" mean 500000 where a whole number is expected.
     value = numeric(value)
     if isinstance(value, float) and value.is_integer():
         return int(value)
@@ -52,7 +52,7 @@ def numeric(value: Any) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """`run_id: 7` is a text that looks like a number."""
+    # `run_id: 7` is a text that looks like a number.
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if is_number else value
 
@@ -105,7 +105,7 @@ class Part(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _empty_is_default(cls, values: Any) -> Any:
-        """Take out what was left empty, as in `memory:` with nothing behind it."""
+        # Take out what was left empty, as in `memory:` with nothing behind it.
         # YAML reads that as null, and ML-Agents writes null for what was not given.
         if values is None:
             return {}
@@ -139,7 +139,6 @@ def meanings(part: type[Part]) -> dict[str, str]:
 
 @cache
 def _classes(module: str) -> dict[str, ast.ClassDef]:
-    """The classes at the top level of a module's source, by name."""
     source = inspect.getsource(sys.modules[module])
     statements = ast.parse(source).body
     return {node.name: node for node in statements if isinstance(node, ast.ClassDef)}

@@ -176,7 +176,6 @@ class Replay:
         ignored: NDArray[np.bool_],
         return_steps: int,
     ) -> Sample:
-        """The sequences that begin at these places."""
         place, length = self._followed(start)
         columns = self._columns
         reward, factor, last = _returns(rewards_at(place), length, gamma, return_steps)
@@ -439,7 +438,6 @@ def _columns(
     t: NDArray[Any],
     slot: NDArray[Any],
 ) -> Columns:
-    """The actions at these steps and slots, a row for each."""
     columns: Columns = {}
     final = trajectories.final[t, slot]
     has_final = final != NONE

@@ -74,7 +74,6 @@ class Rollout:
         self._open &= ~closes
 
     def _learned_actions(self, rows: SlotRows) -> NDArray[np.bool_]:
-        """Slots whose last action is one that a learner learns from."""
         assert self.chosen is not None
         learned = self.chosen.learned
         if learned is None:

@@ -124,7 +124,6 @@ class Curiosity(nn.Module):
     def _predicted(
         self, transitions: Transitions, before: Tensor | None = None
     ) -> Float[Tensor, "B F"]:
-        """The features that should follow."""
         if before is None:
             before = self._features(transitions.obs)
         actions = transitions.flat_actions(self._branches)

@@ -177,7 +177,6 @@ class LearnedSignal:
         return saved(self._parts())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from what `state` returned."""
         restore(state, self._parts())
 
     def _parts(self) -> dict[str, Any]:

@@ -45,12 +45,10 @@ class EpisodeSums:
         return float(np.mean(ended))
 
     def state(self) -> dict[str, Tensor]:
-        """Everything needed to continue from here."""
         state = {f"open.{team}": torch.tensor(v) for team, v in self._open.items()}
         return state | {"ended": torch.tensor(self._ended, dtype=torch.float64)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from what `state` returned."""
         self._open = _of_teams("open.", state)
         self._ended = state["ended"].tolist()
 
@@ -107,19 +105,17 @@ class ReturnScale:
         self._count = total
 
     def state(self) -> dict[str, Tensor]:
-        """Everything needed to continue from here."""
         figures = [self._count, self._mean, self._squares]
         state = {f"running.{t}": torch.tensor(v) for t, v in self._running.items()}
         return state | {"figures": torch.tensor(figures, dtype=torch.float64)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from what `state` returned."""
         self._running = _of_teams("running.", state)
         self._count, self._mean, self._squares = state["figures"].tolist()
 
 
 def _widened(values: NDArray[np.float64] | None, width: int) -> NDArray[np.float64]:
-    """A table of slots may have grown since."""
+    # A table of slots may have grown since.
     found = np.zeros(width)
     if values is not None:
         kept = min(width, len(values))

@@ -162,7 +162,6 @@ def read_columns(run: Path) -> dict[str, dict[str, Float[np.ndarray, " R"]]]:
 
 
 def _only_clones(values: Mapping[str, Any]) -> bool:
-    """Whether no behavior of a configuration takes a step."""
     behaviors = values.get("behaviors")
     blocks = list(behaviors.values()) if isinstance(behaviors, Mapping) else []
     steps = [b.get("max_steps") for b in blocks if isinstance(b, Mapping)]
@@ -197,7 +196,6 @@ def _progress_of(status: Any) -> dict[str, Any]:
 
 
 def _columns(path: Path) -> dict[str, Float[np.ndarray, " R"]]:
-    """The columns of a metrics.csv."""
     text = read_bounded(path, MOST_TABLE).decode("utf-8", "replace")
     reader = csv.DictReader(io.StringIO(text.replace("\0", "?"), newline=""))
     try:

@@ -297,7 +297,6 @@ class MetricsWriter:
 
 
 def _header_of(path: Path) -> list[str]:
-    """The columns of a run's table."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             columns = next(csv.reader([file.readline(MOST_COLUMNS)]), [])

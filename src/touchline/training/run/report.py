@@ -159,7 +159,6 @@ def _behavior_table(
 
 
 def _pool_table(name: str, pool: Pool) -> list[str]:
-    """The latest policy against each opponent of its pool."""
     rating, error = pool.rating()
     lines = [
         f"{name} by self-play: ELO {rating:.0f} ± {error:.0f} (standard error). Its opponents:",
@@ -175,7 +174,6 @@ def _pool_table(name: str, pool: Pool) -> list[str]:
 
 
 def _opponents_table(name: str, evaluation: Mapping[str, Any]) -> list[str]:
-    """The games of an evaluation against each opponent."""
     lines = [
         f"{name} at step {evaluation['steps']:,}, sampled actions:",
         "",
@@ -192,7 +190,6 @@ def _opponents_table(name: str, evaluation: Mapping[str, Any]) -> list[str]:
 
 
 def _evaluation(evaluation: Mapping[str, Any] | None) -> str:
-    """One evaluation in a cell."""
     if evaluation is None:
         return "–"
     at = f"at step {evaluation['steps']:,}"

@@ -188,7 +188,6 @@ class Games:
         return wider
 
     def _place_new(self, name: str, begins: NDArray[np.intp], rows: AllRows) -> None:
-        """Give an area to agents that are new in their slots."""
         table = self._tables[name]
         row = rows[name]
         is_same_agent = table.agent[begins] == row.agent_id[begins]
@@ -224,7 +223,6 @@ class Games:
         return int(table.area[members[0]])
 
     def _place_world(self, env: int, rows: AllRows) -> None:
-        """Place all agents that are present in one world."""
         ranks = {}
         for name, row in rows.items():
             here = np.flatnonzero((row.env_index == env) & (row.agent_id >= 0))
@@ -267,7 +265,6 @@ class Games:
         return arrays
 
     def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from what `state` returned."""
         worlds = arrays["worlds"].tolist()
         self._first_area = {env: (first, count) for env, first, count in worlds}
         self.num_areas = max((first + count for _, first, count in worlds), default=0)

@@ -113,7 +113,6 @@ class SelfPlay:
             self._assign()
 
     def _assign(self) -> None:
-        """Draw who plays the next games."""
         # In this order: a game that begins now already meets the new opponents, in the new turn.
         playing = {base: self._seating.playing(base) for base in self.pools}
         self._swap([playing])
@@ -187,7 +186,6 @@ class SelfPlay:
         return self._learning_team if takes_turns else None
 
     def _take_turns(self, behaviors: Sequence[str]) -> None:
-        """Let the next team learn when it is time."""
         if self._learning is None:
             return
         teams = sorted({team_of(name) for name in behaviors})

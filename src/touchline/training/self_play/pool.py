@@ -204,7 +204,6 @@ class Pool:
             self.guests[number] = Guest(actor.policy, source, stream)
 
     def _own_sources(self) -> list[str]:
-        """The files of `versus` that are for this behavior."""
         sources = []
         for text in self.settings.versus:
             behavior, equals, rest = text.partition("=")
@@ -215,7 +214,6 @@ class Pool:
         return sources
 
     def _require_opponents(self) -> None:
-        """Refuse a pool that holds no snapshots and for whose behavior there is no file."""
         if not self.settings.window and not self._files:
             raise UsageError(
                 f"self_play.versus: no file is for {self.behavior}, and window 0 keeps no "

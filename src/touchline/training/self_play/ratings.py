@@ -129,7 +129,6 @@ class Ratings:
         return kept(self, _KEPT) | {"games": [array.tolist() for array in entries]}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `state` returned."""
         put_back(self, _KEPT, state)
         size = (len(self.names), len(self.names))
         self.points = np.zeros(size)

@@ -167,7 +167,7 @@ class Seating:
     # in a step
 
     def _see(self, rows: AllRows) -> None:
-        """New behaviors; their slots act by the latest policy until a game begins."""
+        # New behaviors; their slots act by the latest policy until a game begins.
         # Those that come later join games that have begun.
         num_begun = len(self._num_games)
         for name in rows:
@@ -194,7 +194,6 @@ class Seating:
             counts[base] = counts.get(base, 0) + steps
 
     def _record(self, result: Result) -> None:
-        """Note a game that is over, for every pair of behaviors of two teams."""
         for name in self.behaviors:
             for other in self.behaviors:
                 own = team_of(name)
@@ -278,7 +277,6 @@ class Seating:
         return arrays
 
     def load_state(self, arrays: Arrays, behaviors: Sequence[str]) -> None:
-        """Continue from what `state` returned."""
         self.behaviors = list(behaviors)
         self._games.load_state(below("games", arrays))
         self._num_games = arrays["num_games"].copy()

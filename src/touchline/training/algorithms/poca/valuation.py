@@ -145,7 +145,6 @@ class Moments:
         )
 
     def _groups(self) -> Groups:
-        """What the critic takes of these rows."""
         tensor, trajectories = self._valuation.tensor, self._trajectories
         rows = self._source, self._slot
         actions = [tensor(trajectories.continuous[rows])]

@@ -83,7 +83,6 @@ class PPO(OnPolicyLearner):
         self.policy.forget_actor()
 
     def _gradient_step(self, part: Batch, rates: Rates) -> None:
-        """Descend `ppo_loss`, by autograd or by the network's own backward pass."""
         weights = self._weights
         if self._leash_weight:
             assert self._cloning is not None

@@ -138,7 +138,6 @@ class Descent:
     # memory: the policy's is stored, that of critics begins with each sequence, as in ML-Agents
 
     def _sequences(self, sample: Sample) -> Sequences | None:
-        """The sequences of a minibatch, with what was remembered before each."""
         return None if sample.sequences is None else sample.sequences.to(self._device)
 
     def _following(self, sample: Sample) -> Sequences | None:
@@ -165,7 +164,6 @@ class Descent:
         return found
 
     def _first_obs(self, sample: Sample) -> Obs:
-        """What was observed at the first action of each sequence."""
         assert sample.sequences is not None
         first = sample.sequences.first
         return self.inputs(tuple(part[first] for part in sample.obs))
@@ -185,7 +183,6 @@ class Descent:
         return {"log": self.log_temperatures.clone(), **self._temperature_adam.state()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from what `state` returned."""
         moments = dict(state)
         self.log_temperatures.copy_(moments.pop("log"))
         self._temperature_adam.load_state(moments)

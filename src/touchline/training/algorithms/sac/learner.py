@@ -113,7 +113,6 @@ class SAC(NetworkLearner):
         self._added.append((team, trajectories))
 
     def _store(self) -> None:
-        """Put what was added into the replay."""
         for team, trajectories in self._added:
             self.judged.add(team, trajectories)
             self.steps += trajectories.num_results
