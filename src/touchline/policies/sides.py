@@ -56,41 +56,28 @@ def load_sides(
     """
     first = _lowest_team(slots)
 
+    def of(
+        some: Sequence[str], names: Iterable[str], seed: int
+    ) -> dict[str, SlotActor]:
+        chosen = {name: slots.behaviors[name] for name in names}
+        return load_policies(
+            some, chosen, deterministic=deterministic, seed=seed, world=slots.env
+        )
+
     def load() -> Mapping[str, SlotActor]:
+        if not versus:
+            return of(sources, slots.behaviors, seed)
         # Those who play already would have to change sides.
-        if versus and _lowest_team(slots) < first:
+        if _lowest_team(slots) < first:
             raise UsageError(
                 f"--versus: team {_lowest_team(slots)} of {world} came after team {first} had "
                 "begun to play as the lowest one; it must be there in the first exchange"
             )
-        return _load_sides(sources, versus, slots, world, deterministic, seed)
+        own, others = two_sides(slots.behaviors, world)
+        return of(sources, own, seed) | of(versus, others, seed + _OTHER_SEED)
 
     return Actors(load)
 
 
 def _lowest_team(slots: Slots) -> int:
     return min(map(team_of, slots.behaviors), default=0)
-
-
-def _load_sides(
-    sources: Sequence[str],
-    versus: Sequence[str],
-    slots: Slots,
-    world: str,
-    deterministic: bool,
-    seed: int,
-) -> dict[str, SlotActor]:
-    specs = slots.behaviors
-
-    def load(
-        some: Sequence[str], names: Iterable[str], seed: int
-    ) -> dict[str, SlotActor]:
-        chosen = {name: specs[name] for name in names}
-        return load_policies(
-            some, chosen, deterministic=deterministic, seed=seed, world=slots.env
-        )
-
-    if not versus:
-        return load(sources, specs, seed)
-    own, others = two_sides(specs, world)
-    return load(sources, own, seed) | load(versus, others, seed + _OTHER_SEED)

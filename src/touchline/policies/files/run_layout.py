@@ -57,6 +57,16 @@ def is_run(target: str | Path) -> bool:
     return RunLayout(Path(target)).configuration.is_file()
 
 
+class _File:
+    """A file of a run, by its place in the folder."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __get__(self, layout: RunLayout, owner: type | None = None) -> Path:
+        return layout.path / self._place
+
+
 @dataclass(frozen=True)
 class RunLayout:
     """The files of the run in the folder `path`; none of them needs to exist.
@@ -67,72 +77,31 @@ class RunLayout:
 
     path: Path
 
-    @property
-    def configuration(self) -> Path:
-        return self.path / "configuration.yaml"
-
-    @property
-    def chosen_settings(self) -> Path:
-        """The settings that were chosen for a game without a configuration, with reasons."""
-        return self.path / "settings.yaml"
-
-    @property
-    def logs(self) -> Path:
-        return self.path / _LOGS
-
-    @property
-    def status(self) -> Path:
-        return self.logs / "training_status.json"
-
-    @property
-    def timers(self) -> Path:
-        return self.logs / "timers.json"
-
-    @property
-    def resume_point(self) -> Path:
-        return self.path / "resume.safetensors"
-
-    @property
-    def resume_point_before(self) -> Path:
-        """The resume point that the latest one replaced, in case the latest is damaged."""
-        return self.path / "resume-before.safetensors"
-
-    @property
-    def report(self) -> Path:
-        return self.path / "report.md"
-
-    @property
-    def replay(self) -> Path:
-        return self.path / "replay.npz"
-
-    @property
-    def seeds(self) -> Path:
-        """Figures over the runs of several seeds."""
-        return self.path / "seeds.json"
+    configuration = _File("configuration.yaml")
+    chosen_settings = _File("settings.yaml")
+    """The settings that were chosen for a game without a configuration, with reasons."""
+    logs = _File(_LOGS)
+    status = _File(f"{_LOGS}/training_status.json")
+    timers = _File(f"{_LOGS}/timers.json")
+    resume_point = _File("resume.safetensors")
+    resume_point_before = _File("resume-before.safetensors")
+    """The resume point that the latest one replaced, in case the latest is damaged."""
+    report = _File("report.md")
+    replay = _File("replay.npz")
+    seeds = _File("seeds.json")
+    """Figures over the runs of several seeds."""
+    journal = _File("trials.journal")
+    """The trials of a search."""
+    tune = _File("tune.json")
+    """Figures of a search."""
+    best_settings = _File("best.yaml")
+    """The configuration of a search's best trial."""
+    importance = _File("importance.png")
+    """The picture of how much each searched key matters."""
 
     def seed(self, seed: int) -> RunLayout:
         """The run of one of several seeds."""
         return RunLayout(self.path / f"seed-{seed}")
-
-    @property
-    def journal(self) -> Path:
-        """The trials of a search."""
-        return self.path / "trials.journal"
-
-    @property
-    def tune(self) -> Path:
-        """Figures of a search."""
-        return self.path / "tune.json"
-
-    @property
-    def best_settings(self) -> Path:
-        """The configuration of a search's best trial."""
-        return self.path / "best.yaml"
-
-    @property
-    def importance(self) -> Path:
-        """The picture of how much each searched key matters."""
-        return self.path / "importance.png"
 
     def trial(self, number: int) -> RunLayout:
         """The run of one trial of a search."""
