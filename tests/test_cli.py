@@ -21,7 +21,7 @@ from touchline.cli.train import _suggest, _summarize
 from touchline.errors import UsageError
 from touchline.operating_systems import quoted
 from touchline.policies.files.run_layout import RunLayout
-from touchline.policies.sides import sources_in
+from touchline.policies.loading import sources_in
 from touchline.training.config.flags import setting_flags
 from touchline.training.config.reading import preset_names
 from touchline.training.config.request import read_run

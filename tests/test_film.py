@@ -8,7 +8,7 @@ from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.film import FilmOptions, film
-from touchline.policies.sides import load_sides
+from touchline.policies.loading import load_sides
 
 
 def test_a_world_that_cannot_be_watched_says_so(tmp_path):

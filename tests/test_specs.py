@@ -7,7 +7,7 @@ from tests.protocol.wires import floats, plain_message
 from touchline.adapters.layout import check_same_spec, choice_table
 from touchline.envs.actions import check_actions
 from touchline.errors import TouchlineError
-from touchline.policies.spec_fit import require_fit
+from touchline.policies.policy import require_fit
 from touchline.specs import (
     ActionSpec,
     ActionTuple,

@@ -14,8 +14,7 @@ import psutil
 import pytest
 
 from touchline.errors import RunError, UsageError
-from touchline.jobs.here import Here
-from touchline.jobs.job import Job, follow
+from touchline.jobs.job import Here, Job, follow
 from touchline.jobs.processes import Processes
 from touchline.jobs.restarts import RestartLimits, Restarts
 from touchline.jobs.shipping import pack_build

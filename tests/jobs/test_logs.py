@@ -1,6 +1,6 @@
 """What programs of other machines log arrives piece by piece."""
 
-from touchline.jobs.logs import Logs, add_to_logs
+from touchline.jobs.shipping import Logs, add_to_logs
 
 
 def test_each_line_arrives_once_and_a_log_begun_anew_is_added(tmp_path):

@@ -11,7 +11,7 @@ from touchline.envs.slots import Slots
 from touchline.microrts.opponents import evaluate_opponents
 from touchline.policies.loading import load_policies
 from touchline.training.evaluation import measure
-from touchline.training.game_results import games_table
+from touchline.training.evaluation_figures import games_table
 
 
 def test_every_opponent_gets_its_games_from_both_seats(engine):

@@ -3,7 +3,7 @@
 import numpy as np
 from tests.slot_rows import slot_rows
 
-from touchline.policies.slot_memory import SlotMemory
+from touchline.policies.policy import SlotMemory
 
 
 def _rows(begins, deciding):

@@ -3,7 +3,7 @@
 import pytest
 
 from touchline.errors import UsageError
-from touchline.policies.spec_fit import is_fit, require_fit
+from touchline.policies.policy import is_fit, require_fit
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 CELL = (6, 4, 4, 4, 4, 7, 49)

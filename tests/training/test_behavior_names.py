@@ -5,9 +5,8 @@ import pytest
 from touchline import player
 from touchline.cli import run
 from touchline.errors import UsageError
-from touchline.training.behavior_names import check_names
 from touchline.training.config.reading import read_config, write_config
-from touchline.training.world import recipe_of
+from touchline.training.world import check_names, recipe_of
 
 BLOCK = "{max_steps: 100}"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from touchline.training.game_results import games_table, wilson_interval
+from touchline.training.evaluation_figures import games_table, wilson_interval
 
 
 def test_the_interval_of_a_win_rate_is_wilsons():

@@ -14,7 +14,7 @@ from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.operating_systems import send_to_self
 from touchline.policies.files.checkpoints import read_checkpoint
-from touchline.policies.sides import load_sides
+from touchline.policies.loading import load_sides
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, TerminalSteps
 from touchline.studies.matches import Match, play

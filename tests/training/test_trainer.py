@@ -16,7 +16,7 @@ from tests.training.practice import make_learner
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import NonFiniteError, UsageError
-from touchline.jobs.here import Here
+from touchline.jobs.job import Here
 from touchline.policies.files.checkpoints import (
     read_arrays,
     read_checkpoint,

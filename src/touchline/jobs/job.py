@@ -1,9 +1,11 @@
 """Work that happens in a place, prints lines, may be stopped or die, and has an outcome.
 
-A `Job` is a call. A `Place` starts it, in this process (`here`), in others (`processes`) or on a
+A `Job` is a call. A `Place` starts it, in this process (`Here`), in others (`processes`) or on a
 cluster's nodes (`ray`). Work that dies starts again as often as its limits allow: from its folder
 where it has one, else from the beginning. `follow` starts many, and ends those that still run.
 """
+
+from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
@@ -207,3 +209,28 @@ def follow(place: Place, jobs: Iterable[Job], log: Log = silent) -> Generator[Ru
             for one in running:
                 one.kill()
             place.close()
+
+
+class Here(Place):
+    """Whoever looks at a job does it."""
+
+    def start(self, job: Job) -> InThisProcess:
+        return InThisProcess(job)
+
+
+class InThisProcess(Running):
+    """A job of this process, which does not survive its death."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job.name, Restarts(job.name, limits=None))
+        self._job = job
+
+    def _ended(self, patience_s: float) -> Outcome:
+        arguments = self._job.arguments
+        if self._job.folder is not None:
+            arguments += (Site(self._job.folder, self._lines.append),)
+        return call(self._job.work, *arguments)
+
+    def kill(self) -> None:
+        # Whoever looks at it now does not begin it.
+        self.outcome = Outcome(failure="it was stopped")

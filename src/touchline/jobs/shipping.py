@@ -1,7 +1,7 @@
-"""A player's build on other machines: packed once here, unpacked once on every node.
+"""What travels between machines: a player's build there, and the logs of programs back.
 
-A build unpacks into a folder that is named by what it contains, so a node that has it from an
-earlier run unpacks nothing.
+A build is packed once here and unpacked once on every node, into a folder that is named by what it
+contains, so a node that has it from an earlier run unpacks nothing.
 """
 
 import getpass
@@ -10,7 +10,7 @@ import io
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,3 +112,38 @@ def _unpack(archive: bytes, folder: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(part, filter="data")
     replace_file(part, folder)
+
+
+class Logs:
+    """A folder of this machine into which programs log, until `close`."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="touchline-logs-")
+        self.path = Path(self._folder.name)
+        self._read: dict[str, int] = {}
+        """Number of bytes of each file that were returned already."""
+
+    def new(self) -> dict[str, bytes]:
+        """What was added since the last call, by file name."""
+        added = {}
+        for path in sorted(self.path.glob("*.log")):
+            with path.open("rb") as file:
+                # A program that was restarted has started its log over.
+                before = self._read.get(path.name, 0)
+                file.seek(before if before <= path.stat().st_size else 0)
+                text = file.read()
+                self._read[path.name] = file.tell()
+            if text:
+                added[path.name] = text
+        return added
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+
+def add_to_logs(folder: Path, added: Mapping[str, bytes]) -> None:
+    """Append what `Logs.new` returned to the files of this folder."""
+    for name, text in added.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / name).open("ab") as file:
+            file.write(text)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.training.game_results import wilson_interval
+from touchline.training.evaluation_figures import wilson_interval
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,13 @@ from touchline.policies.distributions import (
     to_environment,
 )
 from touchline.policies.network import Actor, Distribution, Network, side_by_side
-from touchline.policies.policy import ChosenActions, Decision, Outlook
-from touchline.policies.slot_memory import SlotMemory
-from touchline.policies.spec_fit import require_fit
+from touchline.policies.policy import (
+    ChosenActions,
+    Decision,
+    Outlook,
+    SlotMemory,
+    require_fit,
+)
 from touchline.specs import ActionTuple, BehaviorSpec
 
 

@@ -16,8 +16,38 @@ from numpy.typing import NDArray
 
 from touchline.envs.actions import first_allowed, random_allowed
 from touchline.envs.slots import SlotRows
-from touchline.policies.slot_memory import SlotMemory
-from touchline.specs import ActionTuple, BehaviorSpec
+from touchline.errors import UsageError
+from touchline.specs import ActionTuple, BehaviorSpec, describe_spec
+
+
+class SlotMemory:
+    """The memories [N, *shape] of one behavior's slots; the table may grow.
+
+    A memory belongs to an episode: it is zero where an episode begins, and stays as it is while its
+    slot does not decide.
+    """
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self.values: NDArray[np.float32] = np.zeros((0, *shape), np.float32)
+
+    def recall(self, rows: SlotRows) -> NDArray[np.float32]:
+        """What each slot remembers before it decides, [N, *shape]; a fresh array."""
+        extra = len(rows) - len(self.values)
+        if extra > 0:
+            added = np.zeros((extra, *self.values.shape[1:]), np.float32)
+            self.values = np.concatenate([self.values, added])
+        values = self.values.copy()
+        values[rows.begins] = 0.0
+        return values
+
+    def keep(
+        self, rows: SlotRows, before: NDArray[np.float32], after: NDArray[np.float32]
+    ) -> None:
+        """Store `after` for the slots that decided; the others keep what `recall` returned."""
+        # [N, 1, ...], so that one flag covers a slot's whole memory.
+        ones = [1] * (after.ndim - 1)
+        decided = rows.deciding.reshape(-1, *ones)
+        self.values = np.where(decided, after, before)
 
 
 @dataclass(frozen=True)
@@ -131,3 +161,25 @@ class ZeroPolicy(RulePolicy):
         # Choice 0 may be masked.
         discrete = first_allowed(self.action_spec, rows.action_mask, rows.second_mask)
         return ActionTuple(zeros.continuous, discrete)
+
+
+def is_fit(own: BehaviorSpec, other: BehaviorSpec) -> bool:
+    """Whether both have the same observation shapes and action sizes; names do not matter."""
+    # What only a critic sees does not matter either, because acting does without it.
+    own_shapes = [o.shape for o in own.observed.observation_specs]
+    other_shapes = [o.shape for o in other.observed.observation_specs]
+    a, b = own.action_spec, other.action_spec
+    same_actions = a.continuous_size == b.continuous_size
+    same_actions &= a.discrete_branches == b.discrete_branches
+    return own_shapes == other_shapes and same_actions
+
+
+def require_fit(
+    source: str, own: BehaviorSpec, behavior: str, spec: BehaviorSpec
+) -> None:
+    """Raise a UsageError that describes both specs unless a policy of `own` can act in `spec`."""
+    if not is_fit(own, spec):
+        raise UsageError(
+            f"{source}: does not fit {behavior}: it was trained on {describe_spec(own)}, "
+            f"the behavior has {describe_spec(spec)}"
+        )

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from touchline.envs.slots import SlotRows
 from touchline.envs.slots.rows import select_rows
 from touchline.errors import NonFiniteError, RunError
-from touchline.policies.policy import ChosenActions, Decision, Policy
-from touchline.policies.slot_memory import SlotMemory
+from touchline.policies.policy import ChosenActions, Decision, Policy, SlotMemory
 from touchline.specs import ActionTuple, BehaviorSpec
 
 OWN = -1

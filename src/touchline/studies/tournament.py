@@ -17,16 +17,15 @@ from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.flag import Flag
 from touchline.interrupts import sigterm_as_ctrl_c
-from touchline.jobs.here import Here
-from touchline.jobs.job import Job, Place, follow
+from touchline.jobs.job import Here, Job, Place, follow
 from touchline.jobs.processes import Processes
 from touchline.log import Progress, no_progress
 from touchline.operating_systems import num_cores
-from touchline.policies.sides import PolicySource, sources_in
+from touchline.policies.loading import PolicySource, sources_in
 from touchline.policies.trained_world import as_trained
 from touchline.studies.matches import Match, Score, play, single_threaded, sources_of
 from touchline.training.collect.opening import import_ray
-from touchline.training.game_results import wilson_interval
+from touchline.training.evaluation_figures import wilson_interval
 from touchline.training.self_play.ratings import ELO, SPREAD_OF_PLAYERS, most_likely
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from touchline.errors import UsageError
 from touchline.policies.files.onnx_out import build_onnx
 from touchline.policies.files.onnx_policy import Acting, build_policy
 from touchline.policies.network import Network
-from touchline.policies.spec_fit import require_fit
+from touchline.policies.policy import require_fit
 from touchline.specs import BehaviorSpec
 from touchline.whole import write_whole
 

@@ -29,8 +29,11 @@ from touchline.policies.network import Distribution, Network, side_by_side
 from touchline.training.algorithms.adam import Adam, FlatParameters
 from touchline.training.algorithms.learned_state import part_of, saved
 from touchline.training.algorithms.learner import LearnerSetup, Metrics, SettingError
-from touchline.training.algorithms.schedules import linear_schedule, scheduled
-from touchline.training.algorithms.settings import MinibatchSettings
+from touchline.training.algorithms.settings import (
+    MinibatchSettings,
+    linear_schedule,
+    scheduled,
+)
 from touchline.training.config.cloning_settings import CloningSettings
 from touchline.training.demonstrations import Demonstration, read_demonstration
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from touchline.envs.slots.table import channels_first, is_channels_last
 from touchline.errors import UsageError
-from touchline.policies.spec_fit import is_fit
+from touchline.policies.policy import is_fit
 from touchline.protocol.demonstrations import SUFFIX, DemoFile, read_demo
 from touchline.protocol.recording import describe_behaviors
 from touchline.specs import (

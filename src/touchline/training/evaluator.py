@@ -12,19 +12,18 @@ from typing import Any
 import torch
 
 from touchline.envs.env import EnvRecipe
-from touchline.jobs.here import Here
-from touchline.jobs.job import Job, Place, Running
+from touchline.jobs.job import Here, Job, Place, Running
 from touchline.log import EvaluationLine, Log
 from touchline.policies.network_policy import NetworkPolicy
 from touchline.specs import BehaviorSpec
 from touchline.training.behavior_training import BehaviorTraining
-from touchline.training.collect.opening import for_nodes
-from touchline.training.collect.weights import (
+from touchline.training.collect.copies import (
     PolicyWeights,
     policy_with,
     take,
     weights_of,
 )
+from touchline.training.collect.opening import for_nodes
 from touchline.training.curriculum import Curriculum
 from touchline.training.evaluation import play
 from touchline.training.evaluation_figures import what_was_played

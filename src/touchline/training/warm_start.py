@@ -12,7 +12,7 @@ from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import read_checkpoint, spec_of
 from touchline.policies.files.run_layout import CHECKPOINT, MODEL, RunLayout
 from touchline.policies.nets.actor_critic import ActorCritic
-from touchline.policies.spec_fit import require_fit
+from touchline.policies.policy import require_fit
 from touchline.training.algorithms.learner import Learner, TakesOfficialNetworks
 from touchline.training.config.settings import CheckpointSettings, RunConfig
 

@@ -4,7 +4,8 @@ Mistakes that can be found before anything is written or started are refused her
 """
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,6 @@ from touchline.jobs.shipping import Build
 from touchline.log import Log, silent
 from touchline.scenes import scene_class
 from touchline.specs import base_name
-from touchline.training.behavior_names import check_names
 from touchline.training.config.environment_parameters import lessons_of, value_of
 from touchline.training.config.settings import BehaviorConfig, EnvSettings, RunConfig
 from touchline.training.curriculum import Curriculum
@@ -177,3 +177,43 @@ def _demo_paths(behavior: BehaviorConfig) -> Iterator[tuple[str, str]]:
         path = getattr(signal, "demo_path", None)
         if path is not None:
             yield f"reward_signals.{name}.demo_path", path
+
+
+# Least similarity (difflib's) of a name that is suggested, and of one that must be meant:
+# SmallWallJump and BigWallJump have 0.67, 3DBal and 3DBall 0.91.
+_SIMILAR, _SAME_BUT_FOR_A_SLIP = 0.5, 0.8
+
+
+def check_names(
+    config: RunConfig, world: str, shown: Iterable[str], *, all_are_shown: bool
+) -> None:
+    """Refuse configured behaviors that a world does not have.
+
+    `shown` are base names. Where a world may show further ones later, as Unity games do, only what
+    must be a misspelling is refused.
+    """
+    known = list(dict.fromkeys(shown))
+    cutoff = _SIMILAR if all_are_shown else _SAME_BUT_FOR_A_SLIP
+    for name in config.behaviors:
+        if name in known:
+            continue
+        near = _nearest(name, known, cutoff)
+        if not all_are_shown and (near is None or _are_siblings(name, near)):
+            continue
+        hint = f"did you mean {near!r}? " if near else ""
+        raise UsageError(
+            f"{config.place(name)}: {world} has no such behavior; {hint}"
+            f"it has: {', '.join(known)}"
+        )
+
+
+def _nearest(name: str, known: Iterable[str], cutoff: float) -> str | None:
+    by_lower_case = {other.lower(): other for other in known}
+    near = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=cutoff)
+    return by_lower_case[near[0]] if near else None
+
+
+def _are_siblings(a: str, b: str) -> bool:
+    # Agent1 and Agent2, or PlayerA and PlayerB, are two behaviors of a game and no slip.
+    differ_at_the_end = len(a) == len(b) and a[:-1] == b[:-1]
+    return differ_at_the_end or re.sub(r"\d", "", a) == re.sub(r"\d", "", b)

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.slots.rows import select_rows
-from touchline.policies.policy import Outlook, Transparent
-from touchline.policies.slot_memory import SlotMemory
+from touchline.policies.policy import Outlook, SlotMemory, Transparent
 from touchline.specs import ObservationSpec
 from touchline.viewer.fans import FanReader, is_ray_sensor
 from touchline.viewer.history import Moment

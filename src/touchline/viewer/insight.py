@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from touchline.envs.slots import SlotRows
 from touchline.envs.slots.rows import select_rows
 from touchline.policies.actors import SlotActor
-from touchline.policies.policy import Outlook, Policy, Transparent
-from touchline.policies.slot_memory import SlotMemory
+from touchline.policies.policy import Outlook, Policy, SlotMemory, Transparent
 from touchline.specs import BehaviorSpec
 
 

@@ -19,7 +19,7 @@ from touchline.operating_systems import quoted
 from touchline.policies.actors import SlotActor
 from touchline.policies.files.run_choice import has_runs, run_of
 from touchline.policies.files.run_layout import RunLayout
-from touchline.policies.sides import PolicySource, load_sides, sources_in
+from touchline.policies.loading import PolicySource, load_sides, sources_in
 from touchline.policies.trained_world import as_trained
 from touchline.viewer.keys import keys_of
 from touchline.viewer.page import Page

@@ -15,7 +15,7 @@ from touchline.training.algorithms.ppo.loss import (
     clipped_value_loss,
 )
 from touchline.training.algorithms.returns import generalized_advantage
-from touchline.training.algorithms.schedules import scheduled
+from touchline.training.algorithms.settings import scheduled
 
 
 def _read(shared, name):

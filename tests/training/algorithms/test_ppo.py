@@ -20,7 +20,7 @@ from touchline.training.algorithms.ppo.loss import (
     output_gradients,
     ppo_loss,
 )
-from touchline.training.algorithms.schedules import linear_schedule, scheduled
+from touchline.training.algorithms.settings import linear_schedule, scheduled
 from touchline.training.config.reading import read_config
 from touchline.training.config.settings import BehaviorConfig
 

@@ -6,8 +6,7 @@ from tests.training.practice import make_learner
 
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training.algorithms.adam import FlatParameters
-from touchline.training.algorithms.sac.dense_passes import DensePasses
-from touchline.training.algorithms.sac.passes import AutogradPasses
+from touchline.training.algorithms.sac.passes import AutogradPasses, DensePasses
 from touchline.training.config.settings import BehaviorConfig
 from touchline.training.experience.replay import Sample
 

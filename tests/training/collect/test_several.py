@@ -23,9 +23,9 @@ from touchline.specs import base_name
 from touchline.statistics import StatsAggregationMethod as Method
 from touchline.statistics import merged_statistics
 from touchline.training.collect.collector import Seat, of_collector
+from touchline.training.collect.copies import Policies, weights_of
 from touchline.training.collect.opening import worker_setups
 from touchline.training.collect.several import Here, SeveralCollectors
-from touchline.training.collect.weights import Policies, weights_of
 from touchline.training.collect.worker import Worker, WorkerSetup
 from touchline.training.config.reading import read_config
 from touchline.training.experience.trajectories import Trajectories

@@ -8,8 +8,7 @@ from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import read_arrays
 from touchline.training.collect.opening import worker_setups
-from touchline.training.collect.several import Here
-from touchline.training.collect.unordered import PIECE, UnorderedCollectors
+from touchline.training.collect.several import PIECE, Here, UnorderedCollectors
 from touchline.training.config.reading import read_config
 from touchline.training.run.stopwatch import Stopwatch
 from touchline.training.trainer import train

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from touchline.bounded import MOST_DATA, read_bounded
 from touchline.envs.slots import SlotRows
 from touchline.errors import NonFiniteError, UsageError, shortened
-from touchline.policies.policy import Decision, Outlook
-from touchline.policies.slot_memory import SlotMemory
+from touchline.policies.policy import Decision, Outlook, SlotMemory
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec, describe_actions
 
 MOST_INPUTS = 1 << 26

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import silu
 
-from touchline.policies.nets.heads import values
+from touchline.policies.nets.dense import values
 from touchline.policies.nets.twin_mlp import CRITIC, TwinMLP
 
 
@@ -102,7 +102,7 @@ def _backward_heads(
         torch.sum(grad_value, 0, out=grad_value_bias)
         torch.mm(grad_value.t(), critic, out=grad_value_weight)
         torch.mm(grad_value, value_weight, out=grad_critic)
-    else:  # one column: by vector, as in `heads.values`
+    else:  # one column: by vector, as in `dense.values`
         column = grad_value[:, 0]
         torch.sum(column, 0, keepdim=True, out=grad_value_bias)
         torch.mv(critic.t(), column, out=grad_value_weight[0])

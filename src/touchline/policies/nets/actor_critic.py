@@ -23,8 +23,8 @@ from touchline.policies.distributions import (
 from touchline.policies.fused import distribution as fused_distribution
 from touchline.policies.fused import twin_mlp as fused_mlp
 from touchline.policies.nets.bodies import Bodies
+from touchline.policies.nets.dense import output_gains
 from touchline.policies.nets.encoders import Sensors
-from touchline.policies.nets.heads import output_gains
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.normalizer import RunningNormalizer
 from touchline.policies.nets.twin_mlp import ACTOR, CRITIC, TwinMLP

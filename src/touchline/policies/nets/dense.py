@@ -1,8 +1,10 @@
-"""Dense layers and their first weights, and the normalization of rows."""
+"""Dense layers with their first weights, the normalization of rows, and the heads of networks."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from touchline.specs import ActionSpec
 
 HIDDEN_GAIN = 2**0.5
 """Gain of orthogonal first weights of hidden layers. Source: Andrychowicz et al. 2020,
@@ -25,3 +27,47 @@ def layer_norm(x: Float[Tensor, "... N"]) -> Float[Tensor, "... N"]:
     x = x - x.mean(dim=-1, keepdim=True)
     variance = (x * x).mean(dim=-1, keepdim=True)
     return x / torch.sqrt(variance + 1e-5)
+
+
+ORTHOGONAL_POLICY_GAIN = 0.01
+"""Gain of orthogonal first weights of the policy's head. Source: Andrychowicz et al. 2020,
+arXiv:2006.05990."""
+CONTINUOUS_GAIN, DISCRETE_GAIN = 0.2, 0.1
+"""Gains of the policy's head otherwise. Source: ML-Agents 1.1.0,
+`torch_entities/distributions.py`."""
+VALUE_GAIN = 0.1
+"""First values are near zero. With ten times that, as in ML-Agents, Basic, which looks three
+actions ahead, settled for the small prize under one seed of five (`docs/lab_log.md`)."""
+
+
+def output_gains(actions: ActionSpec, *, squashed: bool = False) -> Float[Tensor, " P"]:
+    """The gain of each output of the policy: continuous means, the logarithms of their spreads
+    where actions are squashed, then the choices of all branches.
+    """
+    numbers = actions.continuous_size * (2 if squashed else 1)
+    continuous = [CONTINUOUS_GAIN] * numbers
+    discrete = [DISCRETE_GAIN] * actions.mask_size
+    return torch.tensor(continuous + discrete)
+
+
+def first_value_weight(num_signals: int, hidden: int) -> Float[Tensor, "S H"]:
+    """Xavier weights of each head alone, so that a head starts the same next to others."""
+    heads = [
+        nn.init.xavier_uniform_(torch.empty(1, hidden)) for _ in range(num_signals)
+    ]
+    return VALUE_GAIN * torch.cat(heads)
+
+
+def values(
+    features: Float[Tensor, "B H"],
+    weight: Float[Tensor, "S H"],
+    bias: Float[Tensor, " S"],
+) -> Float[Tensor, "B S"]:
+    """One column per reward signal."""
+    if weight.shape[0] > 1:
+        return torch.addmm(bias, features, weight.t())
+    # One column: a matrix by a vector takes a third less time than by a matrix.
+    # The bias is expanded because `addmv` of no rows would otherwise give one row.
+    bias_of_each = bias.expand(features.shape[0])
+    column = torch.addmv(bias_of_each, features, weight[0])
+    return column[:, None]

@@ -24,9 +24,8 @@ from torch.nn.functional import pad, silu
 from touchline.policies.memory import MemoryCell, make_memory
 from touchline.policies.nets.attention import ABSENT, ATTENTION_HEADS
 from touchline.policies.nets.bodies import CHUNK_SIZE, Body
-from touchline.policies.nets.dense import layer_norm, linear
+from touchline.policies.nets.dense import first_value_weight, layer_norm, linear, values
 from touchline.policies.nets.encoders import Sensors
-from touchline.policies.nets.heads import first_value_weight, values
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.normalizer import RunningNormalizer
 

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from touchline.policies.nets.dense import HIDDEN_GAIN
-from touchline.policies.nets.heads import (
+from touchline.policies.nets.dense import (
+    HIDDEN_GAIN,
     ORTHOGONAL_POLICY_GAIN,
     first_value_weight,
     values,

@@ -17,8 +17,7 @@ from touchline.training.algorithms.learned_state import (
 )
 from touchline.training.algorithms.learner import LearnerSetup, Metrics
 from touchline.training.algorithms.network_learner import NetworkLearner
-from touchline.training.algorithms.schedules import scheduled
-from touchline.training.algorithms.settings import OnPolicySettings
+from touchline.training.algorithms.settings import OnPolicySettings, scheduled
 from touchline.training.algorithms.valuation import Valuation
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.learned import models_of

@@ -21,7 +21,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from touchline.envs.saved_state import Arrays
 from touchline.jobs.job import Outcome, Running
-from touchline.jobs.logs import add_to_logs
 from touchline.jobs.ray import (
     check_cluster,
     connected,
@@ -31,11 +30,11 @@ from touchline.jobs.ray import (
     shared_build,
 )
 from touchline.jobs.restarts import Restarts
-from touchline.jobs.shipping import Build
+from touchline.jobs.shipping import Build, add_to_logs
 from touchline.log import Log
 from touchline.operating_systems import make_temporary_folder_of_process
+from touchline.training.collect.copies import Policies, SentGuest
 from touchline.training.collect.several import Workers
-from touchline.training.collect.weights import Policies, SentGuest
 from touchline.training.collect.worker import Answer, Call, Worker, WorkerSetup
 from touchline.training.run.metrics import load_drawing
 from touchline.training.world import player_check

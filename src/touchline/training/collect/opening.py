@@ -16,8 +16,11 @@ from touchline.jobs.shipping import Build, pack_build
 from touchline.log import Log
 from touchline.training.collect.collector import Collector, Lineup
 from touchline.training.collect.local import LocalCollector
-from touchline.training.collect.several import Here, SeveralCollectors
-from touchline.training.collect.unordered import UnorderedCollectors
+from touchline.training.collect.several import (
+    Here,
+    SeveralCollectors,
+    UnorderedCollectors,
+)
 from touchline.training.collect.worker import WorkerSetup
 from touchline.training.config.settings import RunConfig
 from touchline.training.curriculum import Curriculum

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from touchline.envs.saved_state import below
 from touchline.envs.slots import SlotRows
 from touchline.policies.network import side_by_side
-from touchline.policies.policy import ChosenActions
-from touchline.policies.slot_memory import SlotMemory
+from touchline.policies.policy import ChosenActions, SlotMemory
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.run.packing import unpack
 

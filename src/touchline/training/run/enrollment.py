@@ -23,7 +23,6 @@ from touchline.training.algorithms.learner import (
     learner_class,
 )
 from touchline.training.algorithms.threaded import Threaded
-from touchline.training.behavior_names import check_names
 from touchline.training.behavior_training import BehaviorTraining
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.run.experience import ExperienceFiles
@@ -32,6 +31,7 @@ from touchline.training.run.metrics import MetricsWriter, tags_of
 from touchline.training.run.process import interruptible
 from touchline.training.self_play.lineup import SelfPlay
 from touchline.training.warm_start import first_checkpoint, warm_start
+from touchline.training.world import check_names
 
 
 class Enrollment:

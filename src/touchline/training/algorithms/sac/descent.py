@@ -11,7 +11,6 @@ from touchline.policies.nets.memory import Sequences
 from touchline.policies.network import Obs
 from touchline.specs import ActionSpec
 from touchline.training.algorithms.adam import Adam
-from touchline.training.algorithms.sac.dense_passes import DensePasses
 from touchline.training.algorithms.sac.loss import (
     Evaluation,
     LogTemperatures,
@@ -24,7 +23,11 @@ from touchline.training.algorithms.sac.loss import (
     target_entropies,
 )
 from touchline.training.algorithms.sac.networks import Critic, SoftNetworks
-from touchline.training.algorithms.sac.passes import AutogradPasses, Memories
+from touchline.training.algorithms.sac.passes import (
+    AutogradPasses,
+    DensePasses,
+    Memories,
+)
 from touchline.training.algorithms.sac.settings import SACSettings
 from touchline.training.experience.replay import Sample
 

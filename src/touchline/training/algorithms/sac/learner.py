@@ -22,7 +22,7 @@ from touchline.training.algorithms.sac.experience import JudgedReplay, StepRate
 from touchline.training.algorithms.sac.loss import Losses
 from touchline.training.algorithms.sac.networks import SoftNetworks
 from touchline.training.algorithms.sac.settings import SACSettings
-from touchline.training.algorithms.schedules import scheduled
+from touchline.training.algorithms.settings import scheduled
 from touchline.training.experience.replay import Replay, Sample, row_bytes
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.rewards.learned import models_of

@@ -16,8 +16,8 @@ from touchline.errors import UsageError
 from touchline.policies.distributions import SquashedDistribution
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.nets.bodies import Body
+from touchline.policies.nets.dense import first_value_weight
 from touchline.policies.nets.encoders import Sensors, with_vector
-from touchline.policies.nets.heads import first_value_weight
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.network import (
     Architecture,
