@@ -51,13 +51,15 @@ if [ ! -e "$box/prefix/system.reg" ]; then
     sh "$inside" set_up_prefix
 fi
 
-# Again when the project needs other libraries.
-if [ ! -e "$box/.packages" ] || [ pyproject.toml -nt "$box/.packages" ]; then
+# Again when the project or its tests need other libraries.
+if [ ! -e "$box/.packages" ] || [ pyproject.toml -nt "$box/.packages" ] ||
+    [ tests/windows/set_up.sh -nt "$box/.packages" ]; then
     rm -rf "$box/wheel"
     "$python" -m pip wheel --quiet --no-deps --wheel-dir "$box/wheel" "$project"
     wheel="$(ls "$box"/wheel/touchline-*.whl)"
     sh "$inside" python -m pip install --quiet --only-binary :all: --constraint "Z:$project/requirements.lock" \
-        "touchline[scenes,train,video,gymnasium,pettingzoo,torchrl,sb3,view,tune,compare,hub,microrts] @ file:///Z:$wheel" \
-        beartype hypothesis mypy psutil pytest pytest-xdist sb3-contrib selenium
+        "touchline[all,microrts,ray] @ file:///Z:$wheel" \
+        beartype hypothesis ipykernel mkdocs-material "mkdocstrings[python]" mypy nbclient nbformat psutil \
+        pytest pytest-xdist sb3-contrib selenium supersuit
     touch "$box/.packages"
 fi
