@@ -8,12 +8,13 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
 from touchline.envs.env import EnvRecipe
 from touchline.training.config.reading import read_config
-from touchline.training.run.process import tuned_process
+from touchline.training.run.process import kept_memory, tuned_process
 from touchline.training.trainer import train
 
 
@@ -65,3 +66,15 @@ def test_threads_are_put_back_after_a_failure_too():
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
+
+
+def test_what_is_large_leaves_no_holes_in_memory():
+    before = psutil.Process().memory_info().rss
+    with kept_memory():
+        large, small = [], []
+        for _ in range(5):
+            large.append(np.ones(80 * 2**17))  # 80 MiB
+            small.append(np.ones(2**12))  # 32 KiB, for as long as a run
+        large.clear()
+        grown = psutil.Process().memory_info().rss - before
+    assert grown < 80 * 2**20, f"{grown / 2**20:.0f} MiB are kept for nothing"

@@ -88,9 +88,10 @@ def kept_memory() -> Iterator[None]:
         return
     # The largest int: the top of the heap is never returned.
     mallopt(_TRIM_THRESHOLD, 2**31 - 1)
-    # Blocks below 1 GiB come from the heap, which keeps them, and not from mmap, which never
-    # does.
-    mallopt(_MMAP_THRESHOLD, 2**30)
+    # Blocks below 64 MiB come from the heap, which keeps them, and not from mmap, which never
+    # does. Larger ones, of which each update needs a few, would leave holes between them in which
+    # the next ones, a little larger, find no place: hundreds of megabytes in every hour.
+    mallopt(_MMAP_THRESHOLD, 2**26)
     try:
         yield
     finally:
