@@ -7,9 +7,6 @@ from tests.training.recall import LAST_RETURNS, returns_of
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unchecked_shapes")]
 
 
-# With 1 added to the forget gate's biases all six pass, but Hallway learns more slowly
-# (docs/lab_log.md, "First weights of the LSTM").
-@pytest.mark.xfail(reason="the LSTM's first weights forget too soon", strict=True)
 @pytest.mark.parametrize("seed", [1337, 1338, 1339])
 @pytest.mark.parametrize("case", ["ppo, one number", "poca, one number"])
 def test_a_goal_that_was_shown_at_first_is_reached(case, seed):
