@@ -75,7 +75,9 @@ def test_a_game_is_trained_with_reasons_in_its_folder_and_resumed_with_the_same(
     assert run(["train", BASIC, *where, "--max-steps", "4000"]) == 0
     lines = capsys.readouterr().err
     assert "settings chosen for touchline.scenes.basic:Basic, with reasons" in lines
-    assert "Basic: ppo, no groups" in lines
+    said = lines.partition("Basic: ppo: no groups")[2].splitlines()[1:5]
+    reasons = ("agents decide", "numbers", "episodes lasted", "agent steps a second")
+    assert all(reason in line for reason, line in zip(reasons, said, strict=True))
     path = tmp_path / "r" / "settings.yaml"
     text = path.read_text()
     assert "max_steps: 5000000  # random play made" in text

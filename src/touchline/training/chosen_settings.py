@@ -288,13 +288,21 @@ def _written(value: object) -> str:
 
 
 def say(seen: Mapping[str, Seen], log: Log) -> None:
-    """The choices that matter most, a line for each behavior."""
+    """What was chosen for each behavior, and why, in five lines."""
     for name, one in seen.items():
-        algorithm, why = _algorithm_for(one)
-        chosen = {c.key.rpartition(".")[2]: c.value for c in choices_for(one)}
+        chosen = {c.key.rpartition(".")[2]: c for c in choices_for(one)}
+        value = {key: choice.value for key, choice in chosen.items()}
+        normalized = "normalized" if value["normalize"] else "not normalized"
+        buffer = chosen["buffer_size"].why or "what was played is kept"
+        log(f"{name}: {value['trainer_type']}: {chosen['trainer_type'].why}")
+        log(f"  buffer of {value['buffer_size']:,}: {buffer}")
         log(
-            f"{name}: {algorithm}, {why}; {chosen['max_steps']:,} steps, buffer "
-            f"{chosen['buffer_size']:,}, {chosen['hidden_units']} hidden units, "
-            f"{'' if chosen['normalize'] else 'not '}normalized"
-            + ("; self-play" if "window" in chosen else "")
+            f"  {value['hidden_units']} hidden units: {chosen['hidden_units'].why}; "
+            f"{normalized}: {chosen['normalize'].why}"
+        )
+        log(f"  discount {value['gamma']}: {chosen['gamma'].why}")
+        teams = chosen.get("save_steps")
+        log(
+            f"  {value['max_steps']:,} steps: {chosen['max_steps'].why}"
+            + (f"; self-play: {teams.why}" if teams else "")
         )
