@@ -126,7 +126,7 @@ def test_sixty_mebibytes_each_way_take_seconds_at_most():
     thread.join()
     server.close()
     assert len(answers[1]) == len(text)
-    assert time.monotonic() - start < 4  # 0.4 s on an idle machine
+    assert time.monotonic() - start < 15  # 0.4 s on an idle machine, 5 s at a load of 12
 
 
 @pytest.fixture(scope="module")
