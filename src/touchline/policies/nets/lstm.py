@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from touchline.policies.nets.memory import Sequences
 
-
 MOST_FORGET_BIAS = 2.0
 
 
