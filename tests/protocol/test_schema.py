@@ -103,11 +103,14 @@ def test_the_parser_reads_maps_oneofs_nesting_enums_and_comments():
     assert list(again.by_name["a"].number) == [1, 300]
 
 
-def test_the_error_for_a_text_that_is_no_proto_names_the_token():
+def test_the_error_for_a_text_that_is_no_proto_shows_the_place():
     with pytest.raises(
-        AssertionError, match=r"expected '=' in the .proto text, found ';'"
+        AssertionError,
+        match=r"expected a declaration in the .proto text, found 'int32 x;",
     ):
         parse('syntax = "proto3"; message M { int32 x; }')
+    with pytest.raises(AssertionError, match="in the middle of a declaration"):
+        parse("message M { int32 x = 1;")
 
 
 def test_the_text_names_only_types_it_defines():

@@ -34,6 +34,7 @@ from touchline.protocol.agents import (
 )
 from touchline.protocol.decoding import action_spec, observation_spec, read_sensor
 from touchline.protocol.dialect import Dialect
+from touchline.protocol.encoding import encode_brain, encode_sensor, varint
 from touchline.protocol.errors import MalformedMessageError
 from touchline.protocol.images import ImageBudget, encode_png
 from touchline.protocol.parsed_agents import ParsedAgents
@@ -125,15 +126,7 @@ def encode_demo(file: DemoFile) -> bytes:
         number_episodes=int(file.done.sum()),
         mean_reward=_mean_return(file),
     )
-    action = file.spec.action_spec
-    brain = MESSAGES.BrainParametersProto(
-        brain_name=file.behavior,
-        action_spec=MESSAGES.ActionSpecProto(
-            num_continuous_actions=action.continuous_size,
-            num_discrete_actions=action.discrete_size,
-            discrete_branch_sizes=action.discrete_branches,
-        ),
-    )
+    brain = encode_brain(file.behavior, file.spec.action_spec, is_training=False)
     head = _with_length(meta.SerializeToString()).ljust(BRAIN_AT, b"\0")
     parts = [head, _with_length(brain.SerializeToString())]
     pairs = (_pair(file, record) for record in range(len(file)))
@@ -154,12 +147,8 @@ def _pair(file: DemoFile, record: int) -> Any:
     if file.forbidden is not None:
         info.action_mask[:] = file.forbidden[record].tolist()
     for sensor, obs in zip(file.spec.observation_specs, file.obs, strict=True):
-        observation = info.observations.add(
-            shape=sensor.shape,
-            dimension_properties=[int(p) for p in sensor.dimension_property],
-            observation_type=int(sensor.observation_type),
-            name=sensor.name,
-        )
+        observation = info.observations.add()
+        observation.CopyFrom(encode_sensor(sensor))
         png = encode_png(obs[record]) if len(sensor.shape) == 3 else None
         if png is None:
             observation.float_data.data = obs[record].astype("<f4").tobytes()
@@ -182,13 +171,7 @@ def _mean_return(file: DemoFile) -> float:
 
 
 def _with_length(message: bytes) -> bytes:
-    """A message behind its length as a varint."""
-    length, head = len(message), bytearray()
-    while length > 0x7F:
-        head.append(length & 0x7F | 0x80)
-        length >>= 7
-    head.append(length)
-    return bytes(head) + message
+    return varint(len(message)) + message
 
 
 def _decoded(data: bytes) -> DemoFile:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from touchline.protocol.dialect import Dialect
 from touchline.protocol.schema import MESSAGES
-from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec
+from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, Exchange, TerminalSteps
 
 VARINT, LEN, FIXED32 = 0, 2, 5
@@ -26,16 +26,26 @@ Rows = NDArray[np.uint8]
 """[N, bytes]: one row of bytes for each agent."""
 
 
-def encode_brain(name: str, spec: ActionSpec) -> Any:
+def encode_brain(name: str, spec: ActionSpec, *, is_training: bool) -> Any:
     """The BrainParametersProto that announces a behavior."""
     return MESSAGES.BrainParametersProto(
         brain_name=name,
-        is_training=True,
+        is_training=is_training,
         action_spec=MESSAGES.ActionSpecProto(
             num_continuous_actions=spec.continuous_size,
             num_discrete_actions=spec.discrete_size,
             discrete_branch_sizes=spec.discrete_branches,
         ),
+    )
+
+
+def encode_sensor(sensor: ObservationSpec) -> Any:
+    """The ObservationProto of a sensor, without an observation."""
+    return MESSAGES.ObservationProto(
+        shape=sensor.shape,
+        dimension_properties=[int(p) for p in sensor.dimension_property],
+        observation_type=int(sensor.observation_type),
+        name=sensor.name,
     )
 
 
@@ -141,13 +151,7 @@ def encode_agents(steps: DecisionSteps | TerminalSteps, spec: BehaviorSpec) -> b
         mask = np.concatenate(steps.action_mask, axis=1)
         fields.append(_len_field(11, mask.astype(np.uint8)))
     for sensor, values in zip(spec.observation_specs, steps.obs, strict=True):
-        description = MESSAGES.ObservationProto(
-            shape=sensor.shape,
-            dimension_properties=[int(p) for p in sensor.dimension_property],
-            observation_type=int(sensor.observation_type),
-            name=sensor.name,
-        ).SerializeToString()
-        head = _repeated(description, count)
+        head = _repeated(encode_sensor(sensor).SerializeToString(), count)
         float_data = _len_field(1, _float_bytes(values.reshape(count, -1)))
         observation = np.concatenate([head, _len_field(4, float_data)], axis=1)
         fields.append(_len_field(13, observation))
@@ -172,7 +176,7 @@ def encode_output(
         data = encode_agents(terminals, spec) + encode_agents(decisions, spec)
         if data and name not in announced:
             announced.add(name)
-            brain = encode_brain(name, spec.action_spec)
+            brain = encode_brain(name, spec.action_spec, is_training=True)
             output.rl_initialization_output.brain_parameters.append(brain)
         # An announced behavior is sent even if it is empty: Unity does so, and clients expect
         # its key.
@@ -195,18 +199,19 @@ def _repeated(data: bytes, count: int) -> Rows:
 
 def _len_field(number: int, rows: Rows) -> Rows:
     """Rows of bytes as a length-delimited field."""
-    tag = _varint(number << 3 | LEN)
-    head = _repeated(tag + _varint(rows.shape[1]), len(rows))
+    tag = varint(number << 3 | LEN)
+    head = _repeated(tag + varint(rows.shape[1]), len(rows))
     return np.concatenate([head, rows], axis=1)
 
 
 def _plain_field(number: int, wire_type: int, rows: Rows) -> Rows:
     """Rows of bytes as a field without a length."""
-    head = _repeated(_varint(number << 3 | wire_type), len(rows))
+    head = _repeated(varint(number << 3 | wire_type), len(rows))
     return np.concatenate([head, rows], axis=1)
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """A number as protobuf writes it: seven bits a byte, the lowest first."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -222,7 +227,7 @@ def _varint_rows(values: NDArray[np.int32], width: int | None = None) -> Rows:
     """
     wide = values.astype(np.uint32)
     if width is None:
-        width = len(_varint(int(wide.max(initial=0))))
+        width = len(varint(int(wide.max(initial=0))))
     shifts = np.arange(0, 7 * width, 7, dtype=np.uint32)
     digits = wide[..., None] >> shifts & 0x7F  # [N, K, width], least significant first
     digits[..., :-1] |= 0x80  # more bytes follow

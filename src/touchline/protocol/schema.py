@@ -11,10 +11,10 @@ float.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from importlib import resources
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
@@ -35,8 +35,16 @@ _SCALARS = {
     "string": _Field.TYPE_STRING,
     "bytes": _Field.TYPE_BYTES,
 }
-# Comments and white space match without a group, and are skipped by that.
-_TOKEN = re.compile(r"//[^\n]*|\s+|(\"[^\"]*\"|[\w.]+|[{}<>=;,])")
+_STATEMENT = re.compile(
+    r"""
+    (?P<end>})
+    | (?P<kind>message|enum|oneof) \s+ (?P<title>\w+) \s* {
+    | (?: (?P<repeated>repeated) \s+ | (?P<map>map<string,) \s* )?
+      (?: (?P<type>\w+) >? \s+ )?       # an enum's values have none
+      (?P<name>\w+) \s* = \s* (?P<number>\d+) \s* ;
+    """,
+    re.VERBOSE,
+)
 
 
 def message_classes(text: str, as_bytes: Collection[str] = ()) -> SimpleNamespace:
@@ -76,140 +84,92 @@ def parse(
 
     Understood are messages, nested messages, enums, oneofs, maps, repeated and plain fields.
     """
-    words = _Words(_tokens(text))
+    text = re.sub(r"//[^\n]*", "", text)
+    package = re.search(r"package\s+([\w.]+);", text)
     file = descriptor_pb2.FileDescriptorProto(
-        name="touchline/messages.proto", syntax="proto3"
+        name="touchline/messages.proto",
+        package=package and package[1],
+        syntax="proto3",
     )
     # Looked for ahead: a message may use an enum that is declared below it.
     enums = set(re.findall(r"enum (\w+)", text))
-    while (word := words.next()) is not None:
-        if word == "syntax":
-            words.skip("=", '"proto3"', ";")
-        elif word == "package":
-            file.package = words.name()
-            words.skip(";")
-        elif word == "enum":
-            _parse_enum(words, file.enum_type.add())
+    left = re.sub(r"(syntax|package)\b[^;]*;", "", text).strip()
+    blocks = [_Block(file, "", None)]
+    while left:
+        found = _STATEMENT.match(left)
+        assert found is not None, (
+            f"expected a declaration in the .proto text, found {left[:40]!r}"
+        )
+        left = left[found.end() :].lstrip()
+        if found["end"]:
+            blocks.pop()
+        elif found["kind"]:
+            blocks.append(_opened(blocks[-1], found["kind"], found["title"]))
+        elif isinstance(blocks[-1].inner, descriptor_pb2.EnumDescriptorProto):
+            number = int(found["number"])
+            blocks[-1].inner.value.add(name=found["name"], number=number)
         else:
-            assert word == "message", (
-                f"expected message, enum, syntax or package, found {word!r}"
-            )
-            _parse_message(words, file.message_type.add(), "", _Types(enums, as_bytes))
+            _add_field(blocks[-1], found, enums, as_bytes)
+    assert len(blocks) == 1, "the .proto text ends in the middle of a declaration"
     return file
 
 
-class _Types:
-    """Decides which type a field gets."""
+class _Block(NamedTuple):
+    """What stands around a declaration."""
 
-    def __init__(self, enums: set[str], as_bytes: Collection[str]) -> None:
-        self.enums = enums
-        self.as_bytes = as_bytes
-
-    def set(self, field: Any, type_name: str, path: str) -> None:
-        """Give `field` the type of that name; protobuf finds other messages by its scope rules."""
-        if path in self.as_bytes:
-            field.type = _Field.TYPE_BYTES
-        elif type_name in _SCALARS:
-            field.type = _SCALARS[type_name]
-        else:
-            field.type = (
-                _Field.TYPE_ENUM if type_name in self.enums else _Field.TYPE_MESSAGE
-            )
-            field.type_name = type_name
+    inner: Any
+    """The descriptor of the file, the message or the enum."""
+    path: str
+    """Names of the messages around it, each with a dot behind it."""
+    oneof: int | None
 
 
-class _Words:
-    """The tokens of a .proto text, one after the other."""
-
-    def __init__(self, tokens: Iterator[str]) -> None:
-        self._tokens = tokens
-
-    def next(self) -> str | None:
-        return next(self._tokens, None)
-
-    def name(self) -> str:
-        word = self.next()
-        assert word is not None, "the .proto text ends in the middle of a declaration"
-        return word
-
-    def skip(self, *expected: str) -> None:
-        for word in expected:
-            found = self.next()
-            assert found == word, (
-                f"expected {word!r} in the .proto text, found {found!r}"
-            )
+def _opened(around: _Block, kind: str, title: str) -> _Block:
+    if kind == "oneof":
+        around.inner.oneof_decl.add(name=title)
+        return around._replace(oneof=len(around.inner.oneof_decl) - 1)
+    if kind == "enum":
+        return _Block(around.inner.enum_type.add(name=title), "", None)
+    is_outer = isinstance(around.inner, descriptor_pb2.FileDescriptorProto)
+    messages = around.inner.message_type if is_outer else around.inner.nested_type
+    return _Block(messages.add(name=title), f"{around.path}{title}.", None)
 
 
-def _tokens(text: str) -> Iterator[str]:
-    return (match[1] for match in _TOKEN.finditer(text) if match[1])
-
-
-def _parse_enum(words: _Words, enum: Any) -> None:
-    enum.name = words.name()
-    words.skip("{")
-    while (name := words.name()) != "}":
-        words.skip("=")
-        enum.value.add(name=name, number=int(words.name()))
-        words.skip(";")
-
-
-def _parse_message(words: _Words, message: Any, scope: str, types: _Types) -> None:
-    message.name = words.name()
-    path = f"{scope}{message.name}."
-    words.skip("{")
-    while (word := words.name()) != "}":
-        if word == "message":
-            _parse_message(words, message.nested_type.add(), path, types)
-        elif word == "oneof":
-            message.oneof_decl.add(name=words.name())
-            words.skip("{")
-            oneof_index = len(message.oneof_decl) - 1
-            while (word := words.name()) != "}":
-                field = _parse_field(words, message, word, path, types)
-                field.oneof_index = oneof_index
-        else:
-            _parse_field(words, message, word, path, types)
-
-
-def _parse_field(
-    words: _Words, message: Any, word: str, path: str, types: _Types
-) -> Any:
-    """Add the field that begins with `word` to `message`."""
+def _add_field(
+    block: _Block, found: re.Match[str], enums: set[str], as_bytes: Collection[str]
+) -> None:
+    name, type_name = found["name"], found["type"]
+    is_bytes = block.path + name in as_bytes
     # In proto3 every field that is not repeated is optional.
-    field = message.field.add(label=_Field.LABEL_OPTIONAL)
-    value_type = ""
-    # Protobuf's own spelling of a map: repeated entries of key and value.
-    if word == "map":
-        words.skip("<", "string", ",")
-        value_type = words.name()
-        words.skip(">")
-    if word in ("map", "repeated"):
+    field = block.inner.field.add(
+        name=name, number=int(found["number"]), label=_Field.LABEL_OPTIONAL
+    )
+    if block.oneof is not None:
+        field.oneof_index = block.oneof
+    if found["map"]:
+        # Protobuf's own spelling of a map: repeated entries of key and value.
+        entry = _add_map_entry(block.inner, name)
         field.label = _Field.LABEL_REPEATED
-    type_name = words.name() if word == "repeated" else word
-    field.name = words.name()
-    words.skip("=")
-    field.number = int(words.name())
-    words.skip(";")
-    if word == "map":
-        entry = _add_map_entry(message, field.name)
-        value = entry.field.add(name="value", number=2, label=_Field.LABEL_OPTIONAL)
-        types.set(value, value_type, path + field.name)
         field.type = _Field.TYPE_MESSAGE
         field.type_name = entry.name
-    elif path + field.name in types.as_bytes:
+        field = entry.field.add(name="value", number=2, label=_Field.LABEL_OPTIONAL)
+    elif found["repeated"] and not is_bytes:
+        field.label = _Field.LABEL_REPEATED
+    if is_bytes:
         field.type = _Field.TYPE_BYTES
-        field.label = _Field.LABEL_OPTIONAL
+    elif type_name in _SCALARS:
+        field.type = _SCALARS[type_name]
     else:
-        types.set(field, type_name, path + field.name)
-    return field
+        # Protobuf finds other messages by its scope rules.
+        is_enum = type_name in enums
+        field.type = _Field.TYPE_ENUM if is_enum else _Field.TYPE_MESSAGE
+        field.type_name = type_name
 
 
 def _add_map_entry(message: Any, field_name: str) -> Any:
-    """The nested message that protobuf makes for the entries of a map, with its key."""
     # Not `capitalize`, which would lower the rest: float_list → FloatList, myKey → MyKey.
     words = [word[:1].upper() + word[1:] for word in field_name.split("_")]
-    name = "".join(words) + "Entry"
-    entry = message.nested_type.add(name=name)
+    entry = message.nested_type.add(name="".join(words) + "Entry")
     entry.options.map_entry = True
     entry.field.add(
         name="key", number=1, label=_Field.LABEL_OPTIONAL, type=_Field.TYPE_STRING

@@ -21,7 +21,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from touchline.errors import shortened
-from touchline.parameters import Gaussian, MultiRangeUniform, ParameterValue, Uniform
+from touchline.parameters import (
+    Gaussian,
+    MultiRangeUniform,
+    ParameterValue,
+    Sampler,
+    Uniform,
+)
 from touchline.protocol.errors import (
     PlayerUsageError,
     SideChannelUsageError,
@@ -375,21 +381,17 @@ class EnvironmentParametersChannel(SideChannel):
         A sampler without a seed of its own gets `seed` plus its position in `parameters`.
         """
         for i, (key, value) in enumerate(parameters.items()):
-            default_seed = seed + i
+            if not isinstance(value, Sampler):
+                self.set_float_parameter(key, float(value))
+                continue
+            own_seed = seed + i if value.seed is None else value.seed
             match value:
-                case Uniform(low, high, own):
-                    own_seed = default_seed if own is None else own
+                case Uniform(low, high):
                     self.set_uniform_sampler_parameters(key, low, high, own_seed)
-                case Gaussian(mean, std, own):
-                    own_seed = default_seed if own is None else own
+                case Gaussian(mean, std):
                     self.set_gaussian_sampler_parameters(key, mean, std, own_seed)
-                case MultiRangeUniform(intervals, own):
-                    own_seed = default_seed if own is None else own
-                    self.set_multirangeuniform_sampler_parameters(
-                        key, intervals, own_seed
-                    )
-                case _:
-                    self.set_float_parameter(key, float(value))
+                case MultiRangeUniform(ranges):
+                    self.set_multirangeuniform_sampler_parameters(key, ranges, own_seed)
 
     def set_float_parameter(self, key: str, value: float) -> None:
         message = self._message(key, self.EnvironmentDataTypes.FLOAT)
@@ -399,19 +401,23 @@ class EnvironmentParametersChannel(SideChannel):
     def set_uniform_sampler_parameters(
         self, key: str, min_value: float, max_value: float, seed: int
     ) -> None:
-        self._queue_sampler(key, seed, self.SamplerTypes.UNIFORM, min_value, max_value)
+        message = self._sampler(key, seed, self.SamplerTypes.UNIFORM)
+        message.write_float32(min_value)
+        message.write_float32(max_value)
+        self.queue_message_to_send(message)
 
     def set_gaussian_sampler_parameters(
         self, key: str, mean: float, st_dev: float, seed: int
     ) -> None:
-        self._queue_sampler(key, seed, self.SamplerTypes.GAUSSIAN, mean, st_dev)
+        message = self._sampler(key, seed, self.SamplerTypes.GAUSSIAN)
+        message.write_float32(mean)
+        message.write_float32(st_dev)
+        self.queue_message_to_send(message)
 
     def set_multirangeuniform_sampler_parameters(
         self, key: str, intervals: Iterable[tuple[float, float]], seed: int
     ) -> None:
-        message = self._message(key, self.EnvironmentDataTypes.SAMPLER)
-        message.write_int32(seed)
-        message.write_int32(self.SamplerTypes.MULTIRANGEUNIFORM)
+        message = self._sampler(key, seed, self.SamplerTypes.MULTIRANGEUNIFORM)
         message.write_float32_list(end for interval in intervals for end in interval)
         self.queue_message_to_send(message)
 
@@ -421,15 +427,11 @@ class EnvironmentParametersChannel(SideChannel):
         key, value = read_parameter(msg)
         return self._on_parameter(key, value)
 
-    def _queue_sampler(
-        self, key: str, seed: int, kind: int, first: float, second: float
-    ) -> None:
+    def _sampler(self, key: str, seed: int, kind: int) -> OutgoingMessage:
         message = self._message(key, self.EnvironmentDataTypes.SAMPLER)
         message.write_int32(seed)
         message.write_int32(kind)
-        message.write_float32(first)
-        message.write_float32(second)
-        self.queue_message_to_send(message)
+        return message
 
     @staticmethod
     def _message(key: str, kind: int) -> OutgoingMessage:
