@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from touchline.envs.actions import allowed_actions
 from touchline.envs.env import Env, EnvRecipe, make
 from touchline.envs.player_process import check_executable, find_player
 from touchline.envs.recorded_env import RecordingEndedError, SessionResetError
@@ -23,7 +24,6 @@ from touchline.extras import explain_missing
 from touchline.log import Log
 from touchline.policies.files.run_choice import has_runs, is_search, run_of, runs_in
 from touchline.specs import BehaviorSpec
-from touchline.testing import allowed_actions
 
 STEPS = 20
 PROBE_MESSAGE_BYTES = 1 << 20

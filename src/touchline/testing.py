@@ -11,35 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.envs.actions import allowed_actions as allowed_actions
 from touchline.envs.actions import random_allowed
 from touchline.envs.env import ClosesOnExit, Env, EnvRecipe, Stateful, make
 from touchline.envs.slots import SlotRows, Slots
 from touchline.parameters import ParameterValue
-from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec
-from touchline.steps import BranchMasks, DecisionSteps, TerminalSteps, flat_mask
+from touchline.specs import ActionTuple, BehaviorSpec
+from touchline.steps import BranchMasks, DecisionSteps, TerminalSteps
 
 Arrays = dict[str, NDArray[Any]]
 Path = list[Arrays]
 """The arrays of one exchange after the other."""
-
-
-def allowed_actions(
-    spec: ActionSpec,
-    decisions: DecisionSteps,
-    rng: np.random.Generator,
-    extent: float = 1.0,
-) -> ActionTuple:
-    """Random actions for these agents, uniform over what their masks allow.
-
-    Continuous actions are in [-extent, extent).
-    """
-    # Worlds mask what is forbidden; from slots onward, True = allowed.
-    allowed = (
-        None if decisions.action_mask is None else ~flat_mask(decisions.action_mask)
-    )
-    second = None if decisions.second_mask is None else ~decisions.second_mask
-    actions = random_allowed(spec, allowed, second, len(decisions), rng)
-    return ActionTuple(actions.continuous * np.float32(extent), actions.discrete)
 
 
 def play_randomly(env: Env, exchanges: int, seed: int = 0) -> Path:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from touchline.errors import NonFiniteError, UsageError, shortened
 from touchline.protocol.errors import UnityException
 from touchline.specs import ActionSpec, ActionTuple
-from touchline.steps import DecisionSteps
+from touchline.steps import DecisionSteps, flat_mask
 
 
 class ActionError(UnityException, UsageError):
@@ -134,6 +134,28 @@ def random_allowed(
     if allowed is None:
         return actions
     return ActionTuple(actions.continuous, _choose(spec, allowed, second_mask, rng))
+
+
+def allowed_actions(
+    spec: ActionSpec,
+    decisions: DecisionSteps,
+    rng: np.random.Generator,
+    extent: float = 1.0,
+) -> ActionTuple:
+    """Random actions for these agents, uniform over what their masks allow.
+
+    Continuous actions are in [-extent, extent).
+    """
+    masks, second = decisions.action_mask, decisions.second_mask
+    # Worlds mask what is forbidden; from slots onward, True = allowed.
+    actions = random_allowed(
+        spec,
+        None if masks is None else ~flat_mask(masks),
+        None if second is None else ~second,
+        len(decisions),
+        rng,
+    )
+    return ActionTuple(actions.continuous * np.float32(extent), actions.discrete)
 
 
 def idle_actions(

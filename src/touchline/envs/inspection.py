@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.envs.actions import random_allowed
+from touchline.envs.actions import allowed_actions
 from touchline.envs.env import Env, EnvRecipe, make
 from touchline.envs.recorded_env import RecordedEnv
 from touchline.protocol.recording import describe_behaviors
@@ -53,10 +53,12 @@ def description(env: Env) -> Iterator[str]:
     A recording is not stepped: it plays what was recorded, whatever the action.
     """
     first = {name: env.steps(name) for name in env.behaviors}
-    actions = {
-        name: _random_actions(env.behaviors[name], decisions)
-        for name, (decisions, _) in first.items()
-    }
+    actions = {}
+    for name, (decisions, _) in first.items():
+        spec = env.behaviors[name].action_spec
+        # The same action in every report, so that two of them can be compared.
+        rng = np.random.default_rng(0)
+        actions[name] = allowed_actions(spec, decisions, rng)
     later = dict(first)
     is_replay = isinstance(env, RecordedEnv)
     if not is_replay:
@@ -66,10 +68,9 @@ def description(env: Env) -> Iterator[str]:
         env.step()
         later = {name: env.steps(name) for name in env.behaviors}
     for name, (decisions, terminals) in first.items():
-        spec = env.behaviors[name]
-        action = spec.action_spec
-        yield f"{name}: {describe_actions(action)}"
-        yield from _sensor_lines(spec, decisions)
+        behavior = env.behaviors[name]
+        yield f"{name}: {describe_actions(behavior.action_spec)}"
+        yield from _sensor_lines(behavior, decisions)
         yield from _mask_lines(decisions)
         yield from _action_lines(actions[name])
         ids = decisions.agent_id.tolist()
@@ -78,18 +79,6 @@ def description(env: Env) -> Iterator[str]:
         yield f"  first exchange: {len(ids)} decide ({who}), {len(terminals)} ended"
         when = "in the first exchange" if is_replay else "after random actions"
         yield f"  rewards {when}: {_rewards(*later[name])}"
-
-
-def _random_actions(spec: BehaviorSpec, decisions: DecisionSteps) -> ActionTuple:
-    masks, second = decisions.action_mask, decisions.second_mask
-    return random_allowed(
-        spec.action_spec,
-        None if masks is None else ~flat_mask(masks),
-        None if second is None else ~second,
-        len(decisions),
-        # The same action in every report, so that two of them can be compared.
-        np.random.default_rng(0),
-    )
 
 
 def _sensor_lines(spec: BehaviorSpec, decisions: DecisionSteps) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.envs.actions import ActionError, as_actions
+from touchline.envs.actions import ActionError, as_actions, check_actions
 from touchline.envs.env import ClosesOnExit, Env
 from touchline.errors import UsageError
 from touchline.parameters import ParameterValue
@@ -24,18 +24,17 @@ logger = logging.getLogger(__name__)
 class MLAgentsNames(ABC):
     """What makes an `Env` an `MLAgentsEnv`: the ways to give it actions, and Unity's masks."""
 
+    name: str
+    """What messages call the world."""
+    exchanges: int
+    """Number of the last exchange, for messages."""
+
     @property
     @abstractmethod
     def behaviors(self) -> Mapping[str, BehaviorSpec]: ...
 
     @abstractmethod
     def steps(self, behavior: str) -> tuple[DecisionSteps, TerminalSteps]: ...
-
-    @abstractmethod
-    def _check(
-        self, behavior: str, actions: ActionTuple, decisions: DecisionSteps
-    ) -> None:
-        """Raise an ActionError unless these actions fit the agents of `decisions`."""
 
     @abstractmethod
     def execute(self, behavior: str, actions: ActionTuple) -> None:
@@ -101,6 +100,13 @@ class MLAgentsNames(ABC):
         continuous[row] = own.continuous[0]
         discrete[row] = own.discrete[0]
         self.execute(behavior_name, ActionTuple(continuous, discrete))
+
+    def _check(
+        self, behavior: str, actions: ActionTuple, decisions: DecisionSteps
+    ) -> None:
+        """Raise an ActionError unless these actions fit the agents of `decisions`."""
+        spec = self.behaviors[behavior].action_spec
+        check_actions(self.name, behavior, spec, actions, decisions, self.exchanges)
 
 
 def _one_of(decisions: DecisionSteps, row: int) -> DecisionSteps:

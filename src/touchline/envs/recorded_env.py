@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from touchline.envs.actions import check_actions
 from touchline.envs.env import ClosesOnExit, EnvRecipe
 from touchline.envs.ml_agents_names import MLAgentsNames
 from touchline.errors import RunError, UsageError
@@ -56,6 +55,7 @@ class RecordedEnv(ClosesOnExit, MLAgentsNames):
 
     def __init__(self, path: str | Path, image_layout: str | None = None) -> None:
         self.path = Path(path)
+        self.name = str(path)
         self.header = recording.read_header(self.path)
         self._image_layout = image_layout
         self._rewind()
@@ -146,14 +146,6 @@ class RecordedEnv(ClosesOnExit, MLAgentsNames):
     def close(self) -> None:
         """Close the file. Idempotent."""
         self._frames.close()
-
-    def _check(
-        self, behavior: str, actions: ActionTuple, decisions: DecisionSteps
-    ) -> None:
-        name = str(self.path)
-        number = self.exchanges
-        spec = self.behaviors[behavior].action_spec
-        check_actions(name, behavior, spec, actions, decisions, number)
 
     def _actions_so_far(self, behavior: str) -> None:
         """None: they change nothing."""

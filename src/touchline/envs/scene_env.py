@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.drawing.tableau import Tableau
-from touchline.envs.actions import check_actions
 from touchline.envs.env import ClosesOnExit, EnvRecipe, TeamMerging
 from touchline.envs.ml_agents_names import MLAgentsNames
 from touchline.envs.saved_state import Arrays, below, prefixed
@@ -70,10 +69,11 @@ class SceneEnv(ClosesOnExit, MLAgentsNames):
         parameters: Mapping[str, ParameterValue] | None = None,
     ) -> None:
         self.scene = scene
+        self.name = scene.name
         self._seed: int | None = seed
         self._exchange: Exchange | None = None
         self._is_closed = False
-        self._exchanges = 0
+        self.exchanges = 0
         self._pending: set[str] = set()
         self._sent: dict[str, ActionTuple] = {}
         """What `execute` was given since the last exchange."""
@@ -280,21 +280,13 @@ class SceneEnv(ClosesOnExit, MLAgentsNames):
         if self._painter is not None:
             self._painter.close()
 
-    def _check(
-        self, behavior: str, actions: ActionTuple, decisions: DecisionSteps
-    ) -> None:
-        name = self.scene.name
-        number = self._exchanges
-        spec = self.behaviors[behavior].action_spec
-        check_actions(name, behavior, spec, actions, decisions, number)
-
     def _actions_so_far(self, behavior: str) -> ActionTuple | None:
         return self._sent.get(behavior)
 
     def _receive(self, exchange: Exchange | None) -> None:
         assert exchange is not None, "after a reset every agent decides"
-        self._exchanges += 1
-        _refuse_non_finite(self.scene.name, exchange, self._exchanges)
+        self.exchanges += 1
+        _refuse_non_finite(self.name, exchange, self.exchanges)
         self._exchange = exchange
         self._sent.clear()
         self._pending = {

@@ -12,7 +12,7 @@ crash resets every world.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -123,12 +123,9 @@ class SideBySide(ClosesOnExit):
         total: dict[str, SlotCounts] = {}
         for world in self._worlds:
             for name, counts in world.slots.counts.items():
-                so_far = total.get(name, SlotCounts())
-                sums = {}
-                for part in fields(SlotCounts):
-                    before = getattr(so_far, part.name)
-                    sums[part.name] = before + getattr(counts, part.name)
-                total[name] = SlotCounts(**sums)
+                so_far = vars(total.setdefault(name, SlotCounts()))
+                for part, count in vars(counts).items():
+                    so_far[part] += count
         return total
 
     @property

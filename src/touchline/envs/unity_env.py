@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from touchline.envs.actions import ActionError, check_actions
+from touchline.envs.actions import ActionError
 from touchline.envs.env import ClosesOnExit, EnvRecipe
 from touchline.envs.ml_agents_names import MLAgentsNames
 from touchline.envs.player_connection import (
@@ -217,6 +217,11 @@ class UnityEnvironment(ClosesOnExit, MLAgentsNames):
         return self._connection.pid
 
     @property
+    def exchanges(self) -> int:  # type: ignore[override]
+        """How many exchanges this process has sent."""
+        return self._connection.num_exchanges
+
+    @property
     def waited_s(self) -> float:
         """Seconds spent waiting for the player."""
         return self._waited_before_s + self._connection.waited_s
@@ -288,13 +293,6 @@ class UnityEnvironment(ClosesOnExit, MLAgentsNames):
         """Let the player quit and release process and port. Idempotent."""
         self._closed = True
         self._connection.close()
-
-    def _check(
-        self, behavior: str, actions: ActionTuple, decisions: DecisionSteps
-    ) -> None:
-        number = self._connection.num_exchanges
-        spec = self._spec(behavior).action_spec
-        check_actions(self.name, behavior, spec, actions, decisions, number)
 
     def _actions_so_far(self, behavior: str) -> ActionTuple | None:
         return self._actions.get(behavior)
