@@ -14,7 +14,6 @@ from touchline.adapters.layout import (
     join_vectors,
     unflatten_choice,
 )
-from touchline.adapters.options import LayoutOptions
 from touchline.errors import UsageError
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -54,7 +53,8 @@ def test_a_flat_choice_is_allowed_exactly_when_all_its_parts_are(branches, data)
 def test_soccer_has_27_joint_choices_and_336_numbers():
     layout = Layout(
         _spec((264,), (72,), branches=(3, 3, 3)),
-        LayoutOptions(join_vectors=True, flatten_branches=True),
+        join_vectors=True,
+        flatten_branches=True,
     )
     assert layout.branches == (27,)
     assert [(v.name, v.shape) for v in layout.views] == [("vector", (336,))]
@@ -70,9 +70,7 @@ def test_soccer_has_27_joint_choices_and_336_numbers():
 def test_images_stay_apart_from_joined_vectors_and_turn_as_asked():
     spec = _spec((3, 4, 5), (2,), (3,))
     image = np.linspace(-0.5, 1.5, 60, dtype=np.float32).reshape(1, 3, 4, 5)
-    layout = Layout(
-        spec, LayoutOptions(join_vectors=True, uint8_images=True), channels_last=True
-    )
+    layout = Layout(spec, join_vectors=True, uint8_images=True, channels_last=True)
     joined, seen = layout.observe([image, np.zeros((1, 2)), np.ones((1, 3))])
     assert joined.shape == (1, 5)
     assert seen.shape == (1, 4, 5, 3)
@@ -90,7 +88,7 @@ def test_sensor_names_become_unique_keys():
     assert [v.name for v in layout.views] == ["A_b_c", "A_b_c_1", "sensor_2", "vector"]
     joined = Layout(
         _spec((1,), (2,), (3, 4), names=("a", "b", "vector")),
-        LayoutOptions(join_vectors=True),
+        join_vectors=True,
     )
     assert [v.name for v in joined.views] == ["vector", "vector_1"]
 
@@ -102,9 +100,9 @@ def test_bad_choices_and_too_many_choices_are_refused():
         UsageError,
         match="make more than 4096 joint choices; leave flatten_branches off",
     ):
-        Layout(_spec((1,), branches=(100, 100)), LayoutOptions(flatten_branches=True))
+        Layout(_spec((1,), branches=(100, 100)), flatten_branches=True)
     staged = BehaviorSpec((ObservationSpec((1,)),), ActionSpec(0, (4, 3), staged=True))
     with pytest.raises(
         UsageError, match="depends on the first one; leave flatten_branches off"
     ):
-        Layout(staged, LayoutOptions(flatten_branches=True))
+        Layout(staged, flatten_branches=True)

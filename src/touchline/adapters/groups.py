@@ -171,10 +171,8 @@ class Groups:
             self.specs[group] = check_same_spec(of_part, f"group {group!r}", advice)
             self.parts[group] = _consecutive(parts, first)
         self._num_parts = sum(map(len, self.parts.values()))
-        self.sizes = {}
+        self.sizes = {group: own[-1].stop for group, own in self.parts.items()}
         """Group -> how many rows it has."""
-        for group, own_parts in self.parts.items():
-            self.sizes[group] = own_parts[-1].stop
         self._rows = self._grouped(first)
 
     def _label(self, world: int, behavior: str) -> str:

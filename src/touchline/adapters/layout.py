@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from math import prod
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,17 +57,17 @@ class Layout:
     def __init__(
         self,
         spec: BehaviorSpec,
-        options: LayoutOptions | None = None,
         *,
         channels_last: bool = False,
+        **options: Unpack[LayoutOptions],
     ) -> None:
-        options = options or LayoutOptions()
         action = spec.action_spec
         self.spec = spec
         self.continuous_size = action.continuous_size
-        self.uint8_images = options.uint8_images
+        self.uint8_images = options.get("uint8_images", False)
         self.channels_last = channels_last
-        self._is_flat = options.flatten_branches and action.discrete_size > 1
+        flattens = options.get("flatten_branches", False)
+        self._is_flat = flattens and action.discrete_size > 1
         if self._is_flat and action.staged:
             raise UsageError(
                 "flatten_branches: what the later branches of staged actions allow depends on the "
@@ -78,9 +78,10 @@ class Layout:
         """Choices per branch as the learner sees them."""
         self.mask_ends = list(accumulate(self.branches))
         """End of each branch in a flat mask."""
-        self.views = _views(spec.observation_specs, options.join_vectors, channels_last)
+        joins = options.get("join_vectors", False)
+        self.views = _views(spec.observation_specs, joins, channels_last)
         """What the learner observes, in order."""
-        self.has_names = len(self.views) > 1 or options.name_single
+        self.has_names = len(self.views) > 1 or options.get("name_single", False)
         """Whether observations are a dict by the views' names."""
         self._is_unchanged = all(
             len(view.sensors) == 1 and not view.is_image for view in self.views
@@ -91,6 +92,12 @@ class Layout:
         if self._is_unchanged:
             return list(obs)
         return [self._observed(view, obs) for view in self.views]
+
+    def copied(self, obs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        """The same as arrays that the caller may keep and write to."""
+        # What `observe` makes anew, as joined vectors and turned images, is not copied again.
+        own = {id(sensor) for sensor in obs}
+        return [view.copy() if id(view) in own else view for view in self.observe(obs)]
 
     def named(self, views: Sequence[Any]) -> Any:
         """The only view by itself, or a dict by the views' names."""

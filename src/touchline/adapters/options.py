@@ -2,8 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from touchline.envs.env import Env, EnvRecipe
 from touchline.envs.ml_agents_names import MLAgentsWorld
@@ -20,27 +19,22 @@ Worlds = (
 """An ENV as people type it, a recipe, a world that is open already, or several of these."""
 
 
-@dataclass(frozen=True)
-class LayoutOptions:
-    """How observations and actions are arranged for a learner."""
+class LayoutOptions(TypedDict, total=False):
+    """How observations and actions are arranged for a learner; all are off by default."""
 
-    join_vectors: bool = False
+    join_vectors: bool
     """All vector sensors as one observation."""
-    flatten_branches: bool = False
+    flatten_branches: bool
     """All discrete branches as one choice."""
-    uint8_images: bool = False
+    uint8_images: bool
     """Images as bytes from 0 to 255 instead of floats in [0, 1]."""
-    name_single: bool = False
+    name_single: bool
     """A single observation under its sensor's name, as several ones always are."""
 
 
-class AdapterOptions(TypedDict, total=False):
+class AdapterOptions(LayoutOptions, total=False):
     """Keyword arguments of every adapter: `LayoutOptions`, and fields of `EnvRecipe`."""
 
-    join_vectors: bool
-    flatten_branches: bool
-    uint8_images: bool
-    name_single: bool
     num_areas: int | None
     seed: int
     parameters: Mapping[str, ParameterValue]
@@ -49,9 +43,8 @@ class AdapterOptions(TypedDict, total=False):
 
 def layout_options(options: Mapping[str, Any]) -> LayoutOptions:
     """Those of an adapter's options that are about the layout."""
-    return LayoutOptions(
-        **{name: options[name] for name in _LAYOUT_NAMES if name in options}
-    )
+    own = {name: v for name, v in options.items() if name in _LAYOUT_NAMES}
+    return cast("LayoutOptions", own)
 
 
 def recipe_changes(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,9 +52,7 @@ def recipe_changes(options: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises a TypeError for an option that is nothing of the sort.
     """
-    changes = {
-        name: value for name, value in options.items() if name not in _LAYOUT_NAMES
-    }
+    changes = {name: v for name, v in options.items() if name not in _LAYOUT_NAMES}
     unknown = sorted(changes.keys() - AdapterOptions.__annotations__.keys())
     if unknown:
         known = ", ".join(AdapterOptions.__annotations__)
@@ -71,18 +62,22 @@ def recipe_changes(options: Mapping[str, Any]) -> dict[str, Any]:
     return changes
 
 
-def made_of(env: Worlds, **options: Any) -> tuple[Worlds, dict[str, Any]]:
-    """The arguments of an adapter, with which it can be made again in another process."""
-    return env, options
+def checked_render_mode(render_mode: str | None) -> str | None:
+    """The same. Raises a UsageError for one that no adapter has."""
+    if render_mode not in (None, "rgb_array"):
+        raise UsageError(
+            f"render_mode: expected None or 'rgb_array', got {render_mode!r}"
+        )
+    return render_mode
 
 
 def opened_again(
-    kind: Callable[..., Any], made: tuple[Worlds, dict[str, Any]]
+    kind: Callable[..., Any], env: Worlds, options: Mapping[str, Any]
 ) -> tuple[Any, ...]:
-    """What `__reduce__` returns for an adapter. Raises a UsageError where a world is open already,
-    which cannot be opened again from here.
+    """What `__reduce__` returns for an adapter that was made with these arguments.
+
+    Raises a UsageError where a world is open already, which cannot be opened again from here.
     """
-    env, options = made
     entries = [env] if isinstance(env, str) or not isinstance(env, Sequence) else env
     if not all(isinstance(entry, str | EnvRecipe) for entry in entries):
         raise UsageError(
@@ -104,4 +99,4 @@ def with_changes(env: Worlds, changes: Mapping[str, Any]) -> Worlds:
     return env
 
 
-_LAYOUT_NAMES = frozenset(option.name for option in fields(LayoutOptions))
+_LAYOUT_NAMES = LayoutOptions.__annotations__.keys()

@@ -96,7 +96,7 @@ class GroupTensors:
 
     def pending(self, rows: SlotRows) -> TensorDict:
         """What every slot acts on now."""
-        views = self._observed(rows)
+        views = self.layout.copied(rows.obs)
         leaves = self._leaves(
             rows, views, rows.deciding, rows.action_mask, rows.second_mask
         )
@@ -110,7 +110,7 @@ class GroupTensors:
         """How the last actions turned out: TorchRL's `next` of the rows before."""
         tensor, ids_before = self._tensor, self._ids
         self._take(rows)
-        views = self._observed(rows)
+        views = self.layout.copied(rows.obs)
         mask = rows.deciding
         allowed, second = rows.action_mask, rows.second_mask
         terminated = rows.flags[:, 3:4]  # [N, 1]
@@ -267,14 +267,6 @@ class GroupTensors:
             "group_id": self._tensor(group_id),
             "episode": self._tensor(self._episode),
         }
-
-    def _observed(self, rows: SlotRows) -> list[NDArray[Any]]:
-        """The views as arrays that may be written to."""
-        # Those that are the rows' own are copied: slots hand the same arrays out again while no
-        # agent decides.
-        shared = {id(obs) for obs in rows.obs}
-        views = self.layout.observe(rows.obs)
-        return [view.copy() if id(view) in shared else view for view in views]
 
     def _leaves(
         self,

@@ -28,6 +28,7 @@ from touchline.adapters.gymnasium_names import OF_SEVERAL_AGENTS
 from touchline.adapters.layout import Layout
 from touchline.adapters.options import (
     AdapterOptions,
+    checked_render_mode,
     layout_options,
     recipe_changes,
     with_changes,
@@ -136,7 +137,7 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
         render_mode: str | None = None,
         **options: Unpack[AdapterOptions],
     ) -> None:
-        self.render_mode = _checked_render_mode(render_mode)
+        self.render_mode = checked_render_mode(render_mode)
         self._groups = Groups(
             with_changes(_with_areas(env, 1), recipe_changes(options))
         )
@@ -149,7 +150,8 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
                     "VectorEnv with vector=True"
                 )
             spec = self._groups.specs[self._group]
-            self._layout = Layout(spec, layout_options(options), channels_last=True)
+            looks = layout_options(options)
+            self._layout = Layout(spec, channels_last=True, **looks)
         except BaseException:
             self._groups.close()
             raise
@@ -272,10 +274,9 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         # TorchRL reads the attribute, Gymnasium's wrappers the metadata.
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
-        self.render_mode = _checked_render_mode(render_mode)
+        self.render_mode = checked_render_mode(render_mode)
         changes = recipe_changes(options)
         self._allow_idle = allow_idle
-        self._shares_nothing = _hands_out_new_arrays(env, changes)
         self._groups = _groups_of_size(env, num_envs, changes, group_by, spare_slots)
         try:
             self._group = _only_group(self._groups, "a VectorEnv")
@@ -283,7 +284,8 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
             if not allow_idle:
                 _refuse_leaving(env)
             spec = self._groups.specs[self._group]
-            self._layout = Layout(spec, layout_options(options), channels_last=True)
+            looks = layout_options(options)
+            self._layout = Layout(spec, channels_last=True, **looks)
         except BaseException:
             self._groups.close()
             raise
@@ -323,7 +325,7 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         self._ended[:] = False
         rows = self._groups.rows[self._group]
         self._refuse_idle(rows)
-        return self._observation(rows, is_shown_again=True), self._info(rows)
+        return self._observation(rows), self._info(rows)
 
     def step(
         self, actions: Any
@@ -344,7 +346,7 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         if len(rows.final_slot):
             self._add_ends(info, rows)
         self._all_ended = len(rows.final_slot) == self.num_envs
-        observation = self._observation(rows, is_shown_again=self._all_ended)
+        observation = self._observation(rows)
         # float64 is what Gymnasium's own vector environments return.
         reward = rows.reward.astype(np.float64) + rows.group_reward
         return observation, reward, rows.terminated, rows.truncated, info
@@ -372,7 +374,7 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         """The step of NEXT_STEP and DISABLED: an end comes with its own last observation."""
         # In the next step, such a row shows the next episode, without reward.
         was_ended = self._ended
-        views = [view.copy() for view in self._layout.observe(rows.obs)]
+        views = self._layout.copied(rows.obs)
         last = self._layout.observe(rows.final_obs)
         # A row that is being reset shows the beginning of an episode, even if one ended meanwhile.
         is_shown = ~was_ended[rows.final_slot]
@@ -400,7 +402,7 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
             )
         self._ended = self._ended & ~mask
         rows = self._groups.rows[self._group]
-        return self._observation(rows, is_shown_again=True), self._info(rows)
+        return self._observation(rows), self._info(rows)
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
         """One picture: the first area."""
@@ -410,12 +412,9 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         """Close the world. Idempotent."""
         self._groups.close()
 
-    def _observation(self, rows: SlotRows, *, is_shown_again: bool) -> Any:
-        """Arrays that users may write to: copies of those that this env or the slots use again."""
-        views = self._layout.observe(rows.obs)
-        if is_shown_again or self._allow_idle or not self._shares_nothing:
-            views = [view.copy() for view in views]
-        return self._layout.named(views)
+    def _observation(self, rows: SlotRows) -> Any:
+        """Arrays that users may write to, while the world or the slots use theirs again."""
+        return self._layout.named(self._layout.copied(rows.obs))
 
     def _info(self, rows: SlotRows) -> dict[str, Any]:
         info: dict[str, Any] = {
@@ -492,22 +491,6 @@ def _only_group(groups: Groups, view: str) -> str:
     raise UsageError(
         f"{view} shows one behavior, this world has {', '.join(groups.specs)}; {advice}"
     )
-
-
-def _checked_render_mode(render_mode: str | None) -> str | None:
-    if render_mode not in (None, "rgb_array"):
-        raise UsageError(
-            f"render_mode: expected None or 'rgb_array', got {render_mode!r}"
-        )
-    return render_mode
-
-
-def _hands_out_new_arrays(env: OneWorld, changes: dict[str, Any]) -> bool:
-    """Whether observations need no copy: our scenes never look at them again."""
-    # A world that the caller opened may keep them.
-    if not isinstance(env, str | EnvRecipe):
-        return False
-    return EnvRecipe.parse(env, **changes).kind.is_scene
 
 
 def _with_areas(env: OneWorld, num_areas: int) -> OneWorld:

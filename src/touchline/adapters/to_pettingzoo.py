@@ -18,7 +18,6 @@ number is the slot. Rewards are own plus group rewards. Checked against PettingZ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, Unpack, get_args, overload
 
 import numpy as np
@@ -32,8 +31,8 @@ from touchline.adapters.layout import Layout
 from touchline.adapters.options import (
     AdapterOptions,
     Worlds,
+    checked_render_mode,
     layout_options,
-    made_of,
     opened_again,
     recipe_changes,
     with_changes,
@@ -77,6 +76,11 @@ class StepResult(NamedTuple):
     def empty() -> StepResult:
         """No agents."""
         return StepResult({}, {}, {}, {}, {})
+
+    def add(self, names: Sequence[str], *columns: Sequence[Any]) -> None:
+        """Add agents: for each field, in their order, one value of every name."""
+        for values, column in zip(self, columns, strict=True):
+            values.update(zip(names, column, strict=True))
 
 
 @overload
@@ -158,21 +162,19 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
         ):
             if value is not None and value < 1:
                 raise UsageError(f"{option}: expected 1 or more, got {value}")
-        if render_mode not in (None, "rgb_array"):
-            raise UsageError(
-                f"render_mode: expected None or 'rgb_array', got {render_mode!r}"
-            )
-        self.render_mode = render_mode
-        self._made_of = made_of(
+        self.render_mode = checked_render_mode(render_mode)
+        self._made_of = (
             env,
-            mode=mode,
-            group_by=group_by,
-            horizon=horizon,
-            reset_world=reset_world,
-            episodes_per_slot=episodes_per_slot,
-            spare_slots=spare_slots,
-            render_mode=render_mode,
-            **options,
+            {
+                "mode": mode,
+                "group_by": group_by,
+                "horizon": horizon,
+                "reset_world": reset_world,
+                "episodes_per_slot": episodes_per_slot,
+                "spare_slots": spare_slots,
+                "render_mode": render_mode,
+                **options,
+            },
         )
         worlds = with_changes(env, recipe_changes(options))
         self._groups = Groups(worlds, group_by=group_by, spare_slots=spare_slots)
@@ -186,11 +188,11 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
             specs = self._groups.specs
             # PettingZoo's checker wants observations of one kind: where one behavior has several
             # views, the only view of another has its name, too.
-            if any(Layout(spec, looks).has_names for spec in specs.values()):
-                looks = replace(looks, name_single=True)
+            if any(Layout(spec, **looks).has_names for spec in specs.values()):
+                looks["name_single"] = True
             for group, spec in specs.items():
-                layout = Layout(spec, looks, channels_last=True)
-                family = "agent" if len(self._groups.specs) == 1 else group.lower()
+                layout = Layout(spec, channels_last=True, **looks)
+                family = "agent" if len(specs) == 1 else group.lower()
                 size = self._groups.sizes[group]
                 labels = [f"{family}_{slot}" for slot in range(size)]
                 self._names.append(
@@ -266,7 +268,7 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
 
     def __reduce__(self) -> Any:
         """A copy of this env opens the same worlds again, and begins with a reset."""
-        return opened_again(type(self), self._made_of)
+        return opened_again(type(self), *self._made_of)
 
     def __str__(self) -> str:
         return f"touchline({', '.join(self._groups.specs)})"
@@ -340,17 +342,9 @@ class _GroupNames:
         """First names for a new PettingZoo episode; enters their observations and infos."""
         self._num_used[:] = 0
         self._has_name[:] = False
-        if self._mode == "slots":
-            self._give_names(np.arange(len(self._labels)))
-        else:
-            # Also agents that wait at the moment: they act later in the same episode.
-            self._give_names(np.flatnonzero(rows.agent_id >= 0))
-        names, slots = self._named()
-        views = self.layout.observe(rows.obs)
-        observations = self._observations(views, rows.action_mask, slots)
-        infos = self._infos(rows, slots, views, is_first=True)
-        result.observations.update(zip(names, observations, strict=True))
-        result.infos.update(zip(names, infos, strict=True))
+        # Also agents that wait at the moment: they act later in the same episode.
+        is_there = (rows.agent_id >= 0) | (self._mode == "slots")
+        self._begin(np.flatnonzero(is_there), rows, result)
 
     def actions(self, actions: dict[str, Any], rows: SlotRows) -> ActionTuple:
         """All slots' actions: what was sent for those that decide, nothing for those without a
@@ -389,41 +383,32 @@ class _GroupNames:
         reward = (rows.reward + rows.group_reward)[slots]
         observations = self._observations(shown, mask, slots)
         infos = self._infos(rows, slots, views)
-        result.observations.update(zip(names, observations, strict=True))
-        result.rewards.update(zip(names, reward.tolist(), strict=True))
-        result.infos.update(zip(names, infos, strict=True))
-        if self._mode == "slots":
-            result.terminations.update(dict.fromkeys(names, False))
-            result.truncations.update(dict.fromkeys(names, False))
-            return
-        terminated = rows.terminated[slots]
-        truncated = rows.truncated[slots]
-        result.terminations.update(zip(names, terminated.tolist(), strict=True))
-        result.truncations.update(zip(names, truncated.tolist(), strict=True))
+        # Names never end in mode `slots`; there `infos` have what ended.
+        is_over = self._mode != "slots"
+        terminated = (rows.terminated[slots] & is_over).tolist()
+        truncated = (rows.truncated[slots] & is_over).tolist()
+        result.add(names, observations, reward.tolist(), terminated, truncated, infos)
         if len(leaving):
             self._has_name[leaving] = False
             self._listed = None
         if rows.begins.any():
-            self._report_beginning(rows, views, result)
+            # In mode `one_episode`, only agents that appear for the first time.
+            may_be_named = (self._num_used == 0) | (self._mode == "respawn")
+            new = np.flatnonzero(rows.begins & ~self._has_name & may_be_named)
+            if len(new):
+                self._begin(new, rows, result)
 
-    def _report_beginning(
-        self, rows: SlotRows, views: list[NDArray[Any]], result: StepResult
+    def _begin(
+        self, slots: NDArray[np.intp], rows: SlotRows, result: StepResult
     ) -> None:
-        """Name the agents whose episodes begin in this step, and enter their first observations."""
-        # In mode `one_episode`, only agents that appear for the first time.
-        may_be_named = (self._num_used == 0) | (self._mode == "respawn")
-        slots = np.flatnonzero(rows.begins & ~self._has_name & may_be_named)
-        if not len(slots):
-            return
+        """Name the agents in these slots, and enter their first observations."""
         self._give_names(slots)
         names = [self._name[slot] for slot in slots]
+        views = self.layout.observe(rows.obs)
         observations = self._observations(views, rows.action_mask, slots)
         infos = self._infos(rows, slots, views, is_first=True)
-        result.observations.update(zip(names, observations, strict=True))
-        result.rewards.update(dict.fromkeys(names, 0.0))
-        result.terminations.update(dict.fromkeys(names, False))
-        result.truncations.update(dict.fromkeys(names, False))
-        result.infos.update(zip(names, infos, strict=True))
+        is_over = [False] * len(slots)
+        result.add(names, observations, [0.0] * len(slots), is_over, is_over, infos)
 
     def _give_names(self, slots: NDArray[np.intp]) -> None:
         """The next name of each of these slots is in use from now on."""

@@ -114,7 +114,7 @@ class TouchlineTorchRLEnv(EnvBase):
             self.layout = self._chosen_layout(layout)
             self._tables = {}
             for group, spec in self._groups.specs.items():
-                arranged = Layout(spec, layout_options(options))
+                arranged = Layout(spec, **layout_options(options))
                 rows = self._groups.rows[group]
                 in_teams = self.layout == TEAMS
                 table = GroupTensors(group, arranged, rows, device, in_teams=in_teams)
@@ -203,16 +203,14 @@ class TouchlineTorchRLEnv(EnvBase):
 
     def _set_specs(self) -> None:
         of_groups = {group: table.specs() for group, table in self._tables.items()}
-        if self.layout == BATCH:
-            ((observation, action, reward, done),) = of_groups.values()
-            self.observation_spec, self.action_spec = observation, action
-            self.reward_spec, self.done_spec = reward, done
-            return
         # In the order of `GroupTensors.specs`.
         kinds = ("observation_spec", "action_spec", "reward_spec", "done_spec")
         for i, kind in enumerate(kinds):
             parts = {group: specs[i] for group, specs in of_groups.items()}
-            spec = Composite(parts, shape=self.batch_size, device=self.device)
+            if self.layout == BATCH:
+                (spec,) = parts.values()
+            else:
+                spec = Composite(parts, shape=self.batch_size, device=self.device)
             setattr(self, kind, spec)
 
     def _set_seed(self, seed: int | None) -> None:
@@ -235,28 +233,23 @@ class TouchlineTorchRLEnv(EnvBase):
         return self._pending()
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        if self.layout == BATCH:
-            ((group, table),) = self._tables.items()
-            rows = self._groups.step({group: table.read_action(tensordict)})
-            return table.outcome(rows[group])
-        sent = entries(tensordict)
+        is_batch = self.layout == BATCH
+        sent = {} if is_batch else entries(tensordict)
         actions = {
-            group: table.read_action(sent.get(group))
+            group: table.read_action(tensordict if is_batch else sent.get(group))
             for group, table in self._tables.items()
         }
         rows = self._groups.step(actions)
-        of_groups = {}
-        for group, table in self._tables.items():
-            of_groups[group] = table.outcome(rows[group])
-        return self._assembled(of_groups)
+        return self._assembled(
+            {group: table.outcome(rows[group]) for group, table in self._tables.items()}
+        )
 
     def _pending(self) -> TensorDict:
         """What every slot acts on now."""
         rows = self._groups.rows
-        of_groups = {}
-        for group, table in self._tables.items():
-            of_groups[group] = table.pending(rows[group])
-        return self._assembled(of_groups)
+        return self._assembled(
+            {group: table.pending(rows[group]) for group, table in self._tables.items()}
+        )
 
     def _step_proc_data(self, next_tensordict_out: TensorDictBase) -> TensorDictBase:
         """TorchRL completes and checks every step's leaves here. Ours are complete, and the checks

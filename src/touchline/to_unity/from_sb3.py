@@ -17,7 +17,6 @@ from stable_baselines3.common.preprocessing import is_image_space
 from torch import Tensor, nn
 
 from touchline.adapters.layout import Layout
-from touchline.adapters.options import LayoutOptions
 from touchline.errors import UsageError
 from touchline.policies.files.onnx_policy import LOGITS, MEMORY, Acting
 from touchline.specs import BehaviorSpec, describe_actions, describe_spec
@@ -84,10 +83,13 @@ def _layout(space: spaces.Space[Any], spec: BehaviorSpec) -> Layout:
     has_bytes = any(part.dtype == np.uint8 for part in parts.values())
     # SB3 moves the channels of pictures of bytes to the front (`VecTransposeImage`).
     for join, is_moved in product((False, True), (has_bytes, not has_bytes)):
-        options = LayoutOptions(
-            join_vectors=join, uint8_images=has_bytes, name_single=has_names
+        layout = Layout(
+            spec,
+            channels_last=not is_moved,
+            join_vectors=join,
+            uint8_images=has_bytes,
+            name_single=has_names,
         )
-        layout = Layout(spec, options, channels_last=not is_moved)
         named = layout.named([view.shape for view in layout.views])
         if (named if layout.has_names else {SINGLE: named}) == wanted:
             return layout

@@ -17,7 +17,6 @@ from torchrl.modules import LSTMModule
 from torchrl.modules.tensordict_module.actors import QValueModule
 
 from touchline.adapters.layout import Layout
-from touchline.adapters.options import LayoutOptions
 from touchline.errors import UsageError
 from touchline.policies.files.onnx_policy import LOGITS, MEMORY, Acting
 from touchline.specs import BehaviorSpec
@@ -59,7 +58,7 @@ class FromTorchRL(Acting):
             for key in self.policy.in_keys
             if "vector" not in names
         )
-        self.layout = Layout(spec, LayoutOptions(join_vectors=has_joined))
+        self.layout = Layout(spec, join_vectors=has_joined)
 
     def act(
         self, obs: Sequence[Tensor], masks: Tensor | None, memory: Tensor | None
