@@ -7,7 +7,7 @@ from tests.scripted_world import ScriptedWorld
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
-from touchline.film import FilmOptions, film
+from touchline.film import film
 from touchline.policies.loading import load_sides
 
 
@@ -19,7 +19,7 @@ def test_a_world_that_cannot_be_watched_says_so(tmp_path):
 def test_a_film_is_as_long_and_as_large_as_asked_for(tmp_path):
     path = tmp_path / "walk.mp4"
     with make("Basic") as env:
-        film(env, ["random"], path, FilmOptions(seconds=2.0, size=(161, 119)))
+        film(env, ["random"], path, seconds=2.0, size=(161, 119))
         frames_per_second, _ = env.film_rate
     count, seconds = imageio_ffmpeg.count_frames_and_secs(str(path))
     assert count == round(2.0 * frames_per_second)
@@ -32,7 +32,7 @@ def test_a_film_is_as_long_and_as_large_as_asked_for(tmp_path):
 def test_a_film_of_no_time_shows_one_picture(tmp_path):
     path = tmp_path / "blink.mp4"
     with make("Basic") as env:
-        film(env, ["random"], path, FilmOptions(seconds=0.01))
+        film(env, ["random"], path, seconds=0.01)
     assert imageio_ffmpeg.count_frames_and_secs(str(path))[0] == 1
 
 
@@ -56,17 +56,15 @@ def test_each_side_plays_by_its_own_policy():
 
 def test_a_side_against_another_is_filmed(tmp_path):
     path = tmp_path / "game.mp4"
-    options = FilmOptions(seconds=0.2, size=(64, 48), versus=["random"])
     with make(EnvRecipe("scene", "SoccerTwos", num_areas=1)) as env:
-        film(env, ["zero"], path, options)
+        film(env, ["zero"], path, seconds=0.2, size=(64, 48), versus=["random"])
     assert imageio_ffmpeg.count_frames_and_secs(str(path))[0] == 10
 
 
 def test_a_film_of_two_sides_needs_two_teams(tmp_path):
-    options = FilmOptions(versus=["random"])
     with (
         make("Basic") as env,
         pytest.raises(UsageError, match=r"--versus: .* only one team"),
     ):
-        film(env, ["random"], tmp_path / "game.mp4", options)
+        film(env, ["random"], tmp_path / "game.mp4", versus=["random"])
     assert not list(tmp_path.iterdir())

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,26 +24,6 @@ from touchline.policies.loading import PolicySource, load_sides, sources_in
 from touchline.policies.trained_world import as_trained
 from touchline.training.demonstrations import read_demonstration
 
-
-@dataclass(frozen=True)
-class FilmOptions:
-    """What a film shows, and how its policy acts."""
-
-    seconds: float = 20.0
-    """Length in simulated time."""
-    area: int = 0
-    """The only area that is filmed."""
-    size: tuple[int, int] = (640, 480)
-    """(width, height) in pixels; odd numbers are rounded up, because video needs even ones."""
-    deterministic: bool = False
-    """Whether the policy takes its most likely actions instead of sampling."""
-    seed: int = 0
-    """Seed of the environment and of the policy."""
-    versus: Sequence[str] = ()
-    """The policy of the other teams; otherwise all teams play by the same one."""
-
-
-DEFAULTS = FilmOptions()
 PICTURES_PER_SECOND = 10.0
 """Rate for a film of observations: a usual rate of decisions."""
 PICTURE_HEIGHT = 336
@@ -101,9 +81,19 @@ def play(
             )
         return
     num_areas = max(recipe.num_areas or 0, area + 1)  # counted from 0
-    options = FilmOptions(seconds, area, size, deterministic, recipe.seed, others)
     with make(replace(recipe, num_areas=num_areas)) as world:
-        film(world, sources, Path(record), options, progress)
+        film(
+            world,
+            sources,
+            Path(record),
+            versus=others,
+            seconds=seconds,
+            area=area,
+            size=size,
+            deterministic=deterministic,
+            seed=recipe.seed,
+            progress=progress,
+        )
 
 
 def film_demonstration(
@@ -164,13 +154,20 @@ def film(
     env: Env,
     sources: Sequence[str],
     path: Path,
-    options: FilmOptions = DEFAULTS,
+    *,
+    versus: Sequence[str] = (),
+    seconds: float = 20.0,
+    area: int = 0,
+    size: tuple[int, int] = (640, 480),
+    deterministic: bool = False,
+    seed: int = 0,
     progress: Progress = no_progress,
 ) -> None:
     """Film one area into an mp4 file while policies play.
 
-    `sources` are policies as `load_policies` takes them; `progress` counts pictures. Raises a
-    UsageError for an environment that cannot be drawn, or a file name with another ending.
+    `sources` and `versus` are policies as `load_sides` takes them, `seconds` are of simulated time,
+    `size` is (width, height) in pixels; `progress` counts pictures. Raises a UsageError for an
+    environment that cannot be drawn, or a file name with another ending.
     """
     if not (isinstance(env, Watchable) and isinstance(env, Drawable)):
         raise UsageError(
@@ -178,27 +175,23 @@ def film(
             "leave --record away"
         )
     _check_name(path)
-    width, height = (length + length % 2 for length in options.size)
+    # Video needs even lengths.
+    width, height = (length + length % 2 for length in size)
     slots = Slots(env)
-    rows = slots.reset(options.seed)
+    rows = slots.reset(seed)
     actors = load_sides(
-        sources,
-        options.versus,
-        slots,
-        "this world",
-        deterministic=options.deterministic,
-        seed=options.seed,
+        sources, versus, slots, "this world", deterministic=deterministic, seed=seed
     )
     frames_per_second, steps_per_frame = env.film_rate
     # Drawn before the file is made, so that an environment that cannot draw leaves no file behind.
-    frames = [env.render(options.area, width, height)]
+    frames = [env.render(area, width, height)]
 
     def take_frame() -> None:
-        frames.append(env.render(options.area, width, height))
+        frames.append(env.render(area, width, height))
 
     path.parent.mkdir(parents=True, exist_ok=True)
     # A film of no time shows one picture.
-    total = remaining = max(1, round(options.seconds * frames_per_second))
+    total = remaining = max(1, round(seconds * frames_per_second))
     with (
         _open_video(path, (width, height), frames_per_second) as video,
         env.watched(take_frame, every=steps_per_frame),

@@ -31,7 +31,9 @@ from touchline.version import __version__
 COMMANDS: dict[str, Verb | str] = {
     "train": Verb("touchline.training.start:train", "touchline.cli.train:train"),
     "tune": Verb("touchline.studies.tune:tune", "touchline.cli.results:tune"),
-    "plan": Verb("touchline.studies.plan:plan", "touchline.cli.results:plan"),
+    "plan": Verb(
+        "touchline.studies.plan:plan", lines="touchline.studies.plan:plan_lines"
+    ),
     "eval": Verb(
         "touchline.training.evaluation:evaluate",
         "touchline.cli.results:evaluate",

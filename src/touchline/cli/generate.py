@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 PASSED = {"log", "progress", "watch"}
 """Parameters without a flag."""
-AS_JSON = "Figures as JSON instead of text."
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ def _function_for_typer(verb: Verb, name: str) -> Callable[..., None]:
         _, *parameters = signature_of(verb.shell).parameters.values()
         extra = [_keyword_of(parameter) for parameter in parameters]
     elif verb.lines:
-        extra = [_keyword("as_json", bool, False, AS_JSON, Flag("--json"))]
+        extra = [_keyword_of(Parameter("as_json", "bool", False, "", Flag()))]
     run = verb.shell
 
     def call(**given: Any) -> None:
@@ -192,16 +191,11 @@ def _keywords_of(
             continue
         yield _keyword_of(parameter)
         if parameter.name == "env":
-            yield from (_keyword_of(other) for other in _world(signature))
+            # The flags that describe a world, but for those that the function has itself.
+            others = WORLD.keys() - signature.parameters.keys()
+            yield from (_keyword_of(WORLD[name]) for name in WORLD if name in others)
     if signature.takes_settings:
         yield from _keywords_of_settings()
-
-
-def _world(signature: Signature) -> Iterator[Parameter]:
-    """The parameters that describe a world, but for those that a function has itself."""
-    for name in WORLD:
-        if name not in signature.parameters:
-            yield WORLD[name]
 
 
 def _keyword_of(parameter: Parameter) -> inspect.Parameter:
@@ -235,6 +229,9 @@ def _help_of(parameter: Parameter) -> str:
     """The help of a flag: its own, that of another verb, or that of the key of this name."""
     if parameter.help and not (other := re.match(r"As in `(\w+)`", parameter.help)):
         return parameter.help
+    shared = SHARED.get(parameter.name, Shared())
+    if shared.help:
+        return shared.help
     names = [other[1]] if parameter.help and other else ["evaluate", "train"]
     for name in names:
         place = f"touchline.{touchline._HOME[name]}:{name}"

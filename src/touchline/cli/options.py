@@ -18,6 +18,8 @@ class Shared:
     """What Typer parses; None: as its annotation says."""
     completion: Callable[[], list[str]] | None = None
     """What shell completion offers."""
+    help: str = ""
+    """What it is in verbs whose docstring does not say it."""
 
 
 def _scene_names() -> list[str]:
@@ -43,7 +45,7 @@ SHARED = {
     "record_wire": Shared(Flag(metavar="FILE.wire.gz")),
     "picture": Shared(Flag(metavar="FILE.png")),
     "num_areas": Shared(Flag(min=1)),
-    "as_json": Shared(Flag("--json")),
+    "as_json": Shared(Flag("--json"), help="Figures as JSON instead of text."),
 }
 WORLD = {
     "seed": Parameter("seed", "int", 0, "Seed of all random numbers.", Flag()),

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 CONTROL = dict.fromkeys(
@@ -36,8 +37,8 @@ def show(result: str) -> None:
 
 
 def show_json(figures: Any) -> None:
-    """A result for programs."""
-    show(json.dumps(figures, indent=2))
+    """A result for programs; dataclasses become their fields."""
+    show(json.dumps(figures, indent=2, default=asdict))
 
 
 def show_figures(

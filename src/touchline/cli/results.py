@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,8 +34,6 @@ def evaluate(
     ----------
     opponents
         MicroRTS: play the episodes against each of these bots.
-    as_json
-        Figures as JSON instead of text.
     """
     from touchline.training.evaluation import evaluate_opponents
     from touchline.training.evaluation_figures import evaluation_lines
@@ -59,32 +56,12 @@ def evaluate(
 
 
 def exploit(call: Call, as_json: bool = False) -> None:
-    """Exploit a policy.
-
-    Parameters
-    ----------
-    as_json
-        Figures as JSON instead of text.
-    """
+    """Exploit a policy."""
     from touchline.studies.exploit import exploit_lines
 
     # The training has lines of its own, so no bar is shown.
     figures = call(progress=now_and_then(log, "measuring", "games"))
     show_figures(figures, exploit_lines, as_json=as_json)
-
-
-def plan(call: Call, as_json: bool = False) -> None:
-    """Plan a run.
-
-    Parameters
-    ----------
-    as_json
-        Figures as JSON instead of text.
-    """
-    from touchline.studies.plan import plan_lines
-
-    found = call.with_progress()
-    show_json(asdict(found)) if as_json else show("\n".join(plan_lines(found)))
 
 
 def parity(
@@ -101,8 +78,6 @@ def parity(
         The Unity player to compare with.
     statistics
         Figures to compare with, written by --save.
-    as_json
-        Figures as JSON instead of text.
     """
     from touchline.studies.parity import parity_lines
 

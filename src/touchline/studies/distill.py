@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import cos, pi, prod
 from pathlib import Path
 from typing import Annotated, Any
@@ -58,21 +58,6 @@ RATE = 2e-3
 """Adam's step size; at the end it falls to 0 along half a cosine."""
 TIMED = 2_000
 """Decisions of which the median time is taken."""
-
-
-@dataclass
-class _Seen:
-    """What was decided on, and what the teacher would do: a list of pieces for each array."""
-
-    obs: list[tuple[NDArray[np.float32], ...]]
-    masks: list[NDArray[np.bool_]]
-    actions: list[NDArray[np.float32]]
-    """[N, C], most likely continuous actions, and the probabilities of all choices."""
-    noise: list[NDArray[np.float32]]
-    """[N, C], how far drawn actions were from those, where neither met a limit; NaN elsewhere."""
-
-    def __len__(self) -> int:
-        return sum(len(piece) for piece in self.actions)
 
 
 def distill(
@@ -148,9 +133,9 @@ def distill(
         for number in range(ROUNDS):
             wanted = (number + 1) * decisions // ROUNDS
             share = number / (ROUNDS - 1)
-            while len(lessons.seen) < wanted:
+            while len(lessons) < wanted:
                 rows = _step(slots, rows, actors, lessons, name, share)
-                progress(min(len(lessons.seen), decisions), decisions)
+                progress(min(len(lessons), decisions), decisions)
             lessons.learn(PASSES)
         lessons.learn(LAST_PASSES, falls=True)
     model = build_onnx(student)
@@ -177,7 +162,7 @@ def distill(
     return {
         "scene": recipe.target,
         "behavior": name,
-        "decisions": len(lessons.seen),
+        "decisions": len(lessons),
         **figures,
         # Of a return below zero, a share says nothing.
         "kept": returns[0] / returns[1] if returns[1] > 0 else None,
@@ -279,11 +264,16 @@ def _step(
 
 
 class _Lessons:
-    """A student with all that it has seen."""
+    """A student with all decisions that it has seen, in pieces."""
 
     def __init__(self, student: ActorCritic, spec: BehaviorSpec, seed: int) -> None:
         self.student = student
-        self.seen = _Seen([], [], [], [])
+        self._obs: list[tuple[NDArray[np.float32], ...]] = []
+        self._masks: list[NDArray[np.bool_]] = []
+        self._shown: list[NDArray[np.float32]] = []
+        """[N, C], most likely continuous actions, and the probabilities of all choices."""
+        self._noise: list[NDArray[np.float32]] = []
+        """[N, C], how far drawn actions were from those; NaN where one of them met a limit."""
         self._size = spec.action_spec.continuous_size
         self._actor = SlotActor(NetworkPolicy(student), spec, seed + 1)
         self._random = np.random.default_rng(seed)
@@ -291,6 +281,9 @@ class _Lessons:
         weights = [p for n, p in student.named_parameters() if n != "log_std"]
         # PyTorch's own, because speed does not matter here.
         self._adam = torch.optim.Adam(weights, RATE)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._shown))
 
     def observe(
         self, rows: SlotRows, teacher: SlotActor, taken: ActionTuple, share: float
@@ -301,17 +294,16 @@ class _Lessons:
             return taken
         assert isinstance(teacher.policy, Transparent)
         outlook = teacher.policy.outlook(rows, None)
-        seen = self.seen
         obs = side_by_side(rows.obs)
-        seen.obs.append(tuple(part[deciding] for part in obs))
+        self._obs.append(tuple(part[deciding] for part in obs))
         if rows.action_mask is not None:
-            seen.masks.append(rows.action_mask[deciding])
+            self._masks.append(rows.action_mask[deciding])
         mode = outlook.continuous[deciding]
         parts = [mode, *(p[deciding] for p in outlook.probabilities)]
-        seen.actions.append(np.concatenate(parts, axis=1).astype(np.float32))
+        self._shown.append(np.concatenate(parts, axis=1).astype(np.float32))
         drawn = taken.continuous[deciding]
         is_free = (np.abs(mode) < 0.5) & (np.abs(drawn) < 1.0)
-        seen.noise.append(np.where(is_free, drawn - mode, np.nan))
+        self._noise.append(np.where(is_free, drawn - mode, np.nan))
         own = self._actor.act(rows)
         is_own = (self._random.random(len(rows)) < share)[:, None]
         return ActionTuple(
@@ -321,12 +313,12 @@ class _Lessons:
 
     def learn(self, passes: int, *, falls: bool = False) -> None:
         """Learn from everything this many times; with `falls`, in smaller and smaller steps."""
-        columns = list(zip(*self.seen.obs, strict=True))
+        columns = list(zip(*self._obs, strict=True))
         raw = tuple(torch.from_numpy(np.concatenate(column)) for column in columns)
-        shown = torch.from_numpy(np.concatenate(self.seen.actions))
+        shown = torch.from_numpy(np.concatenate(self._shown))
         masks = None
-        if self.seen.masks:
-            masks = torch.from_numpy(np.concatenate(self.seen.masks))
+        if self._masks:
+            masks = torch.from_numpy(np.concatenate(self._masks))
         normalizer = self.student.normalizer
         if normalizer is not None:
             fresh = type(normalizer)(raw[0].shape[1])
@@ -354,7 +346,7 @@ class _Lessons:
         """The spread of the teacher's actions, where neither limit was met."""
         if self.student.log_std is None:
             return
-        spread = np.nanstd(np.concatenate(self.seen.noise), axis=0)
+        spread = np.nanstd(np.concatenate(self._noise), axis=0)
         # A deterministic teacher has none.
         spread = np.maximum(np.nan_to_num(spread, nan=0.1), 1e-4)
         with torch.no_grad():
@@ -397,10 +389,10 @@ def _size(model: onnx.ModelProto) -> dict[str, Any]:
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     session = ort.InferenceSession(content, options, ["CPUExecutionProvider"])
-    feeds = {
-        given.name: np.ones(_one_row(given.shape), np.float32)
-        for given in session.get_inputs()
-    }
+    feeds = {}
+    for given in session.get_inputs():
+        shape = [size if isinstance(size, int) else 1 for size in given.shape]
+        feeds[given.name] = np.ones(shape, np.float32)
     names = [o.name for o in session.get_outputs() if "actions" in o.name]
     times = []
     for _ in range(TIMED):
@@ -412,7 +404,3 @@ def _size(model: onnx.ModelProto) -> dict[str, Any]:
         "bytes": len(content),
         "decision_us": round(1e6 * float(np.median(times)), 1),
     }
-
-
-def _one_row(shape: Sequence[Any]) -> list[int]:
-    return [size if isinstance(size, int) else 1 for size in shape]

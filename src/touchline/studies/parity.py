@@ -311,7 +311,6 @@ def _size_of_difference(observation: Mapping[str, Any]) -> float:
 
 def draw_parity(figures: Mapping[str, Any], path: Path) -> None:
     """A picture: how far means and spreads differ, index by index, next to what chance explains."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     behaviors = figures["behaviors"]
@@ -334,7 +333,7 @@ def draw_parity(figures: Mapping[str, Any], path: Path) -> None:
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        FigureCanvasAgg(figure).print_figure(path, dpi=110)
+        figure.savefig(path, dpi=110)
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot write the picture {path}: {error}") from None
 

@@ -357,7 +357,6 @@ def _percent(cell: Sequence[int]) -> float:
 
 def draw_tournament(figures: Mapping[str, Any], path: Path) -> None:
     """A picture of ratings with their intervals, and of who scores how much against whom."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     size = len(figures["entrants"])
@@ -367,7 +366,7 @@ def draw_tournament(figures: Mapping[str, Any], path: Path) -> None:
     _draw_matrix(right, figures)
     figure.suptitle(f"{figures['scene']}: {figures['games_per_pair']} games per pair")
     path.parent.mkdir(parents=True, exist_ok=True)
-    FigureCanvasAgg(figure).print_figure(path, dpi=120)
+    figure.savefig(path, dpi=120)
 
 
 def _draw_ratings(axes: Axes, figures: Mapping[str, Any]) -> None:

@@ -140,7 +140,6 @@ def _shown(value: Any) -> str:
 
 
 def _draw(importance: dict[str, float], path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     keys = [key.removeprefix("behaviors.*.") for key in importance]
@@ -150,4 +149,4 @@ def _draw(importance: dict[str, float], path: Path) -> None:
     axes.invert_yaxis()  # the most important on top
     axes.set(xlabel="share of what explains good scores (PED-ANOVA)", xlim=(0, 1))
     axes.grid(axis="x", alpha=0.3)
-    FigureCanvasAgg(figure).print_figure(path, dpi=120)
+    figure.savefig(path, dpi=120)
