@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from touchline.envs.env import ClosesOnExit, EnvRecipe
-from touchline.envs.ml_agents_names import MLAgentsNames
+from touchline.envs.env import EnvRecipe, MLAgentsEnv
 from touchline.errors import RunError, UsageError
 from touchline.parameters import ParameterValue
 from touchline.protocol import recording
@@ -50,7 +49,7 @@ def open_recording(recipe: EnvRecipe) -> RecordedEnv:
     return RecordedEnv(recipe.target, recipe.options.get("image_layout"))
 
 
-class RecordedEnv(ClosesOnExit, MLAgentsNames):
+class RecordedEnv(MLAgentsEnv):
     """A recording, exchange by exchange. Use as a context manager, or call `close`."""
 
     def __init__(self, path: str | Path, image_layout: str | None = None) -> None:

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.drawing.tableau import Tableau
-from touchline.envs.env import ClosesOnExit, EnvRecipe, TeamMerging
-from touchline.envs.ml_agents_names import MLAgentsNames
+from touchline.envs.env import EnvRecipe, MLAgentsEnv, TeamMerging
 from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.errors import NonFiniteError, UsageError
 from touchline.parameters import ParameterValue
@@ -59,7 +58,7 @@ def open_scene(recipe: EnvRecipe) -> SceneEnv:
     return SceneEnv(scene, recipe.seed, recipe.parameters)
 
 
-class SceneEnv(ClosesOnExit, MLAgentsNames):
+class SceneEnv(MLAgentsEnv):
     """One scene, stepped exchange by exchange. Use as a context manager, or call `close`."""
 
     def __init__(

@@ -15,8 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from touchline.envs.actions import ActionError
-from touchline.envs.env import ClosesOnExit, EnvRecipe
-from touchline.envs.ml_agents_names import MLAgentsNames
+from touchline.envs.env import EnvRecipe, MLAgentsEnv
 from touchline.envs.player_connection import (
     PlayerConnection,
     PlayerLaunch,
@@ -99,7 +98,7 @@ def open_unity(recipe: EnvRecipe) -> UnityEnvironment:
     return env
 
 
-class UnityEnvironment(ClosesOnExit, MLAgentsNames):
+class UnityEnvironment(MLAgentsEnv):
     """One player. Use as a context manager, or call `close`.
 
     Parameters

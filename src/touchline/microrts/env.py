@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.actions import ActionError, check_ranges
-from touchline.envs.env import ClosesOnExit, EnvRecipe
-from touchline.envs.ml_agents_names import MLAgentsNames
+from touchline.envs.env import EnvRecipe, MLAgentsEnv
 from touchline.errors import UsageError
 from touchline.microrts.action_forms import AskerForm, Form, GridForm, Turned, UnitForm
 from touchline.microrts.bot_policy import BotPolicy
@@ -87,7 +86,7 @@ class _Ended(NamedTuple):
     """Whether a limit or a fault ended the game, for each of them."""
 
 
-class MicrortsEnv(ClosesOnExit, MLAgentsNames):
+class MicrortsEnv(MLAgentsEnv):
     """N games of MicroRTS. Use as a context manager, or call `close`."""
 
     def __init__(

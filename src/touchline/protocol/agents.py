@@ -1,7 +1,8 @@
 """The agents of one behavior in one message, checked against what the behavior must show.
 
-Two readers find them and give the same arrays bit for bit. `scan` makes one pass over the bytes
-with numba. `parsed_agents` lets protobuf's runtime parse them, for installations without numba.
+Two readers find them and give the same arrays bit for bit. `parsed_agents` lets protobuf's runtime
+parse them, and describes what a reader does. `scan` makes one pass over the bytes with numba, where
+that is installed.
 Both check every agent before memory for observations is allocated, so no message can make us
 allocate more than a few times its own size. What they find wrong is a number from the list below,
 which `explained` turns into an exception.
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,53 +59,6 @@ class Layout:
             shapes[row, : len(sensor.shape)] = sensor.shape
         sizes = np.array([prod(sensor.shape) for sensor in sensors], np.int64)
         return Layout(name, spec, shapes, sizes, spec.action_spec.mask_size)
-
-
-class Agents(Protocol):
-    """N agents of one behavior: found when made, checked by `check`, their observations unread.
-
-    Raises a MalformedMessageError when made from bytes that are no ListAgentInfoProto.
-    """
-
-    def __init__(self, behavior: str, message: bytes) -> None: ...
-
-    def __len__(self) -> int: ...
-
-    def check(self, layout: Layout) -> None:
-        """Read everything but the observations; call it before anything below.
-
-        Raises the exception of `explained` for the first agent that does not fit the layout.
-        """
-
-    @property
-    def numbers(self) -> NDArray[np.int32]:
-        """[4, N]: rows ID, GROUP, REWARD and GROUP_REWARD."""
-
-    def ended_rows(self) -> NDArray[np.intp]:
-        """Which entries end an episode; the others decide."""
-
-    def interrupted(self) -> NDArray[np.bool_]:
-        """[N]: whether the end of an episode is an interruption."""
-
-    def select(self, rows: NDArray[np.intp]) -> Self:
-        """Only these agents."""
-
-    def masks(self) -> NDArray[np.bool_]:
-        """[N, choices of all branches], True = forbidden; all False where an agent sent none."""
-
-    def image_rows(self, sensor: int) -> NDArray[np.intp]:
-        """Which agents sent PNG files as this sensor's observation."""
-
-    def image(self, row: int, sensor: int) -> Any:
-        """The ObservationProto of one agent; raises a DecodeError if it cannot be parsed."""
-
-    def copy_floats(
-        self, sensor: int, rows: NDArray[np.intp] | None, out: NDArray[np.float32]
-    ) -> int:
-        """Copy the floats of these agents (None: of all) into the rows of `out` [K, size].
-
-        Returns the first row of `out` that holds a NaN or an infinity, or -1.
-        """
 
 
 def explained(finding: int, layout: Layout, row: int, sensor: int) -> Exception:

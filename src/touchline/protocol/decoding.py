@@ -10,14 +10,14 @@ from collections.abc import Callable
 from functools import cache
 from itertools import accumulate
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from touchline.errors import NonFiniteError, shortened
-from touchline.protocol.agents import GROUP, GROUP_REWARD, ID, REWARD, Agents, Layout
+from touchline.protocol.agents import GROUP, GROUP_REWARD, ID, REWARD, Layout
 from touchline.protocol.dialect import Dialect
 from touchline.protocol.errors import MalformedMessageError, UnityObservationException
 from touchline.protocol.images import MOST_IMAGE_VALUES, ImageBudget, decode_png
@@ -34,6 +34,9 @@ from touchline.specs import (
 )
 from touchline.steps import DecisionSteps, Exchange, TerminalSteps
 
+if TYPE_CHECKING:
+    from touchline.protocol.scan import ScannedAgents
+
 MOST_CHOICES = 1 << 20
 """The most continuous actions, or choices of all branches together, that a behavior may have.
 ML-Agents' largest example, GridWorld with masks, has thousands."""
@@ -46,8 +49,9 @@ COMPILE_S = 7
 """Seconds that compiling takes."""
 
 Pair = tuple[DecisionSteps, TerminalSteps]
-AgentReader = Callable[[str, bytes], Agents]
-"""A class that keeps the contract of `Agents`: called with behavior and ListAgentInfoProto."""
+Agents: TypeAlias = "ParsedAgents | ScannedAgents"
+AgentReader = Callable[[str, bytes], "Agents"]
+"""The class of a reader: called with behavior and ListAgentInfoProto."""
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,13 @@ from touchline.protocol.schema import MESSAGES
 
 
 class ParsedAgents:
-    """The contract is `agents.Agents`."""
+    """N agents of one behavior: found when made, checked by `check`, their observations unread.
+
+    Raises a MalformedMessageError when made from bytes that are no ListAgentInfoProto.
+    """
+
+    numbers: NDArray[np.int32]
+    """[4, N]: rows ID, GROUP, REWARD and GROUP_REWARD."""
 
     def __init__(self, behavior: str, message: bytes) -> None:
         try:
@@ -35,6 +41,10 @@ class ParsedAgents:
         return len(self._infos)
 
     def check(self, layout: Layout) -> None:
+        """Read everything but the observations; call it before anything below.
+
+        Raises the exception of `explained` for the first agent that does not fit the layout.
+        """
         self._choices = layout.choices
         infos = self._infos
         rewards = [
@@ -92,12 +102,15 @@ class ParsedAgents:
         return np.select(list(wrong.values()), list(wrong), agents.FINE)
 
     def ended_rows(self) -> NDArray[np.intp]:
+        """Which entries end an episode; the others decide."""
         return self._ended.nonzero()[0]
 
     def interrupted(self) -> NDArray[np.bool_]:
+        """[N]: whether the end of an episode is an interruption."""
         return np.array([info.max_step_reached for info in self._infos], np.bool_)
 
     def select(self, rows: NDArray[np.intp]) -> Self:
+        """Only these agents."""
         chosen = copy(self)
         chosen._infos = [self._infos[row] for row in rows]
         chosen._observations = [self._observations[row] for row in rows]
@@ -106,6 +119,7 @@ class ParsedAgents:
         return chosen
 
     def masks(self) -> NDArray[np.bool_]:
+        """[N, choices of all branches], True = forbidden; all False where an agent sent none."""
         masks = np.zeros((len(self), self._choices), np.bool_)
         for row, info in enumerate(self._infos):
             # Empty means that everything is allowed.
@@ -115,6 +129,7 @@ class ParsedAgents:
         return masks
 
     def image_rows(self, sensor: int) -> NDArray[np.intp]:
+        """Which agents sent PNG files as this sensor's observation."""
         return np.flatnonzero(
             [
                 observations[sensor].compression_type == agents.PNG_COMPRESSED
@@ -123,11 +138,16 @@ class ParsedAgents:
         )
 
     def image(self, row: int, sensor: int) -> Any:
+        """The ObservationProto of one agent; raises a DecodeError if it cannot be parsed."""
         return self._observations[row][sensor]
 
     def copy_floats(
         self, sensor: int, rows: NDArray[np.intp] | None, out: NDArray[np.float32]
     ) -> int:
+        """Copy the floats of these agents (None: of all) into the rows of `out` [K, size].
+
+        Returns the first row of `out` that holds a NaN or an infinity, or -1.
+        """
         if not len(out):
             return -1
         chosen = range(len(self)) if rows is None else rows.tolist()

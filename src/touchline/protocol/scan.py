@@ -16,34 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.physics.kernels import compiled, inlined
-from touchline.protocol.agents import (
-    BROKEN_FIELD,
-    EXPONENT_BITS,
-    FINE,
-    GROUP,
-    GROUP_REWARD,
-    GROUP_REWARD_NOT_FINITE,
-    ID,
-    IMAGE_WITHOUT_3_AXES,
-    NEGATIVE_GROUP,
-    NEGATIVE_ID,
-    NO_DATA,
-    NUMBER_ROWS,
-    PNG_COMPRESSED,
-    REWARD,
-    REWARD_NOT_FINITE,
-    SPLIT_MASK,
-    TOO_FEW_OBSERVATIONS,
-    TOO_MANY_OBSERVATIONS,
-    UNCOMPRESSED,
-    WRONG_COMPRESSION,
-    WRONG_DATA_SIZE,
-    WRONG_MASK_LENGTH,
-    WRONG_MASK_VALUE,
-    WRONG_SHAPE,
-    Layout,
-    explained,
-)
+from touchline.protocol import agents
+from touchline.protocol.agents import Layout, explained
 from touchline.protocol.errors import MalformedMessageError
 from touchline.protocol.schema import MESSAGES
 
@@ -162,18 +136,18 @@ def _check_observation(
 ) -> int:
     # A padded axis has size 0, so one left over means that axes are missing.
     if rank < shapes.shape[1] and shapes[sensor, rank] > 0:
-        return WRONG_SHAPE  # fewer axes than expected
+        return agents.WRONG_SHAPE  # fewer axes than expected
     kind = places[row, sensor, KIND]
     if kind == MISSING:
-        return NO_DATA
+        return agents.NO_DATA
     if kind == PNG:
-        if compression != PNG_COMPRESSED:
-            return WRONG_COMPRESSION
-        return FINE if rank == 3 else IMAGE_WITHOUT_3_AXES
-    if compression != UNCOMPRESSED:
-        return WRONG_COMPRESSION
+        if compression != agents.PNG_COMPRESSED:
+            return agents.WRONG_COMPRESSION
+        return agents.FINE if rank == 3 else agents.IMAGE_WITHOUT_3_AXES
+    if compression != agents.UNCOMPRESSED:
+        return agents.WRONG_COMPRESSION
     num_bytes = places[row, sensor, DATA_STOP] - places[row, sensor, DATA_START]
-    return FINE if num_bytes == 4 * sizes[sensor] else WRONG_DATA_SIZE
+    return agents.FINE if num_bytes == 4 * sizes[sensor] else agents.WRONG_DATA_SIZE
 
 
 @compiled
@@ -195,7 +169,7 @@ def _scan_observation(
     while at < end:
         number, wire_type, value, start, at = _read_field(data, at, end)
         if number < 0:
-            return BROKEN_FIELD
+            return agents.BROKEN_FIELD
         if number == 1:  # shape, packed or one by one
             axis_at = start
             while axis_at < at:
@@ -205,7 +179,7 @@ def _scan_observation(
                     or rank >= shapes.shape[1]
                     or axis != shapes[sensor, rank]
                 ):
-                    return WRONG_SHAPE
+                    return agents.WRONG_SHAPE
                 rank += 1
         elif number == 2 and wire_type == VARINT:
             compression = value
@@ -233,7 +207,7 @@ def _scan_agent(  # noqa: C901 - one branch for each field
     shapes: Any,
     sizes: Any,
     numbers: Any,
-    agents: Any,
+    table: Any,
     places: Any,
 ) -> tuple[int, int]:
     """Note what an AgentInfoProto holds; what is wrong with it, and at which sensor."""
@@ -241,10 +215,10 @@ def _scan_agent(  # noqa: C901 - one branch for each field
     while at < end:
         number, wire_type, value, start, at = _read_field(data, at, end)
         if number < 0:
-            return BROKEN_FIELD, sensor
+            return agents.BROKEN_FIELD, sensor
         if number == 13 and wire_type == LEN:
             if sensor >= len(sizes):
-                return TOO_MANY_OBSERVATIONS, sensor
+                return agents.TOO_MANY_OBSERVATIONS, sensor
             finding = _scan_observation(
                 data, start, at, row, sensor, shapes, sizes, places
             )
@@ -252,48 +226,48 @@ def _scan_agent(  # noqa: C901 - one branch for each field
                 return finding, sensor
             sensor += 1
         elif number == 7 and wire_type == FIXED32:
-            numbers[REWARD, row] = _read_bits(data, start)
+            numbers[agents.REWARD, row] = _read_bits(data, start)
         elif number == 15 and wire_type == FIXED32:
-            numbers[GROUP_REWARD, row] = _read_bits(data, start)
+            numbers[agents.GROUP_REWARD, row] = _read_bits(data, start)
         elif number == 8 and wire_type == VARINT:
-            agents[row, DONE] = value != 0
+            table[row, DONE] = value != 0
         elif number == 9 and wire_type == VARINT:
-            agents[row, INTERRUPTED] = value != 0
+            table[row, INTERRUPTED] = value != 0
         elif number == 10 and wire_type == VARINT:
             # A negative int32 is a varint of ten bytes; cut to 32 bits it is negative again.
-            numbers[ID, row] = value
+            numbers[agents.ID, row] = value
         elif number == 14 and wire_type == VARINT:
-            numbers[GROUP, row] = value
+            numbers[agents.GROUP, row] = value
         elif number == 11:
-            if wire_type != LEN or agents[row, MASK_STOP] > 0:
-                return SPLIT_MASK, sensor
+            if wire_type != LEN or table[row, MASK_STOP] > 0:
+                return agents.SPLIT_MASK, sensor
             # Packed booleans are one byte each, so the mask stays where it is until it is
             # needed.
-            agents[row, MASK_START] = start
-            agents[row, MASK_STOP] = at
-    return (TOO_FEW_OBSERVATIONS if sensor < len(sizes) else FINE), sensor
+            table[row, MASK_START] = start
+            table[row, MASK_STOP] = at
+    return (agents.TOO_FEW_OBSERVATIONS if sensor < len(sizes) else agents.FINE), sensor
 
 
 @compiled
-def _check_agent(data: Any, row: int, choices: int, numbers: Any, agents: Any) -> int:
-    if numbers[ID, row] < 0:
-        return NEGATIVE_ID
-    if numbers[GROUP, row] < 0:
-        return NEGATIVE_GROUP
-    if numbers[REWARD, row] & EXPONENT_BITS == EXPONENT_BITS:
-        return REWARD_NOT_FINITE
-    if numbers[GROUP_REWARD, row] & EXPONENT_BITS == EXPONENT_BITS:
-        return GROUP_REWARD_NOT_FINITE
-    start = agents[row, MASK_START]
-    stop = agents[row, MASK_STOP]
+def _check_agent(data: Any, row: int, choices: int, numbers: Any, table: Any) -> int:
+    if numbers[agents.ID, row] < 0:
+        return agents.NEGATIVE_ID
+    if numbers[agents.GROUP, row] < 0:
+        return agents.NEGATIVE_GROUP
+    if numbers[agents.REWARD, row] & agents.EXPONENT_BITS == agents.EXPONENT_BITS:
+        return agents.REWARD_NOT_FINITE
+    if numbers[agents.GROUP_REWARD, row] & agents.EXPONENT_BITS == agents.EXPONENT_BITS:
+        return agents.GROUP_REWARD_NOT_FINITE
+    start = table[row, MASK_START]
+    stop = table[row, MASK_STOP]
     # An agent that has ended may still show the mask of its last decision.
-    if stop > start and not agents[row, DONE]:
+    if stop > start and not table[row, DONE]:
         if stop - start != choices:
-            return WRONG_MASK_LENGTH
+            return agents.WRONG_MASK_LENGTH
         for i in range(start, stop):
             if data[i] > 1:
-                return WRONG_MASK_VALUE
-    return FINE
+                return agents.WRONG_MASK_VALUE
+    return agents.FINE
 
 
 @compiled
@@ -303,7 +277,7 @@ def scan_agents(
     sizes: NDArray[np.int64],
     choices: int,
     numbers: NDArray[np.int32],
-    agents: NDArray[np.int64],
+    table: NDArray[np.int64],
     places: NDArray[np.int64],
 ) -> tuple[int, int, int]:
     """Fill the three tables, all zero before: what was found wrong, and at which agent and sensor.
@@ -316,27 +290,27 @@ def scan_agents(
     while at < end:
         number, wire_type, _, start, at = _read_field(data, at, end)
         if number < 0:
-            return BROKEN_FIELD, row, 0
+            return agents.BROKEN_FIELD, row, 0
         if number == 1 and wire_type == LEN:
             finding, sensor = _scan_agent(
-                data, start, at, row, shapes, sizes, numbers, agents, places
+                data, start, at, row, shapes, sizes, numbers, table, places
             )
             if not finding:
-                finding = _check_agent(data, row, choices, numbers, agents)
+                finding = _check_agent(data, row, choices, numbers, table)
             if finding:
                 return finding, row, sensor
             row += 1
-    return FINE, row, 0
+    return agents.FINE, row, 0
 
 
 @compiled
 def gather_masks(
-    data: NDArray[np.uint8], agents: NDArray[np.int64], out: NDArray[np.uint8]
+    data: NDArray[np.uint8], table: NDArray[np.int64], out: NDArray[np.uint8]
 ) -> None:
-    """The masks of K agents, rows of their table; `out` [K, choices], zero before."""
-    for row in range(len(agents)):
-        start = agents[row, MASK_START]
-        for i in range(agents[row, MASK_STOP] - start):
+    """The masks of K table, rows of their table; `out` [K, choices], zero before."""
+    for row in range(len(table)):
+        start = table[row, MASK_START]
+        for i in range(table[row, MASK_STOP] - start):
             out[row, i] = data[start + i]
 
 
@@ -358,14 +332,14 @@ def gather_floats(
         # Copied and checked in one loop without a branch, which the compiler turns into vectors.
         for i in range(width):
             target[i] = source[i]
-            wrong |= (source[i] & EXPONENT_BITS) == EXPONENT_BITS
+            wrong |= (source[i] & agents.EXPONENT_BITS) == agents.EXPONENT_BITS
         if wrong and first < 0:
             first = row
     return first
 
 
 class ScannedAgents:
-    """The contract is `agents.Agents`."""
+    """What `ParsedAgents` is, with everything read in one pass over the bytes."""
 
     def __init__(self, behavior: str, message: bytes) -> None:
         self._data = np.frombuffer(message, np.uint8)
@@ -378,7 +352,7 @@ class ScannedAgents:
 
     def check(self, layout: Layout) -> None:
         self._choices = layout.choices
-        self.numbers = np.zeros((NUMBER_ROWS, self._count), np.int32)
+        self.numbers = np.zeros((agents.NUMBER_ROWS, self._count), np.int32)
         self._agents = np.zeros((self._count, AGENT_COLUMNS), np.int64)
         sensors = len(layout.sizes)
         self._places = np.zeros((self._count, sensors, OBSERVATION_COLUMNS), np.int64)

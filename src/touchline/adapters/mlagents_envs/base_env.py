@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 
-from touchline.envs.ml_agents_names import MLAgentsNames
+from touchline.envs.env import MLAgentsEnv
 from touchline.specs import ActionSpec as ActionSpec
 from touchline.specs import ActionTuple as ActionTuple
 from touchline.specs import BehaviorSpec as BehaviorSpec
@@ -67,4 +67,4 @@ class BaseEnv(ABC):
     def get_steps(self, behavior_name: str) -> tuple[DecisionSteps, TerminalSteps]: ...
 
 
-BaseEnv.register(MLAgentsNames)  # type: ignore[type-abstract]
+BaseEnv.register(MLAgentsEnv)  # type: ignore[type-abstract]
