@@ -114,7 +114,11 @@ def _examine_world(recipe: EnvRecipe, log: Log) -> bool:
         if recipe.kind.is_player:
             _examine_player(recipe, log)
         else:
-            _examine_in_process(recipe, log)
+            with _step("it opens", log) as found:
+                env = make(recipe)
+                found.append(f"a {recipe.world}")
+            with env:
+                _examine_exchanges(env, log)
     except _StepFailedError:
         return False
     log("everything works")
@@ -190,16 +194,7 @@ def _log_advice_for_the_editor(log: Log) -> None:
     )
 
 
-def _examine_in_process(recipe: EnvRecipe, log: Log) -> None:
-    with _step("it opens", log) as found:
-        env = make(recipe)
-        found.append(f"a {recipe.world}")
-    with env:
-        _examine_exchanges(env, log)
-
-
 def _examine_exchanges(env: Env, log: Log) -> None:
-    """Reset the world and step it."""
     with _step("it answers a reset", log) as found:
         env.reset()
         for name, spec in env.behaviors.items():

@@ -194,7 +194,7 @@ def _card(layout: RunLayout, repo: str) -> str:
     scene = next((name for name in trainers if name in trained), trained[0])
     tags = [scene, "deep-reinforcement-learning", "reinforcement-learning"]
     header = {"library_name": "ml-agents", "tags": [*tags, f"ML-Agents-{scene}"]}
-    status = _status(layout)
+    status = read_json(layout.status) if layout.status.is_file() else {}
     rows = [_row(name, trainers.get(name, ""), status.get(name)) for name in trained]
     is_scene = status.get("world") == "scene"
     env = status.get("target") if is_scene else "builds/game.x86_64"
@@ -268,11 +268,6 @@ def _trainers(layout: RunLayout) -> dict[str, str]:
         for name, block in behaviors.items()
         if isinstance(block, dict)
     }
-
-
-def _status(layout: RunLayout) -> dict[str, Any]:
-    """The run's status, or nothing where it has none."""
-    return read_json(layout.status) if layout.status.is_file() else {}
 
 
 # ----------------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ FRAME_HEAD_BYTES = _FRAME_HEAD.size
 _MESSAGE_HEAD = struct.Struct(">BI")
 """gRPC's head of a message: whether it is compressed, and its length."""
 MESSAGE_HEAD_BYTES = _MESSAGE_HEAD.size
+# Sections 6.3, 6.4, 6.7 and 6.9: any other length is an error of its own kind.
 LENGTHS: Mapping[int, int] = {PRIORITY: 5, RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
 """Kinds of frames that have a fixed length."""
 
@@ -243,7 +244,7 @@ class GrpcConnection:
         # Rarely, because each update interrupts the caller.
         missing = self._largest_credit - self._credit
         if missing > self._largest_credit // 4 and not self._is_broken:
-            self._out.append(_window_update(missing))
+            self._out.append(_frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", missing)))
             self._credit = self._largest_credit
         if not self._out:
             return b""
@@ -320,6 +321,7 @@ class GrpcConnection:
 
     def _handle(self, frame: _Frame) -> Event | None:
         kind, length = frame.kind, len(frame.body)
+        # A client's preface ends with a SETTINGS frame, which may be empty (section 3.4).
         if self._awaits_settings:
             if kind != SETTINGS or frame.flags & ACK:
                 raise _BrokenError(PROTOCOL_ERROR, "no SETTINGS after the preface")
@@ -328,6 +330,8 @@ class GrpcConnection:
             raise _BrokenError(
                 FRAME_SIZE_ERROR, f"a frame of kind {kind} with {length} bytes"
             )
+        # No other frame may come within a block of header fields, not even of another stream
+        # (section 6.10): the table that compresses them is one for the whole connection.
         block = self._block
         if block is None:
             if kind == CONTINUATION:
@@ -348,6 +352,7 @@ class GrpcConnection:
 
     def _broken(self, frame: _Frame) -> NoReturn:
         place = self._place_of(frame.stream)
+        # "HEADERS on a stream that is closed" has a code of its own (section 5.1).
         is_late = place in (Place.ANSWERING, Place.CLOSED)
         code = STREAM_CLOSED if is_late and frame.kind == HEADERS else PROTOCOL_ERROR
         where = f"stream {frame.stream} ({place.name.lower()})"
@@ -368,6 +373,7 @@ class GrpcConnection:
     # Requests.
 
     def _headers(self, frame: _Frame) -> Event | None:
+        # Streams that a client opens have odd numbers (section 5.1.1).
         if frame.stream % 2 == 0:
             raise _BrokenError(PROTOCOL_ERROR, f"a call on even stream {frame.stream}")
         body = _without_padding(frame)
@@ -403,12 +409,14 @@ class GrpcConnection:
         number, is_last = block.stream, bool(block.flags & END_STREAM)
         stream = self._streams.get(number)
         if stream is not None:
+            # Trailers, which must end the request (section 8.1). gRPC's clients send none.
             self._requests.skip(block.data)
             if not is_last:
                 reason = "a malformed request: header fields twice"
                 return self._reset(number, PROTOCOL_ERROR, reason)
             return self._request_ended(number, stream, stream.received)
         self._last_stream = number
+        # The code says that nothing was done, so that the call may be repeated (section 8.7).
         if len(self._streams) >= MAX_STREAMS:
             self._requests.skip(block.data)
             return self._reset(number, REFUSED_STREAM, "too many calls at a time")
@@ -425,6 +433,7 @@ class GrpcConnection:
     def _data(self, frame: _Frame) -> Event | None:
         number, stream = frame.stream, self._streams[frame.stream]
         self._take_credit(frame)
+        # Padding counts, too (section 6.9.1), so it is taken off only below.
         stream.credit -= len(frame.body)
         if stream.credit < 0:
             reason = f"more bytes than the window of stream {number} allows"
@@ -480,12 +489,14 @@ class GrpcConnection:
         return Call(number, message)
 
     def _surplus(self, frame: _Frame) -> Event | None:
+        # The caller has ended this stream, and only it (section 5.1, "half-closed (remote)").
         self._take_credit(frame)
         reason = "DATA after the end of its call"
         return self._reset(frame.stream, STREAM_CLOSED, reason)
 
     def _late(self, frame: _Frame) -> None:
-        """The rest of a call that has been refused; only flow control counts it."""
+        # The rest of a call that has been refused. The windows of both ends must still agree, so
+        # flow control counts it (section 6.9), and faults of its form remain faults.
         self._take_credit(frame)
         _without_padding(frame)
 
@@ -520,6 +531,8 @@ class GrpcConnection:
     # Settings, pings and windows.
 
     def _settings(self, frame: _Frame) -> None:
+        # A setting has two bytes of identifier and four of value; an acknowledgment is empty
+        # (section 6.5).
         body = frame.body
         if len(body) % 6 or (frame.flags & ACK and body):
             raise _BrokenError(FRAME_SIZE_ERROR, f"SETTINGS of {len(body)} bytes")
@@ -531,6 +544,7 @@ class GrpcConnection:
         self._send_all_waiting()
 
     def _set(self, key: int, value: int) -> None:
+        # Unknown settings are ignored, as section 6.5.2 demands.
         if key == INITIAL_WINDOW_SIZE:
             if value > LARGEST_WINDOW:
                 raise _BrokenError(FLOW_CONTROL_ERROR, f"an initial window of {value}")
@@ -548,8 +562,12 @@ class GrpcConnection:
             raise _BrokenError(PROTOCOL_ERROR, f"ENABLE_PUSH is {value}, not 0 or 1")
 
     def _ping(self, frame: _Frame) -> None:
+        # C-core measures the connection with pings, and ends it when none is answered.
         if not frame.flags & ACK:
             self._out.append(_frame(PING, ACK, 0, frame.body))
+
+    # A window that grows by nothing, or beyond 31 bits, is an error of the connection here and of
+    # its stream below (sections 6.9 and 6.9.1).
 
     def _total_window(self, frame: _Frame) -> None:
         self._send_window += int.from_bytes(frame.body, "big") & LARGEST_WINDOW
@@ -607,10 +625,6 @@ def _without_padding(frame: _Frame) -> memoryview:
 def _settings_frame(values: Mapping[int, int]) -> bytes:
     body = b"".join(struct.pack(">HI", *item) for item in values.items())
     return _frame(SETTINGS, 0, 0, body)
-
-
-def _window_update(more: int) -> bytes:
-    return _frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", more))
 
 
 def _frame(kind: int, flags: int, stream: int, body: bytes | memoryview) -> bytes:

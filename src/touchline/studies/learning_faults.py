@@ -126,8 +126,8 @@ def normalizer_saturated(run: RunFigures) -> str | None:
 
 def learning_rate_ended(run: RunFigures) -> str | None:
     """Where a run still improved when its learning rate ended, it could have gone on."""
-    score = run.score
-    if not _rate_has_ended(run) or len(score) < 8:
+    score, rates = run.score, run.known("learning_rate")
+    if not len(rates) or rates[-1] > RATE_LEAST * rates.max() or len(score) < 8:
         return None
     quarter = len(score) // 4
     gain = np.ptp(score)
@@ -136,9 +136,8 @@ def learning_rate_ended(run: RunFigures) -> str | None:
     late = last - before
     if not late > max(RISE * gain, 1e-9):
         return None
-    rate = run.known("learning_rate")[-1]
     return (
-        f"learning_rate {rate:.1g}, while the return still rose by {late:.3g} "
+        f"learning_rate {rates[-1]:.1g}, while the return still rose by {late:.3g} "
         "in the last quarter"
     )
 
@@ -297,11 +296,6 @@ def diagnose(run: Path) -> list[dict[str, str]]:
         for figures in read_run_figures(run)
         for finding in findings_of(figures)
     ]
-
-
-def _rate_has_ended(run: RunFigures) -> bool:
-    rates = run.known("learning_rate")
-    return bool(len(rates)) and bool(rates[-1] <= RATE_LEAST * rates.max())
 
 
 def _bound(run: RunFigures, parts: Sequence[str]) -> str | None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from jaxtyping import Float
 
 from touchline.envs.env import Env, EnvRecipe, make
 from touchline.envs.slots import Slots
@@ -196,7 +195,9 @@ def _behavior_figures(
     size = len(names)
     means = slice(FIRST_OBS, FIRST_OBS + size)
     spreads = slice(FIRST_OBS + size, None)
-    scale = _scales(result, spreads)
+    # Differences of means are measured in spreads, except of numbers that hardly vary.
+    spread = result.reference[spreads]
+    scale = np.where(spread > _HARDLY, spread, np.nan)
     shift = result.difference[means] / scale
     known = np.isfinite(shift)
     units = reference.num_units if isinstance(reference, Figures) else len(reference)
@@ -226,12 +227,6 @@ def _behavior_figures(
             if not np.isnan(result.reference[FIRST_OBS + k])
         ],
     }
-
-
-def _scales(result: Comparison, spreads: slice) -> Float[np.ndarray, " O"]:
-    """Spreads to measure differences of means in; NaN where a number hardly varies."""
-    spread = result.reference[spreads]
-    return np.where(spread > _HARDLY, spread, np.nan)
 
 
 def _row(result: Comparison, k: int) -> dict[str, Any]:

@@ -205,7 +205,9 @@ def plan_for(config: RunConfig, recipe: EnvRecipe, seconds: float = SECONDS) -> 
     num_areas = None
     fixed = 1.0
     if has_areas:
-        num_areas = _num_areas(recipe)
+        from touchline.scenes import scene_class
+
+        num_areas = recipe.num_areas or scene_class(recipe.target).unity_areas
         more = replace(recipe, num_areas=num_areas * AREAS_FACTOR)
         fixed = fixed_share(costs, measure(config, more, seconds * 0.3), AREAS_FACTOR)
     behaviors = {name: config.behavior(name) for name in costs.shares}
@@ -224,12 +226,6 @@ def plan_for(config: RunConfig, recipe: EnvRecipe, seconds: float = SECONDS) -> 
     advice = list(_advice(options, machines))
     about = recipe.target, num_areas, model.cores
     return Plan(*about, costs, options[0].limit, options, machines, advice)
-
-
-def _num_areas(recipe: EnvRecipe) -> int:
-    from touchline.scenes import scene_class
-
-    return recipe.num_areas or scene_class(recipe.target).unity_areas
 
 
 def _options(

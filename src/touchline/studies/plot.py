@@ -51,13 +51,8 @@ def interquartile_mean(values: Values) -> Values:
     return middle
 
 
-def _mean(values: Values) -> Values:
-    mean: Values = values.mean(axis=-1)
-    return mean
-
-
 AVERAGES: Mapping[str, tuple[Callable[[Values], Values], str]] = {
-    "mean": (_mean, "mean"),
+    "mean": (lambda values: np.asarray(values.mean(axis=-1)), "mean"),
     "iqm": (interquartile_mean, "interquartile mean"),
 }
 """Name on the command line -> the function, and its name in a figure."""

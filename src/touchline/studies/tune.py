@@ -13,7 +13,6 @@ killed continues, with the runs of its open trials.
 from __future__ import annotations
 
 import csv
-import io
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -407,7 +406,9 @@ def points_of(layout: RunLayout, config: RunConfig) -> Iterator[tuple[int, float
         settings = config.behavior(path.parent.name)
         if settings is None:
             continue
-        rows = _whole_rows(path)
+        # A table that is being written may end in the middle of a line.
+        text, _, _ = read_text(path, MOST_TABLE).rpartition("\n")
+        rows = csv.DictReader(text.splitlines())
         shown = [
             (float(r["step"]), float(r["mean_return"]))
             for r in rows
@@ -423,12 +424,6 @@ def points_of(layout: RunLayout, config: RunConfig) -> Iterator[tuple[int, float
     for point in range(1, min(int(POINTS * done), POINTS) + 1):
         values = [np.interp(point / POINTS, share, value) for share, value in curves]
         yield point, float(np.mean(values))
-
-
-def _whole_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a table that is being written: a last line without its end is left out."""
-    text, _, _ = read_text(path, MOST_TABLE).rpartition("\n")
-    return list(csv.DictReader(io.StringIO(text)))
 
 
 def _last(key: str) -> str:

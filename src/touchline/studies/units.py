@@ -142,7 +142,9 @@ class _Tally:
         if len(ended):
             sums[ended, EPISODES] = 1
             sums[ended, INTERRUPTED] = rows.truncated[ended]
-            self._finish_lone(ended)
+            # Episodes of agents without a group are units by themselves.
+            for slot in self.quotas.end_lone(ended):
+                self.units.append(_as_unit(sums[slot], longest=sums[slot]))
             for found in self.quotas.end_members(ended):
                 self._finish_members(found)
             sums[ended] = 0
@@ -156,12 +158,6 @@ class _Tally:
         self._open_sums[slots, DECISIONS] += 1
         self._open_sums[slots, FIRST_OBS:middle] += obs
         self._open_sums[slots, middle:] += obs * obs
-
-    def _finish_lone(self, ended: NDArray[np.intp]) -> None:
-        """Episodes of agents without a group are units by themselves."""
-        for slot in self.quotas.end_lone(ended):
-            episode = self._open_sums[slot]
-            self.units.append(_as_unit(episode, longest=episode))
 
     def _finish_members(self, ended: Ended) -> None:
         """Add members' episodes to their game; one that is over becomes a unit."""

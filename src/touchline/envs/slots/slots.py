@@ -211,7 +211,10 @@ class Slots:
                 beginning = table.add_decisions(decisions)
                 if len(beginning):
                     self._refuse_twins(beginning, table, arrived)
-                    self._truncate_elsewhere(beginning, table)
+                    # An agent whose episode begins in one table cannot continue in another.
+                    for other in self._tables.values():
+                        if other is not table:
+                            other.truncate_moved(beginning, self._exchanges)
         return some_agent_decides
 
     def _refuse_twins(
@@ -228,12 +231,6 @@ class Slots:
                     f"agent {twins[0]} needs a decision in {own.name} and in {table.name} at once; "
                     "give all agents of a world ids of their own"
                 )
-
-    def _truncate_elsewhere(self, agent_ids: NDArray[np.int32], own: Table) -> None:
-        """Agents whose episodes begin in one table cannot continue in another."""
-        for table in self._tables.values():
-            if table is not own:
-                table.truncate_moved(agent_ids, self._exchanges)
 
     def _table(self, name: str) -> Table:
         """The behavior's table, made when the behavior is first seen."""
