@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from touchline.adapters.layout import check_same_spec, unique_words
 from touchline.adapters.options import Worlds
-from touchline.envs.env import Drawable, Env, EnvRecipe, TeamMerging, make
+from touchline.envs.env import Drawable, Env, EnvRecipe, TeamMerging
 from touchline.envs.ml_agents_names import MLAgentsWorld, as_env
 from touchline.envs.side_by_side import Rows, SideBySide
 from touchline.envs.slots import SlotCounts, SlotRows
@@ -62,9 +62,7 @@ class Groups:
         """Whether nothing has happened since the worlds were last reset."""
         worlds = _listed(env)
         self._num_worlds = len(worlds)
-        self._worlds = SideBySide(
-            worlds, open_world=make, grow=False, spare_slots=spare_slots
-        )
+        self._worlds = SideBySide(worlds, grow=False, spare_slots=spare_slots)
         try:
             if group_by != "behavior":
                 # It saves joining rows at every step.
