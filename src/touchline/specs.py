@@ -245,7 +245,6 @@ class ActionTuple:
 
     @property
     def discrete_dtype(self) -> type[np.int32]:
-        """The type of discrete actions."""
         return np.int32
 
     @property

@@ -174,7 +174,6 @@ class Groups:
         self._rows = self._grouped(first)
 
     def _label(self, world: int, behavior: str) -> str:
-        """A behavior's name for messages."""
         return behavior if self._num_worlds == 1 else f"{behavior} (world {world})"
 
     def _grouped(self, rows: list[Rows]) -> dict[str, SlotRows]:

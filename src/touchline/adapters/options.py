@@ -9,14 +9,9 @@ from touchline.envs.ml_agents_names import MLAgentsWorld
 from touchline.errors import UsageError
 from touchline.parameters import ParameterValue
 
-Worlds = (
-    str
-    | EnvRecipe
-    | Env
-    | MLAgentsWorld
-    | Sequence[str | EnvRecipe | Env | MLAgentsWorld]
-)
-"""An ENV as people type it, a recipe, a world that is open already, or several of these."""
+OneWorld = str | EnvRecipe | Env | MLAgentsWorld
+"""An ENV as people type it, a recipe, or a world that is open already."""
+Worlds = OneWorld | Sequence[OneWorld]
 
 
 class LayoutOptions(TypedDict, total=False):

@@ -28,6 +28,7 @@ from touchline.adapters.gymnasium_names import OF_SEVERAL_AGENTS
 from touchline.adapters.layout import Layout
 from touchline.adapters.options import (
     AdapterOptions,
+    OneWorld,
     checked_render_mode,
     layout_options,
     recipe_changes,
@@ -35,17 +36,13 @@ from touchline.adapters.options import (
 )
 from touchline.adapters.spaces import action_space, observation_space, read_actions
 from touchline.envs.actions import idle_actions
-from touchline.envs.env import Env, EnvRecipe
-from touchline.envs.ml_agents_names import MLAgentsWorld
+from touchline.envs.env import EnvRecipe
 from touchline.envs.slots import SlotRows
 from touchline.errors import RunError, UsageError
 from touchline.specs import ActionTuple, base_name
 
 FRAMES_PER_SECOND = 10
 """Five physics steps of 0.02 s between decisions, as in most of Unity's scenes."""
-
-OneWorld = str | EnvRecipe | Env | MLAgentsWorld
-"""An ENV as people type it, a recipe, or a world that is open already."""
 
 
 class GymnasiumOptions(AdapterOptions, total=False):

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 
 from touchline.adapters.groups import GroupBy
-from touchline.adapters.options import AdapterOptions
-from touchline.adapters.to_gymnasium import OneWorld, TouchlineVectorEnv
+from touchline.adapters.options import AdapterOptions, OneWorld
+from touchline.adapters.to_gymnasium import TouchlineVectorEnv
 from touchline.errors import UsageError
 
 ACTION_MASKS = "action_masks"

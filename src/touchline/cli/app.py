@@ -169,7 +169,6 @@ def _touchline(
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
     # pydantic looks for plugins in every installed package otherwise, which takes 20 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     # Before torch is imported: networks this small get slower with more threads, and waiting
@@ -193,7 +192,6 @@ def _print_thread_error(failure: threading.ExceptHookArgs) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command line; returns the exit code instead of leaving Python."""
     # With this variable set, a shell asks what may come next.
     if not arguments and "_TOUCHLINE_COMPLETE" not in os.environ:
         show(FIRST_COMMANDS)  # before the parser, which would load pydantic first

@@ -183,7 +183,6 @@ def _is_argument(keyword: inspect.Parameter) -> bool:
 def _keywords_of(
     signature: Signature, left_out: set[str]
 ) -> Iterator[inspect.Parameter]:
-    """The keywords for a function's parameters, in their order."""
     if signature.takes_settings:
         left_out |= _setting_names() | {"settings"}
     for parameter in signature.parameters.values():
@@ -252,7 +251,6 @@ def _keyword(
     flag: Flag = Flag(),  # noqa: B008 - it is frozen
     completion: Callable[[], list[str]] | None = None,
 ) -> inspect.Parameter:
-    """A keyword with Typer's annotation."""
     note: Any
     if flag.name and not flag.name.startswith("-"):
         note = typer.Argument(metavar=flag.name, help=text, autocompletion=completion)
@@ -298,7 +296,6 @@ def _keywords_of_settings() -> Iterator[inspect.Parameter]:
 
 
 def _keyword_of_flag(flag: SettingFlag) -> inspect.Parameter:
-    """A flag of the settings as a keyword."""
     # Values stay text: the settings read numbers as in a YAML, so that `--max-steps 5e5` works, and
     # word the errors.
     name = identifier(flag.name)

@@ -56,7 +56,6 @@ def evaluate(
 
 
 def exploit(call: Call, as_json: bool = False) -> None:
-    """Exploit a policy."""
     from touchline.studies.exploit import exploit_lines
 
     # The training has lines of its own, so no bar is shown.
@@ -107,7 +106,6 @@ def play(
 
 
 def tune(call: Call) -> None:
-    """Tune settings."""
     result = call()
     if result.interrupted:
         say_how_to_continue(result.folder)
@@ -218,7 +216,6 @@ def doctor(call: Call, as_json: bool = False) -> None:
 
 
 def build(call: Call) -> None:
-    """Build a player."""
     log(f"wrote {call.with_progress()}")
 
 
@@ -241,13 +238,11 @@ def push(call: Call) -> None:
 
 
 def pull(call: Call) -> None:
-    """Download a run."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # as in `push`
     show(str(call()))
 
 
 def bench(call: Call) -> None:
-    """Measure."""
     show_json(call())
 
 

@@ -79,7 +79,6 @@ def _tree(module: str) -> ast.Module:
 
 
 def _arguments(arguments: ast.arguments) -> Iterator[tuple[ast.arg, Any]]:
-    """Every parameter with its default."""
     padding = [None] * (len(arguments.args) - len(arguments.defaults))
     defaults = [*padding, *arguments.defaults]
     yield from (

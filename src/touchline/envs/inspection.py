@@ -122,7 +122,6 @@ def _action_lines(actions: ActionTuple) -> Iterator[str]:
 
 
 def _rewards(decisions: DecisionSteps, terminals: TerminalSteps) -> str:
-    """Own and group rewards of an exchange, in one line."""
     parts = []
     for kind in ("reward", "group_reward"):
         values = np.concatenate([getattr(s, kind) for s in (decisions, terminals)])
@@ -134,7 +133,6 @@ def _rewards(decisions: DecisionSteps, terminals: TerminalSteps) -> str:
 
 
 def _rounded(values: NDArray[Any]) -> str:
-    """The first few numbers."""
     first = values.ravel()[:_MOST_VALUES].tolist()
     texts = [f"{round(value, 3):g}" for value in first]
     more = ", ..." if values.size > _MOST_VALUES else ""

@@ -283,7 +283,6 @@ class PlayerConnection:
         )
 
     def _header(self) -> dict[str, Any]:
-        """What a recording says about the session."""
         numbers = {
             name: value
             for name, value in self._parameters.items()

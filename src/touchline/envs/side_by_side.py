@@ -384,7 +384,6 @@ def may_be_bad_luck(error: Exception) -> bool:
 
 
 def _outcome(attempt: Callable[..., Rows], *arguments: Any) -> Rows | Exception:
-    """What the attempt returned or raised."""
     try:
         return attempt(*arguments)
     except Exception as error:

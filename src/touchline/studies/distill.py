@@ -190,7 +190,6 @@ def distill_lines(figures: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _world_of(source: str, world: str | None) -> EnvRecipe:
-    """Where the teacher plays."""
     if world is None and is_run(source):
         status = read_json(RunLayout(Path(source)).status)
         world = str(status.get("target")) if status.get("world") == "scene" else None

@@ -289,7 +289,6 @@ def worthwhile_players(model: Model) -> int:
 
 
 def _advice(options: list[Option], machines: list[Option]) -> Iterator[str]:
-    """What to do about it, in sentences."""
     own = options[0]
     yield f"{own.limit} takes the most time of this run"
     best = max(options, key=lambda option: option.steps_per_s)

@@ -350,7 +350,6 @@ def _write(study: RunLayout, result: SeedsResult, log: Log) -> None:
 
 
 def _table(result: SeedsResult) -> Iterator[str]:
-    """A row for each behavior."""
     yield "| behavior | seeds | mean ± standard error | interquartile mean [95 %] |"
     yield "| --- | --- | --- | --- |"
     for name, own in result.behaviors.items():

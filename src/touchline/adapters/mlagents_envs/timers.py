@@ -37,7 +37,6 @@ class TimerNode:
         return self.children.setdefault(name, TimerNode())
 
     def add_time(self, elapsed: float) -> None:
-        """Count one more run of so many seconds."""
         self.count += 1
         self.total += elapsed
 
@@ -64,7 +63,6 @@ class GaugeNode:
         self._set_at = time.time()
 
     def update(self, new_value: float) -> None:
-        """Set it."""
         self.merge(GaugeNode(new_value))
 
     def merge(self, other: GaugeNode) -> None:
@@ -76,7 +74,6 @@ class GaugeNode:
         self.count += other.count
 
     def as_dict(self) -> dict[str, float]:
-        """Value, min, max and count."""
         return {
             "value": self.value,
             "min": self.min_value,
@@ -94,7 +91,6 @@ class TimerStack:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
         self.root = TimerNode()
         self.stack = [self.root]
         self.start_time = time.perf_counter()
@@ -107,12 +103,10 @@ class TimerStack:
         }
 
     def push(self, name: str) -> TimerNode:
-        """Enter a block."""
         self.stack.append(self.stack[-1].get_child(name))
         return self.stack[-1]
 
     def pop(self) -> None:
-        """Leave the innermost block."""
         self.stack.pop()
 
     def get_root(self) -> TimerNode:
@@ -154,7 +148,6 @@ class TimerStack:
             self.gauges[name] = GaugeNode(value)
 
     def add_metadata(self, key: str, value: str) -> None:
-        """Add a line to the tree's metadata."""
         self.metadata[key] = value
 
 
@@ -198,7 +191,6 @@ def timed(func: FuncT) -> FuncT:
 
 
 def set_gauge(name: str, value: float, timer_stack: TimerStack | None = None) -> None:
-    """Set a gauge."""
     _own(timer_stack).set_gauge(name, value)
 
 
@@ -215,7 +207,6 @@ def merge_gauges(
 
 
 def add_metadata(key: str, value: str, timer_stack: TimerStack | None = None) -> None:
-    """Add a line to the tree's metadata."""
     _own(timer_stack).add_metadata(key, value)
 
 
@@ -230,5 +221,4 @@ def get_timer_root(timer_stack: TimerStack | None = None) -> TimerNode:
 
 
 def reset_timers(timer_stack: TimerStack | None = None) -> None:
-    """Forget everything."""
     _own(timer_stack).reset()

@@ -29,9 +29,7 @@ from touchline.specs import (
 )
 from touchline.steps import DecisionSteps, TerminalSteps, flat_mask
 
-# With ids from here on, slots are found by binary search. Below, an array indexed by id is quicker
-# and cheap enough to rebuild.
-_LARGE_ID = 4096
+_LARGEST_ID = np.int32(2**31 - 1)
 _NO_SLOTS = np.zeros(0, np.int32)
 _KEPT = (
     "_agent_id",
@@ -426,12 +424,7 @@ class Table:
 
     def _find(self, agent_ids: NDArray[np.int32]) -> NDArray[np.intp]:
         """The slot of each id, -1 where it has none."""
-        # Shifted by one, so that id -1 has a place too; "clip" sends larger ids to the last
-        # place, which is kept at -1.
-        if self._slot_of_id is not None:
-            return np.take(self._slot_of_id, agent_ids + 1, mode="clip")
-        last = len(self._sorted_ids) - 1
-        place = np.minimum(np.searchsorted(self._sorted_ids, agent_ids), last)
+        place = np.searchsorted(self._sorted_ids, agent_ids)
         is_found = self._sorted_ids[place] == agent_ids
         return np.where(is_found, self._sorted_slots[place], -1)
 
@@ -445,16 +438,9 @@ class Table:
         """Prepare `_find`, after agents got or lost slots."""
         taken = np.flatnonzero(self._agent_id >= 0)
         order = np.argsort(self._agent_id[taken], kind="stable")
-        self._sorted_slots = taken[order]
-        self._sorted_ids = self._agent_id[self._sorted_slots]
-        self._slot_of_id: NDArray[np.intp] | None = None
-        """The slots of ids -1, 0, 1, ... and one more, so that clipped ids find none; None if an id
-        is too large for such an array."""
-        largest = int(self._sorted_ids.max(initial=-1))
-        if largest < _LARGE_ID:
-            # Places for ids -1 to `largest`, and one behind them for all larger ids.
-            self._slot_of_id = np.full(largest + 3, -1)
-            self._slot_of_id[self._sorted_ids + 1] = self._sorted_slots
+        # Behind all ids stands the largest number, without a slot: so every search finds a place.
+        self._sorted_slots = np.append(taken[order], -1)
+        self._sorted_ids = np.append(self._agent_id[taken[order]], _LARGEST_ID)
         self._known = None
 
 

@@ -12,7 +12,8 @@ import gymnasium
 from numpy.typing import NDArray
 
 from touchline.adapters.layout import choice_table
-from touchline.adapters.to_gymnasium import OneWorld, TouchlineEnv
+from touchline.adapters.options import OneWorld
+from touchline.adapters.to_gymnasium import TouchlineEnv
 from touchline.errors import UsageError
 
 logger = logging.getLogger(__name__)
@@ -101,7 +102,6 @@ class UnityToGymWrapper:
         logger.warning("seed %s has no effect; pass a seed to the world instead", seed)
 
     def close(self) -> None:
-        """Close the world. Idempotent."""
         self._env.close()
 
     def _observation(self, named: dict[str, NDArray[Any]]) -> Any:

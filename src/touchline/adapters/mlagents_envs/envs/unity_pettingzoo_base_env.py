@@ -106,7 +106,6 @@ class UnityPettingzooBaseEnv:
         return self._action_spaces[behavior_of(agent)]
 
     def reset(self) -> Any:
-        """Restart the world."""
         self._refuse_closed()
         self._possible.clear()
         self._env.reset()
@@ -126,7 +125,6 @@ class UnityPettingzooBaseEnv:
         """Nothing: a world has no common state."""
 
     def close(self) -> None:
-        """Close the world. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
             self._env.close()
@@ -167,7 +165,6 @@ class UnityPettingzooBaseEnv:
             kind[row] = value
 
     def _step(self) -> None:
-        """Send all actions and read what follows."""
         for behavior, actions in self._actions.items():
             self._env.set_actions(behavior, actions)
         self._env.step()

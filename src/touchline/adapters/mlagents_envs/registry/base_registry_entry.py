@@ -24,7 +24,6 @@ class BaseRegistryEntry:
 
     @property
     def identifier(self) -> str:
-        """The name in the registry."""
         return self._identifier
 
     @property
@@ -34,7 +33,6 @@ class BaseRegistryEntry:
 
     @property
     def description(self) -> str | None:
-        """What the environment is."""
         return self._description
 
     @abstractmethod

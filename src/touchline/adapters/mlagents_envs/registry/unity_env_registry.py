@@ -40,7 +40,6 @@ class UnityEnvRegistry(Mapping[str, BaseRegistryEntry]):
         self._unread.append(path_to_yaml)
 
     def clear(self) -> None:
-        """Remove all entries."""
         self._entries.clear()
         self._unread.clear()
 
