@@ -51,6 +51,7 @@ ENGINE: Mapping[str, Any] = {
     "quality_level": 5,
     "time_scale": 20.0,
     "target_frame_rate": -1,
+    # Every frame is 1/60 s of game time, however long the player takes to compute it.
     "capture_frame_rate": 60,
 }
 """What `mlagents-learn` 1.1.0 sets by default."""

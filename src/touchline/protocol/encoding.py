@@ -137,6 +137,7 @@ def encode_agents(steps: DecisionSteps | TerminalSteps, spec: BehaviorSpec) -> b
     count = len(steps)
     if not count:
         return b""
+    # The numbers are those of the fields in AgentInfoProto (`messages.proto`).
     fields = [
         _plain_field(7, FIXED32, _float_bytes(steps.reward[:, None])),
         _plain_field(10, VARINT, _varint_rows(steps.agent_id[:, None], INT32_BYTES)),
