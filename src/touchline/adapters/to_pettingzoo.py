@@ -79,8 +79,9 @@ class StepResult(NamedTuple):
 
     def add(self, names: Sequence[str], *columns: Sequence[Any]) -> None:
         """Add agents: for each field, in their order, one value of every name."""
-        for values, column in zip(self, columns, strict=True):
-            values.update(zip(names, column, strict=True))
+        tables: tuple[dict[str, Any], ...] = self
+        for table, column in zip(tables, columns, strict=True):
+            table.update(zip(names, column, strict=True))
 
 
 @overload
