@@ -11,7 +11,7 @@ from touchline.envs.env import make
 from touchline.envs.slots import Slots
 from touchline.errors import NonFiniteError
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
-from touchline.training.algorithms.on_policy import LossSettings
+from touchline.training.algorithms.on_policy import Rates
 from touchline.training.algorithms.ppo.loss import (
     clipped_surrogate,
     clipped_surrogate_gradient,
@@ -94,7 +94,7 @@ def test_the_gradient_that_networks_write_out_is_that_of_the_loss(clips):
     network = learner.network.double()
     assert network.has_gradient
     batch = _random_batch(network, 64)
-    settings = LossSettings(epsilon=0.2, beta=0.01, clip_value_loss=clips)
+    settings = Rates(learning_rate=0.0, epsilon=0.2, beta=0.01, clip_value_loss=clips)
     expected = torch.autograd.grad(
         ppo_loss(network, batch, settings), list(network.parameters())
     )

@@ -14,7 +14,7 @@ from touchline.policies.loading import load_policies
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training import trainer
 from touchline.training.algorithms.batch import Batch
-from touchline.training.algorithms.on_policy import LossSettings
+from touchline.training.algorithms.on_policy import Rates
 from touchline.training.algorithms.ppo.loss import (
     output_gradients,
     ppo_loss,
@@ -205,7 +205,7 @@ def test_the_written_gradient_of_two_value_heads_is_that_of_the_loss(thrift):
         normal(40),
         value + normal(40, 2),
     )
-    settings = LossSettings(epsilon=0.2, beta=0.01)
+    settings = Rates(learning_rate=0.0, epsilon=0.2, beta=0.01)
     expected = torch.autograd.grad(
         ppo_loss(network, batch, settings), list(network.parameters())
     )

@@ -78,11 +78,7 @@ class Batch:
 
     def with_normalized_advantage(self) -> Batch:
         """The same with advantages of mean 0 and standard deviation 1."""
-        deviation = self.advantage - self.advantage.mean()
-        # A batch may hold equal advantages. Of the batch itself, not estimated from a sample:
-        # without the correction a batch of one action has a spread, too.
-        spread = self.advantage.std(correction=0) + 1e-8
-        return replace(self, advantage=deviation / spread)
+        return replace(self, advantage=normalized_advantage(self.advantage))
 
     def minibatches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
         """The actions shuffled, in pieces of `size`.
@@ -104,14 +100,28 @@ class Batch:
             return
         order = torch.randperm(len(self.sequences), generator=generator).to(device)
         length = self.sequences.length[order]
-        # A sequence goes where its middle falls, so that pieces come out about even.
-        middle = torch.cumsum(length, dim=0) - (length + 1) // 2
-        num_pieces = max(total // size, 1)
-        # Multiplied before divided, all in integers: a rounded quotient could put the last
-        # sequence into a piece that does not exist.
-        piece = middle * num_pieces // total
-        num_sequences = torch.bincount(piece).tolist()
-        for chosen in torch.split(order, num_sequences):
-            # One long sequence may span a whole piece and leave it empty.
-            if len(chosen):
-                yield self.at(*self.sequences.at(chosen))
+        for chosen in even_pieces(order, length, max(total // size, 1)):
+            yield self.at(*self.sequences.at(chosen))
+
+
+def normalized_advantage(advantage: Float[Tensor, " M"]) -> Float[Tensor, " M"]:
+    """With mean 0 and standard deviation 1."""
+    # A batch may hold equal advantages. Of the batch itself, not estimated from a sample: without
+    # the correction a batch of one action has a spread, too.
+    spread = advantage.std(correction=0) + 1e-8
+    return (advantage - advantage.mean()) / spread
+
+
+def even_pieces(
+    units: Int[Tensor, " U"], length: Int[Tensor, " U"], num_pieces: int
+) -> Iterator[Int[Tensor, " V"]]:
+    """Units, which stay whole, in pieces of about the same length, in order."""
+    total = int(length.sum())
+    # A unit goes where its middle falls, so that pieces come out about even.
+    middle = torch.cumsum(length, dim=0) - (length + 1) // 2
+    # Multiplied before divided, all in integers: a rounded quotient could put the last unit into a
+    # piece that does not exist.
+    piece = middle.clamp(min=0) * num_pieces // max(total, 1)
+    num_units = torch.bincount(piece).tolist()
+    # One long unit may span a whole piece and leave it empty.
+    return (chosen for chosen in torch.split(units, num_units) if len(chosen))

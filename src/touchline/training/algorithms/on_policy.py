@@ -24,9 +24,10 @@ from touchline.training.rewards.learned import models_of
 
 
 @dataclass(frozen=True)
-class LossSettings:
-    """What the loss depends on besides policy and batch."""
+class Rates:
+    """What an update depends on besides policy and batch; most of it changes in training."""
 
+    learning_rate: float
     epsilon: float
     """Clip range of the probability ratio."""
     beta: float
@@ -35,26 +36,16 @@ class LossSettings:
     """Whether values gain nothing from moving further than epsilon."""
 
 
-@dataclass(frozen=True)
-class Rates:
-    """The settings that change in the course of training, for one update."""
-
-    learning_rate: float
-    loss: LossSettings
-
-
 def rates_at(
     hyper: OnPolicySettings, progress: float, *, clip_value_loss: bool = False
 ) -> Rates:
     """Learning rate, clip range and entropy weight at a progress of 0 to 1."""
-    # The floors are ML-Agents'.
+    # Floors: `min_value` of the three DecayedValue in ML-Agents' `ppo/optimizer_torch.py`.
     rate_schedule = hyper.learning_rate_schedule
-    # Floors: `min_value` of the three DecayedValue in `ppo/optimizer_torch.py`.
     rate = scheduled(hyper.learning_rate, 1e-10, rate_schedule, progress)
     epsilon = scheduled(hyper.epsilon, 0.1, hyper.epsilon_schedule, progress)
     beta = scheduled(hyper.beta, 1e-5, hyper.beta_schedule, progress)
-    loss = LossSettings(epsilon, beta, clip_value_loss)
-    return Rates(rate, loss)
+    return Rates(rate, epsilon, beta, clip_value_loss)
 
 
 def change_of(log_prob: Tensor, old_log_prob: Tensor, rates: Rates) -> Metrics:
@@ -66,13 +57,13 @@ def change_of(log_prob: Tensor, old_log_prob: Tensor, rates: Rates) -> Metrics:
     ratio = torch.exp(log_ratio)
     # (r − 1) − log r is never negative and varies less than −log r, which has the same mean.
     kl = (ratio - 1.0 - log_ratio).mean()
-    is_clipped = (ratio - 1.0).abs() > rates.loss.epsilon
+    is_clipped = (ratio - 1.0).abs() > rates.epsilon
     return {
         "kl": float(kl),
         "clip_fraction": float(is_clipped.float().mean()),
         "learning_rate": rates.learning_rate,
-        "epsilon": rates.loss.epsilon,
-        "beta": rates.loss.beta,
+        "epsilon": rates.epsilon,
+        "beta": rates.beta,
     }
 
 

@@ -188,15 +188,6 @@ class OnPolicySettings(MinibatchSettings):
     def results_per_update(self) -> int:
         return self.buffer_size
 
-    @classmethod
-    def modernize(cls, old: dict[str, Any]) -> list[str]:  # noqa: ARG003
-        """Replace keys of ML-Agents before 1.0 in a behavior's block, in place.
-
-        Returns a line for each replacement whose value a person should check, "key: why"; raises a
-        ValueError in the same form.
-        """
-        return []
-
     def with_early_updates(self, num_results: int) -> Self:
         most = max(num_results, self.batch_size)
         whole_batches = most // self.batch_size * self.batch_size

@@ -238,9 +238,6 @@ class MetricsWriter:
             case StatsAggregationMethod.HISTOGRAM:
                 self._events.add_histogram(name, np.array(values), step)
 
-    def flush(self) -> None:
-        self._csv.flush()
-
     def close(self) -> None:
         self._events.close()
         self._csv.close()

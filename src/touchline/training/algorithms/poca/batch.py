@@ -13,6 +13,7 @@ from torch import Tensor
 from touchline.policies.nets.group_critic import Groups, GroupSequences
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.network import Obs
+from touchline.training.algorithms.batch import even_pieces, normalized_advantage
 from touchline.training.experience.columns import joined, mapped
 
 
@@ -80,12 +81,8 @@ class GroupBatch:
 
     def with_normalized_advantage(self) -> GroupBatch:
         """The same with advantages of mean 0 and standard deviation 1."""
-        advantage = self.credited.advantage
-        deviation = advantage - advantage.mean()
-        # A batch may hold equal advantages.
-        spread = advantage.std(correction=0) + 1e-8
-        credited = replace(self.credited, advantage=deviation / spread)
-        return replace(self, credited=credited)
+        advantage = normalized_advantage(self.credited.advantage)
+        return replace(self, credited=replace(self.credited, advantage=advantage))
 
     def minibatches(
         self, size: int, generator: torch.Generator
@@ -93,14 +90,7 @@ class GroupBatch:
         """The units shuffled, in pieces of about `size` actions."""
         length = self.counts.credited
         order = torch.randperm(len(length), generator=generator).to(length.device)
-        total = len(self)
-        ordered = length[order]
-        middle = torch.cumsum(ordered, dim=0) - (ordered + 1) // 2
-        # By the middle of each unit's actions, so that pieces come out about even.
-        num_pieces = max(total // size, 1)
-        piece = middle.clamp(min=0) * num_pieces // max(total, 1)
-        units_of_pieces = torch.bincount(piece).tolist()
-        for chosen in torch.split(order, units_of_pieces):
+        for chosen in even_pieces(order, length[order], max(len(self) // size, 1)):
             part = self.at(chosen)
             if len(part):
                 yield part

@@ -68,7 +68,7 @@ class POCA(OnPolicyLearner):
                 self.network,
                 self.critic,
                 part,
-                rates.loss,
+                rates,
                 counterfactual=self.hyper.counterfactual,
             )
             self._weights.gradient_of(loss.total)
@@ -107,7 +107,7 @@ class POCA(OnPolicyLearner):
         distribution, _ = self.network(obs, taken.allowed, batch.actor_sequences)
         log_prob = distribution.log_prob(taken.continuous, taken.discrete)
         objective = clipped_surrogate(
-            log_prob, taken.log_prob, taken.advantage, rates.loss.epsilon
+            log_prob, taken.log_prob, taken.advantage, rates.epsilon
         )
         metrics = {
             "policy_loss": -float(objective),

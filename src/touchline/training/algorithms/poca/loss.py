@@ -12,7 +12,7 @@ from torch import Tensor
 
 from touchline.policies.nets.group_critic import GroupCritic
 from touchline.policies.network import Network
-from touchline.training.algorithms.on_policy import LossSettings
+from touchline.training.algorithms.on_policy import Rates
 from touchline.training.algorithms.poca.batch import GroupBatch
 from touchline.training.algorithms.ppo.loss import (
     VALUE_LOSS_WEIGHT,
@@ -39,7 +39,7 @@ def group_loss(
     policy: Network,
     critic: GroupCritic,
     batch: GroupBatch,
-    settings: LossSettings,
+    rates: Rates,
     *,
     counterfactual: bool,
 ) -> GroupLoss:
@@ -59,17 +59,17 @@ def group_loss(
     value, baseline = critic(groups, batch.critic_sequences)
 
     objective = clipped_surrogate(
-        log_prob, taken.log_prob, taken.advantage, settings.epsilon
+        log_prob, taken.log_prob, taken.advantage, rates.epsilon
     )
     value_loss = group_value_loss(value, batch.value_target, batch.weight)
     baseline_loss = None
     critic_loss = value_loss
     if counterfactual:
         baseline_loss = clipped_value_loss(
-            baseline, taken.baseline, taken.target, settings.epsilon
+            baseline, taken.baseline, taken.target, rates.epsilon
         )
         critic_loss = value_loss + BASELINE_LOSS_WEIGHT * baseline_loss
-    total = -objective + VALUE_LOSS_WEIGHT * critic_loss - settings.beta * entropy
+    total = -objective + VALUE_LOSS_WEIGHT * critic_loss - rates.beta * entropy
     return GroupLoss(total, value_loss, baseline_loss)
 
 

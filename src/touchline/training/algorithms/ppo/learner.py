@@ -87,22 +87,22 @@ class PPO(OnPolicyLearner):
         if self._leash_weight:
             assert self._cloning is not None
             leash = self._cloning.leash(part.obs, part.allowed, part.sequences)
-            loss = ppo_loss(self.network, part, rates.loss)
+            loss = ppo_loss(self.network, part, rates)
             weights.gradient_of(loss + self._leash_weight * leash)
         elif self.network.has_gradient:
             actions = (part.continuous, part.discrete)
             # The loss holds −β H, so its derivative by the entropy is −β.
-            entropy_gradient = -rates.loss.beta
+            entropy_gradient = -rates.beta
             self.network.gradient(
                 part.obs,
                 part.allowed,
                 actions,
-                output_gradients(part, rates.loss),
+                output_gradients(part, rates),
                 entropy_gradient,
                 weights.gradient_views,
             )
         else:
-            loss = ppo_loss(self.network, part, rates.loss)
+            loss = ppo_loss(self.network, part, rates)
             weights.gradient_of(loss)
         self._adam.step(weights.gradient, rates.learning_rate, self.hyper.max_grad_norm)
 
@@ -124,7 +124,7 @@ class PPO(OnPolicyLearner):
         distribution, value = self.network(batch.obs, batch.allowed, batch.sequences)
         log_prob = distribution.log_prob(batch.continuous, batch.discrete)
         objective = clipped_surrogate(
-            log_prob, batch.log_prob, batch.advantage, rates.loss.epsilon
+            log_prob, batch.log_prob, batch.advantage, rates.epsilon
         )
         value_error = value - batch.target
         metrics = {

@@ -13,15 +13,13 @@ from torch import Tensor
 
 from touchline.policies.network import Network, OutputGradients
 from touchline.training.algorithms.batch import Batch
-from touchline.training.algorithms.on_policy import LossSettings
+from touchline.training.algorithms.on_policy import Rates
 
 VALUE_LOSS_WEIGHT = 0.5
 """Source: ML-Agents 1.1.0, `ppo/optimizer_torch.py`."""
 
 
-def ppo_loss(
-    network: Network, batch: Batch, settings: LossSettings
-) -> Float[Tensor, ""]:
+def ppo_loss(network: Network, batch: Batch, rates: Rates) -> Float[Tensor, ""]:
     """L = −L^CLIP + ½ L^V − β H: what a gradient step descends.
 
     L^V is the mean over actions and reward signals of (V − G)², or of its clipped form.
@@ -33,15 +31,13 @@ def ppo_loss(
     entropy = distribution.entropy(batch.discrete)
 
     objective = clipped_surrogate(
-        log_prob, batch.log_prob, batch.advantage, settings.epsilon
+        log_prob, batch.log_prob, batch.advantage, rates.epsilon
     )
-    if settings.clip_value_loss:
-        value_loss = clipped_value_loss(
-            value, batch.value, batch.target, settings.epsilon
-        )
+    if rates.clip_value_loss:
+        value_loss = clipped_value_loss(value, batch.value, batch.target, rates.epsilon)
     else:
         value_loss = (value - batch.target).square().mean()
-    return -objective + VALUE_LOSS_WEIGHT * value_loss - settings.beta * entropy
+    return -objective + VALUE_LOSS_WEIGHT * value_loss - rates.beta * entropy
 
 
 def clipped_surrogate(
@@ -118,7 +114,7 @@ def clipped_value_error(
     return error * (is_within | is_worse)
 
 
-def output_gradients(batch: Batch, settings: LossSettings) -> OutputGradients:
+def output_gradients(batch: Batch, rates: Rates) -> OutputGradients:
     """A function that returns ∂L/∂log π [B] and ∂L/∂V [B, S] of `ppo_loss` for outputs."""
     # Written out because a gradient step of a small network costs calls, not arithmetic
     # (`docs/benchmarks.md`).
@@ -127,12 +123,10 @@ def output_gradients(batch: Batch, settings: LossSettings) -> OutputGradients:
 
     def gradients(log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         grad_log_prob = -clipped_surrogate_gradient(
-            log_prob, batch.log_prob, batch.advantage, settings.epsilon
+            log_prob, batch.log_prob, batch.advantage, rates.epsilon
         )
-        if settings.clip_value_loss:
-            error = clipped_value_error(
-                value, batch.value, batch.target, settings.epsilon
-            )
+        if rates.clip_value_loss:
+            error = clipped_value_error(value, batch.value, batch.target, rates.epsilon)
         else:
             error = value - batch.target
         return grad_log_prob, error * scale
