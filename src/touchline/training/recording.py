@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,18 +156,17 @@ def check_name(path: Path) -> None:
         raise UsageError(f"{path}: expected a file name that ends in {SUFFIX}")
 
 
-@dataclass
-class _Records:
-    """Columns of records in the order in which they came."""
+class _Records(NamedTuple):
+    """K records, as columns, in the order in which they came."""
 
-    slot: list[NDArray[Any]] = field(default_factory=list)
-    obs: list[tuple[NDArray[Any], ...]] = field(default_factory=list)
-    allowed: list[NDArray[np.bool_]] = field(default_factory=list)
-    continuous: list[NDArray[np.float32]] = field(default_factory=list)
-    discrete: list[NDArray[np.int32]] = field(default_factory=list)
-    rewards: list[NDArray[np.float32]] = field(default_factory=list)
-    group_id: list[NDArray[np.int32]] = field(default_factory=list)
-    flags: list[NDArray[np.bool_]] = field(default_factory=list)
+    slot: NDArray[Any]
+    obs: tuple[NDArray[Any], ...]
+    allowed: NDArray[np.bool_] | None
+    continuous: NDArray[np.float32]
+    discrete: NDArray[np.int32]
+    rewards: NDArray[np.float32]
+    group_id: NDArray[np.int32]
+    flags: NDArray[np.bool_]
     """[K, 3]: the record begins an episode, ends one, ends one by interruption."""
 
 
@@ -190,7 +189,7 @@ class EpisodeRecorder:
         self._left = np.zeros(len(rows), np.int64)
         self._left[has_agent] = shares(episodes, int(has_agent.sum()))
         self._group_of = rows.group_id.copy()
-        self._records = _Records()
+        self._records: list[_Records] = []
 
     @property
     def left(self) -> int:
@@ -204,19 +203,20 @@ class EpisodeRecorder:
         has_quota = self._left > 0
         slot = np.flatnonzero(rows.deciding & has_quota)
         begins = rows.begins[slot]
-        records = self._records
         # Where an episode begins, the row's reward belongs to the end of the one before.
         rewards = np.where(begins[:, None], 0.0, rows.rewards[slot])
-        records.slot.append(slot)
-        records.obs.append(tuple(obs[slot] for obs in rows.obs))
-        if rows.action_mask is not None:
-            records.allowed.append(rows.action_mask[slot])
-        records.continuous.append(actions.continuous[slot])
-        records.discrete.append(actions.discrete[slot])
-        records.rewards.append(rewards.astype(np.float32))
-        records.group_id.append(self._group_of[slot])
-        no = np.zeros_like(begins)
-        records.flags.append(np.stack([begins, no, no], axis=1))
+        mask, no = rows.action_mask, np.zeros_like(begins)
+        records = _Records(
+            slot=slot,
+            obs=tuple(obs[slot] for obs in rows.obs),
+            allowed=None if mask is None else mask[slot],
+            continuous=actions.continuous[slot],
+            discrete=actions.discrete[slot],
+            rewards=rewards.astype(np.float32),
+            group_id=self._group_of[slot],
+            flags=np.stack([begins, no, no], axis=1),
+        )
+        self._records.append(records)
 
     def end(self, rows: SlotRows) -> None:
         """Keep the ends of episodes with their true last observations."""
@@ -227,66 +227,66 @@ class EpisodeRecorder:
             return
         slot = rows.final_slot[counted].astype(np.intp)
         empty = self._spec.action_spec.empty_action(len(slot))
-        records = self._records
-        records.slot.append(slot)
-        records.obs.append(tuple(obs[counted] for obs in rows.final_obs))
-        if rows.action_mask is not None:
+        mask, yes = rows.action_mask, np.ones(len(slot), bool)
+        records = _Records(
+            slot=slot,
+            obs=tuple(obs[counted] for obs in rows.final_obs),
             # Nothing is chosen at an end, so nothing is forbidden.
-            shape = (len(slot), rows.action_mask.shape[1])
-            records.allowed.append(np.ones(shape, bool))
-        records.continuous.append(empty.continuous)
-        records.discrete.append(empty.discrete)
-        records.rewards.append(rows.rewards[slot])
-        records.group_id.append(self._group_of[slot])
-        yes = np.ones(len(slot), bool)
-        interrupted = rows.truncated[slot]
-        records.flags.append(np.stack([~yes, yes, interrupted], axis=1))
+            allowed=None if mask is None else np.ones_like(mask[slot]),
+            continuous=empty.continuous,
+            discrete=empty.discrete,
+            rewards=rows.rewards[slot],
+            group_id=self._group_of[slot],
+            flags=np.stack([~yes, yes, rows.truncated[slot]], axis=1),
+        )
+        self._records.append(records)
         self._left[slot] -= 1
 
     def file(self, min_return: float = -math.inf) -> DemoFile:
         """The episodes that returned enough; each action moves to the record after it."""
-        records = self._records
-        slot = np.concatenate(records.slot)
+        columns = _Records(*zip(*self._records, strict=True))
+        slot = np.concatenate(columns.slot)
         # Slot by slot; stable, so that each slot's records stay in order of time.
         order = np.argsort(slot, kind="stable")
         order = order[self._has_returned(min_return, order)]
 
-        def column(parts: list[Any]) -> Any:
+        def column(parts: Any) -> Any:
             return np.concatenate(parts)[order]
 
-        begins, done, interrupted = column(records.flags).T
+        begins, done, interrupted = column(columns.flags).T
         # A record holds the action before it; what rolls into an episode's first one belongs to
         # another episode.
-        continuous = np.roll(column(records.continuous), 1, axis=0)
+        continuous = np.roll(column(columns.continuous), 1, axis=0)
         continuous[begins] = 0.0
-        discrete = np.roll(column(records.discrete), 1, axis=0)
+        discrete = np.roll(column(columns.discrete), 1, axis=0)
         discrete[begins] = 0
-        rewards = column(records.rewards)
-        has_masks = bool(records.allowed)
-        by_sensor = zip(*records.obs, strict=True)
+        rewards = column(columns.rewards)
+        has_masks = self._records[0].allowed is not None
+        by_sensor = zip(*columns.obs, strict=True)
         # An id for each episode, so that readers keep the episodes of all slots apart.
         episode = np.cumsum(begins) - 1
         return DemoFile(
             behavior=self._name,
             spec=self._spec,
             obs=[column(list(sensor)) for sensor in by_sensor],
-            forbidden=~column(records.allowed) if has_masks else None,
+            forbidden=~column(columns.allowed) if has_masks else None,
             actions=ActionTuple(continuous, discrete),
             reward=rewards[:, 0],
             group_reward=rewards[:, 1],
             done=done,
             interrupted=interrupted,
             agent_id=episode.astype(np.int32),
-            group_id=np.maximum(column(records.group_id), 0),
+            group_id=np.maximum(column(columns.group_id), 0),
             has_current_actions=True,
             name=base_name(self._name),
         )
 
     def _has_returned(self, least: float, order: NDArray[np.intp]) -> NDArray[np.bool_]:
         """[K]: the record, in this order, is of an episode whose return is `least` or more."""
-        records = self._records
-        begins = np.concatenate(records.flags)[order, 0]
-        rewards = np.concatenate(records.rewards)[order].sum(axis=1)
+        flags = [records.flags for records in self._records]
+        begins = np.concatenate(flags)[order, 0]
+        paid = [records.rewards for records in self._records]
+        rewards = np.concatenate(paid)[order].sum(axis=1)
         episode = np.cumsum(begins) - 1
         returns = np.bincount(episode, weights=rewards)
         enough = returns >= least - 1e-6  # rewards are sums of float32

@@ -178,15 +178,15 @@ def _lesson_form(value: Any) -> str:
     return f"[{kind}]" if is_known else "[sampler]"
 
 
-LessonValue = Annotated[
+_Values = (
     Annotated[Number, Tag("[number]")]
     | Annotated[ConstantSampler, Tag("[constant]")]
     | Annotated[UniformSampler, Tag("[uniform]")]
     | Annotated[GaussianSampler, Tag("[gaussian]")]
     | Annotated[MultiRangeSampler, Tag("[multirangeuniform]")]
-    | Annotated[UnknownSampler, Tag("[sampler]")],
-    Discriminator(_lesson_form),
-]
+    | Annotated[UnknownSampler, Tag("[sampler]")]
+)
+LessonValue = Annotated[_Values, Discriminator(_lesson_form)]
 
 
 class CompletionCriteria(Part):
@@ -242,14 +242,7 @@ class Curriculum(Part):
 
 
 ParameterSettings = Annotated[
-    Annotated[Number, Tag("[number]")]
-    | Annotated[ConstantSampler, Tag("[constant]")]
-    | Annotated[UniformSampler, Tag("[uniform]")]
-    | Annotated[GaussianSampler, Tag("[gaussian]")]
-    | Annotated[MultiRangeSampler, Tag("[multirangeuniform]")]
-    | Annotated[Curriculum, Tag("[curriculum]")]
-    | Annotated[UnknownSampler, Tag("[sampler]")],
-    Discriminator(_form),
+    _Values | Annotated[Curriculum, Tag("[curriculum]")], Discriminator(_form)
 ]
 
 

@@ -3,7 +3,7 @@
 import difflib
 import typing
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Tag, ValidationError
 from pydantic_core import ErrorDetails
@@ -14,7 +14,7 @@ from touchline.training.algorithms.settings import (
     algorithm_settings,
 )
 from touchline.training.config.settings import BehaviorConfig, RunConfig
-from touchline.training.config.values import Part
+from touchline.training.config.values import Part, plain_type
 from touchline.training.config.yaml_tree import Keys, YamlTree
 from touchline.training.rewards.settings import SIGNAL_PLUGINS, signal_settings
 
@@ -142,20 +142,10 @@ def _kind_below(kind: Any, key: str, values: Any) -> Any:
         return signal_settings(key) if key in kind.names() else None
     if isinstance(kind, type) and issubclass(kind, Part):
         field = kind.model_fields.get(key)
-        return None if field is None else _plain(field.annotation)
+        return None if field is None else plain_type(field.annotation)
     if typing.get_origin(kind) in (dict, list):
-        return _plain(typing.get_args(kind)[-1])
+        return plain_type(typing.get_args(kind)[-1])
     for member in typing.get_args(kind):
         if any(isinstance(m, Tag) and m.tag == key for m in member.__metadata__):
-            return _plain(member)
+            return plain_type(member)
     return None
-
-
-def _plain(kind: Any) -> Any:
-    """A type without annotations and without None."""
-    while typing.get_origin(kind) is Annotated:
-        kind = typing.get_args(kind)[0]
-    members = typing.get_args(kind)
-    if type(None) not in members:
-        return kind
-    return _plain(next(member for member in members if member is not type(None)))

@@ -4,11 +4,11 @@ import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any
+from typing import Any
 
 from touchline.flag import Flag
 from touchline.training.config.settings import BehaviorConfig, RunConfig
-from touchline.training.config.values import Part, meanings
+from touchline.training.config.values import Part, meanings, plain_type
 
 REMOVED_FLAGS = {
     "--load": "use --resume",
@@ -70,10 +70,6 @@ def _flags_of(part: type[Part], prefix: str) -> Iterator[SettingFlag]:
 
 def _plain(annotation: Any) -> type:
     """The type of a value that is given: without None, annotations and what a list holds."""
-    while typing.get_origin(annotation) is Annotated:
-        annotation = typing.get_args(annotation)[0]
-    members = typing.get_args(annotation)
-    if type(None) in members:
-        return _plain(next(member for member in members if member is not type(None)))
-    plain = typing.get_origin(annotation) or annotation
+    kind = plain_type(annotation)
+    plain = typing.get_origin(kind) or kind
     return plain if isinstance(plain, type) else object

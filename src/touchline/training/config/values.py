@@ -8,6 +8,7 @@ import ast
 import inspect
 import itertools
 import sys
+import typing
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -118,6 +119,16 @@ class Part(BaseModel):
             if value is not None or not may_be_empty:
                 given[key] = value
         return given
+
+
+def plain_type(kind: Any) -> Any:
+    """A type without annotations and without None."""
+    while typing.get_origin(kind) is Annotated:
+        kind = typing.get_args(kind)[0]
+    members = typing.get_args(kind)
+    if type(None) not in members:
+        return kind
+    return plain_type(next(m for m in members if m is not type(None)))
 
 
 def meanings(part: type[Part]) -> dict[str, str]:

@@ -6,7 +6,7 @@ refers to the agent's next action, so that returns over several actions need no 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from typing import Any
 
@@ -153,20 +153,8 @@ class Replay:
             counts = goes_on[:, None]
             reward = reward + counts * factor * rewards_at(last)
             factor = np.where(counts, factor * gamma, factor)
-        ends = columns["terminated"][last][:, None]
-        # Termination means that nothing follows; a truncated episode keeps its value.
-        is_worthless = ends & ~ignored  # [B, S]
-        factor = factor * ~is_worthless
-        return Sample(
-            obs=self._obs("obs", first),
-            allowed=self._allowed(first),
-            continuous=torch.from_numpy(columns["continuous"][first]),
-            discrete=torch.from_numpy(columns["discrete"][first]),
-            reward=torch.from_numpy(reward),
-            next_obs=self._obs("next_obs", last),
-            next_allowed=self._allowed(columns["following"][last]),
-            discount=torch.from_numpy(factor),
-        )
+        factor = factor * self._counts_after(last, ignored)
+        return self._sample(first, last, reward, factor)
 
     def _sequences(
         self,
@@ -179,21 +167,38 @@ class Replay:
         place, length = self._followed(start)
         columns = self._columns
         reward, factor, last = _returns(rewards_at(place), length, gamma, return_steps)
-        last_place = place[last]
-        ends = columns["terminated"][last_place][:, None]
-        factor = factor * ~(ends & ~ignored)
+        factor = factor * self._counts_after(place[last], ignored)
         memory = torch.from_numpy(columns["memory"][start])
+        sample = self._sample(place, place, reward, factor)
+        sequences = Sequences(torch.from_numpy(length), memory)
+        return replace(sample, sequences=sequences, last=torch.from_numpy(last))
+
+    def _counts_after(
+        self, last: NDArray[Any], ignored: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """[B, S] whether the value of what followed counts."""
+        # Termination means that nothing follows; a truncated episode keeps its value.
+        ends = self._columns["terminated"][last][:, None]
+        return np.asarray(~(ends & ~ignored))
+
+    def _sample(
+        self,
+        place: NDArray[Any],
+        last: NDArray[Any],
+        reward: NDArray[np.float32],
+        discount: NDArray[np.float32],
+    ) -> Sample:
+        """The actions at these places, with what followed those at `last`."""
+        columns = self._columns
         return Sample(
             obs=self._obs("obs", place),
             allowed=self._allowed(place),
             continuous=torch.from_numpy(columns["continuous"][place]),
             discrete=torch.from_numpy(columns["discrete"][place]),
             reward=torch.from_numpy(reward),
-            next_obs=self._obs("next_obs", place),
-            next_allowed=self._allowed(columns["following"][place]),
-            discount=torch.from_numpy(factor),
-            sequences=Sequences(torch.from_numpy(length), memory),
-            last=torch.from_numpy(last),
+            next_obs=self._obs("next_obs", last),
+            next_allowed=self._allowed(columns["following"][last]),
+            discount=torch.from_numpy(discount),
         )
 
     def _followed(self, start: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -439,15 +444,8 @@ def _columns(
     slot: NDArray[Any],
 ) -> Columns:
     columns: Columns = {}
-    final = trajectories.final[t, slot]
-    has_final = final != NONE
-    row = trajectories.value_row[t, slot]
-    for i, part in enumerate(trajectories.obs):
-        following = part[row, slot]  # a copy, so it may be written to
-        # Where an episode ended, that row already shows the next one.
-        true_last = trajectories.final_obs[i][final[has_final]]
-        following[has_final] = true_last
-        columns[f"obs.{i}"] = part[t, slot]
+    columns |= {f"obs.{i}": part[t, slot] for i, part in enumerate(trajectories.obs)}
+    for i, following in enumerate(trajectories.next_obs(t, slot)):
         columns[f"next_obs.{i}"] = following
     if trajectories.action_mask is not None:
         columns["allowed"] = trajectories.action_mask[t, slot]

@@ -56,6 +56,18 @@ class Trajectories:
         """Actions whose result is known."""
         return int(np.count_nonzero(self.valid))
 
+    def next_obs(self, step: NDArray[Any], slot: NDArray[Any]) -> list[NDArray[Any]]:
+        """Copies of what truly followed the actions at these steps and slots."""
+        final, row = self.final[step, slot], self.value_row[step, slot]
+        has_final = final >= 0
+        found = []
+        for part, last in zip(self.obs, self.final_obs, strict=True):
+            following = part[row, slot]
+            # Where an episode ended, that row already shows the next one.
+            following[has_final] = last[final[has_final]]
+            found.append(following)
+        return found
+
 
 def horizon_cuts(
     acted: Bool[np.ndarray, "T N"], begins: Bool[np.ndarray, "T N"], horizon: int

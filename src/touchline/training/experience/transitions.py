@@ -97,19 +97,10 @@ def transitions_at(
     trajectories: Trajectories, step: NDArray[Any], slot: NDArray[Any]
 ) -> Transitions:
     """The actions at these steps and slots, which must have results."""
-    final = trajectories.final[step, slot]
-    has_final = final >= 0
-    row = trajectories.value_row[step, slot]
-    next_obs = []
-    for part, last in zip(trajectories.obs, trajectories.final_obs, strict=True):
-        following = part[row, slot]  # a copy, so it may be written to
-        # Where an episode ended, that row already shows the next one.
-        following[has_final] = last[final[has_final]]
-        next_obs.append(torch.from_numpy(following))
     raw = torch.from_numpy(trajectories.continuous[step, slot])
     return Transitions(
         obs=tuple(torch.from_numpy(part[step, slot]) for part in trajectories.obs),
-        next_obs=tuple(next_obs),
+        next_obs=tuple(map(torch.from_numpy, trajectories.next_obs(step, slot))),
         continuous=to_environment(raw),
         discrete=torch.from_numpy(trajectories.discrete[step, slot]),
         terminated=torch.from_numpy(trajectories.terminated[step, slot]),
