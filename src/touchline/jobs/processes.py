@@ -198,7 +198,6 @@ class Child:
             self._process.stdin.close()
 
     def kill(self) -> None:
-        """End it, and the processes that it started, at once."""
         if not self.has_ended():
             self._process.end()
             self._process.wait()

@@ -336,7 +336,6 @@ class NodeProcess:
         return News(self._process.lines(), changed, outcome)
 
     def stop(self) -> None:
-        """Let the process save and leave."""
         self._process.stop()
 
     def _changed(self) -> Files:

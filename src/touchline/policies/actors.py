@@ -50,7 +50,6 @@ class SlotActor:
         return ActorState(memory, self.generator.get_state())  # torch's
 
     def load_state(self, state: ActorState) -> None:
-        """Continue from what `state` returned."""
         if self.memory is not None and state.memory is not None:
             self.memory.values = state.memory.copy()
         if isinstance(self.generator, np.random.Generator):

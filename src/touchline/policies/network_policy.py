@@ -76,7 +76,6 @@ class NetworkPolicy:
         return Decision(actions, kept)
 
     def outlook(self, rows: SlotRows, memory: SlotMemory | None) -> Outlook:
-        """Probabilities, most likely actions and values."""
         with torch.inference_mode():
             arrays = side_by_side(rows.obs)
             obs = self.network.normalized(tuple(map(self._tensor, arrays)))

@@ -64,15 +64,12 @@ class SharedSlots:
         self._memories = {n: m for n, m in self._memories.items() if n in self._slots}
 
     def check(self, behavior: str, spec: BehaviorSpec) -> None:
-        """Raise a UsageError unless the own policy can act for the behavior."""
         self.own.check(behavior, spec)
 
     def new_memory(self) -> SlotMemory | None:
-        """The own policy's."""
         return self.own.new_memory()
 
     def new_generator(self, seed: int) -> Any:
-        """The own policy's."""
         return self.own.new_generator(seed)
 
     def act(
@@ -133,7 +130,6 @@ class SharedSlots:
         return {str(number): m.values for number, m in self._memories.items()}
 
     def load_state(self, state: Mapping[str, NDArray[np.float32]]) -> None:
-        """Continue from what `state` returned."""
         for number, values in state.items():
             memory = SlotMemory(values.shape[1:])
             memory.values = values.copy()

@@ -33,7 +33,6 @@ MASKS = "action_masks"
 
 
 def from_module(module: nn.Module, spec: BehaviorSpec) -> Acting:
-    """What a module does."""
     # An agent of CleanRL's PPO has parts, and no `forward` that uses them.
     has_forward = type(module).forward is not nn.Module.forward
     parts = ("fc_mean", "fc_logstd") if has_forward else ("actor_mean", "actor")

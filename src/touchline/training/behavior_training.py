@@ -153,7 +153,6 @@ class BehaviorTraining:
     def restore(
         self, counters: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Continue from what `counters` and `arrays` returned."""
         if spec_from_json(counters["spec"]) != self.learner.policy.network.spec:
             raise UsageError(
                 f"the behavior {self.name} has changed since this run: "

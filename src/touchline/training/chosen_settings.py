@@ -147,7 +147,6 @@ def _note(
 
 
 def choices_for(seen: Seen) -> Iterator[Choice]:
-    """The settings of one behavior."""
     algorithm, why = _algorithm_for(seen)
     replays = not algorithm_settings(algorithm).collects_in_rounds
     yield Choice("trainer_type", algorithm, why)

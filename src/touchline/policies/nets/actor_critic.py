@@ -89,7 +89,6 @@ class ActorCritic(nn.Module):
 
     @property
     def memory_shape(self) -> tuple[int, int] | None:
-        """What a slot remembers, [networks, M]; None without memory."""
         return self.trunk.memory_shape if isinstance(self.trunk, Bodies) else None
 
     def normalized(self, obs: Obs) -> Obs:
@@ -112,7 +111,6 @@ class ActorCritic(nn.Module):
         allowed: Bool[Tensor, "B choices"] | None,
         sequences: Sequences | None = None,
     ) -> tuple[AnyDistribution, Float[Tensor, "B S"]]:
-        """Distribution and values; with a memory, of the sequences that the batch consists of."""
         if isinstance(self.trunk, TwinMLP):
             outputs, value = self.trunk(*self._parted(obs))
         else:
@@ -128,7 +126,6 @@ class ActorCritic(nn.Module):
         entropy_gradient: float,
         out: Sequence[Tensor],
     ) -> None:
-        """As `Network.gradient`."""
         trunk = self.trunk
         assert isinstance(trunk, TwinMLP)
         passed = fused_mlp.forward(trunk, *self._parted(obs))
@@ -151,7 +148,6 @@ class ActorCritic(nn.Module):
         allowed: Bool[Tensor, "B choices"] | None,
         memory: Float[Tensor, "B W M"],
     ) -> tuple[AnyDistribution, Float[Tensor, "B S"], Float[Tensor, "B W M"]]:
-        """Distribution, values and the next memory of agents with memory, one step on."""
         assert isinstance(self.trunk, Bodies)
         outputs, value, memory = self.trunk.step(obs, memory)
         return self.distribution_of(outputs, allowed), value, memory
@@ -159,7 +155,6 @@ class ActorCritic(nn.Module):
     def distribution(
         self, obs: Obs, allowed: Bool[Tensor, "B choices"] | None
     ) -> AnyDistribution:
-        """The actor alone; not for agents with memory."""
         return self.distribution_of(self._network(obs, ACTOR), allowed)
 
     def actor(self) -> Actor:
@@ -176,7 +171,6 @@ class ActorCritic(nn.Module):
         return act
 
     def value(self, obs: Obs) -> Float[Tensor, "B S"]:
-        """The critic alone; not for agents with memory."""
         return self._network(obs, CRITIC)
 
     def _network(self, obs: Obs, which: int) -> Float[Tensor, "B P"]:

@@ -67,7 +67,6 @@ class Sensors:
 
     @property
     def is_vectors(self) -> bool:
-        """Whether there is nothing but vectors."""
         return len(self.shapes) == 1
 
     @property

@@ -49,7 +49,6 @@ class Sequences:
         return Padding(position, sequence, int(self.length.max()), len(self))
 
     def to(self, device: torch.device) -> Sequences:
-        """The same on another device."""
         return Sequences(self.length.to(device), self.memory.to(device))
 
     @property

@@ -142,7 +142,6 @@ class TwinMLP(nn.Module):
 
     @torch.no_grad()
     def initialize_orthogonally(self) -> None:
-        """Orthogonal first weights."""
         for weight in self.weights:
             for network in weight:
                 nn.init.orthogonal_(network, HIDDEN_GAIN)

@@ -77,7 +77,6 @@ class Batch:
         return (Batch(*piece) for piece in pieces)
 
     def with_normalized_advantage(self) -> Batch:
-        """The same with advantages of mean 0 and standard deviation 1."""
         return replace(self, advantage=normalized_advantage(self.advantage))
 
     def minibatches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:

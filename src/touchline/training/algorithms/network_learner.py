@@ -73,7 +73,6 @@ class NetworkLearner:
         """What is learned, by its name in a state."""
 
     def clone_first(self) -> None:
-        """Imitate before the first step, where that is configured."""
         if self._cloning is not None:
             self._cloning.clone_first()
             self.policy.forget_actor()

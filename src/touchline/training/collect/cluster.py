@@ -184,7 +184,6 @@ class OnCluster(Workers):
             answer.state = {name: a.copy() for name, a in answer.state.items()}
 
     def close(self) -> None:
-        """Close the worlds, and end the actors."""
         try:
             closing = [w.actor.run.remote([("close", ())]) for w in self._actors]
             closed, _ = ray.wait(

@@ -191,7 +191,6 @@ class Copies(Lineup):
             self._seating.begin(rows)
 
     def follow(self, rows: AllRows, specs: Specs, game_scores: GameScores) -> None:
-        """Take note of what one step led to."""
         if self._seating is None:
             return
         self._seating.follow(rows, game_scores)

@@ -71,11 +71,9 @@ class LocalCollector:
 
     @property
     def rows(self) -> AllRows:
-        """The latest rows of each full behavior name."""
         return self._rows
 
     def reset(self, seed: int | None = None) -> None:
-        """Restart the worlds; open episodes and experience not yet learned are dropped."""
         self._rows = self.slots.reset(seed)
         self._lineup.begin(self._rows, self.slots.behaviors)
         self._rollouts.clear()
@@ -83,7 +81,6 @@ class LocalCollector:
         self.trace.clear()
 
     def set_parameters(self, values: Mapping[str, ParameterValue]) -> None:
-        """Set environment parameters of all worlds in mid-run."""
         self.slots.set_parameters(values)
         self.trace.clear()
 
@@ -184,16 +181,11 @@ class LocalCollector:
         return finished
 
     def underway(self, behavior: str) -> tuple[int, list[float]]:
-        """Of a base name: results not yet handed over, and open episodes' returns so far."""
         names = [name for name in self._rollouts if base_name(name) == behavior]
         num_results = sum(self._rollouts[name].num_results for name in names)
         return num_results, [r for n in names for r in self._meters[n].open_returns]
 
     def state(self) -> Arrays:
-        """Everything needed to continue collecting bit for bit.
-
-        Empty where the worlds cannot be restored (Unity players): they restart.
-        """
         worlds = self.slots.state()
         if worlds is None:
             return {}
@@ -212,7 +204,6 @@ class LocalCollector:
         return arrays
 
     def save_trace(self, path: Path, recipe: EnvRecipe) -> None:
-        """Write what replays the steps since the last update (`Trace`)."""
         self.trace.save(path, recipe, recipe.seed)
 
     def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -290,7 +281,6 @@ class EpisodeMeter:
 
     @property
     def open_returns(self) -> list[float]:
-        """Returns so far of the open episodes."""
         returns: list[float] = self._return[self._open].tolist()
         return returns
 
@@ -329,7 +319,6 @@ class EpisodeMeter:
             self._open = np.concatenate([self._open, rows.deciding[known:]])
 
     def state(self) -> Arrays:
-        """The open episodes."""
         return kept(self, _KEPT)
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:

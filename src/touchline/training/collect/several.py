@@ -87,7 +87,6 @@ class Workers:
         self._busy: set[int] = set()
 
     def open(self) -> None:
-        """Open the worlds of all."""
         self._all("open")
 
     def _all(self, method: str) -> None:
@@ -221,7 +220,7 @@ class SeveralCollectors:
         self._all([("load_state", (state,)) for state in states])
 
     def state(self) -> Arrays:
-        """That before the current round, which is collected again."""
+        # That before the current round, which is collected again.
         together: Arrays = {}
         for index, state in enumerate(self._states):
             if not state:

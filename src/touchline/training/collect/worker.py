@@ -161,7 +161,6 @@ class Worker:
         return sent
 
     def open(self) -> Answer:
-        """Open the worlds."""
         # As in the process that learns (`process.one_torch_thread`), which an actor is not.
         torch.set_num_threads(1)
         if self._setup.onednn:
@@ -215,7 +214,6 @@ class Worker:
         return self._shown()
 
     def set_parameters(self, values: Mapping[str, ParameterValue]) -> Answer:
-        """Set environment parameters."""
         self._collector.set_parameters(values)
         return self._shown()
 

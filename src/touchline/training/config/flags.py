@@ -51,7 +51,6 @@ def setting_flags() -> tuple[SettingFlag, ...]:
 
 
 def setting_flag(name: str) -> SettingFlag:
-    """The flag of this name."""
     return next(flag for flag in setting_flags() if flag.name == name)
 
 

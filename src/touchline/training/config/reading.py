@@ -114,7 +114,6 @@ def config_text(config: RunConfig) -> str:
 
 
 def write_config(config: RunConfig, path: Path) -> None:
-    """Save as YAML that `read_config` takes."""
     write_whole(path, config_text(config).encode())
 
 

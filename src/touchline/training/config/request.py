@@ -171,7 +171,6 @@ def keys_of(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_changed(key: str, changes: Changes) -> bool:
-    """Whether one of these changes is to this key."""
     if isinstance(changes, Mapping):
         return key in changes
     return any(change.startswith(f"{key}=") for change in changes)

@@ -53,7 +53,6 @@ class Transitions:
         return replace(self, obs=obs, next_obs=next_obs)
 
     def to(self, device: torch.device) -> Transitions:
-        """The same on another device."""
         return mapped(self, lambda column: column.to(device))
 
 

@@ -81,7 +81,6 @@ class SelfPlay:
         return pool
 
     def policy(self, behavior: str, own: NetworkPolicy) -> SharedSlots:
-        """What acts for a full behavior name, whose latest policy is `own`."""
         return self._seating.policy(behavior, own)
 
     def require_opponents(self, behaviors: Iterable[str]) -> None:
@@ -96,7 +95,6 @@ class SelfPlay:
     # games of this process
 
     def begin(self, rows: AllRows) -> None:
-        """The worlds were restarted: these are their first rows."""
         self._seating.begin(rows)
         self.require_opponents(self._seating.behaviors)
         self._assign()
@@ -104,7 +102,6 @@ class SelfPlay:
     def follow(
         self, rows: AllRows, game_scores: Mapping[tuple[int, int], float]
     ) -> None:
-        """Take note of what one step led to, before anyone acts on it."""
         self._seating.follow(rows, game_scores)
         report = self._seating.take_report()
         self.steps_without_end = report.steps_without_end

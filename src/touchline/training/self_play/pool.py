@@ -289,7 +289,6 @@ class Pool:
     def restore(
         self, counters: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Continue from what `counters` and `arrays` returned."""
         put_back(self, _KEPT, counters)
         self._save.last, self._swap.last, self._turn.last = counters["last"]
         self._snapshots = dict(counters["snapshots"])

@@ -121,7 +121,6 @@ class Ratings:
         return precision
 
     def state(self) -> dict[str, Any]:
-        """Everything, as plain values."""
         # Most pairs never meet, so only the others are written down.
         at = np.nonzero(self.points + self.draws)
         row, column = at

@@ -80,7 +80,6 @@ class GroupBatch:
         return tuple(part[self.groups.credited] for part in self.groups.obs)
 
     def with_normalized_advantage(self) -> GroupBatch:
-        """The same with advantages of mean 0 and standard deviation 1."""
         advantage = normalized_advantage(self.credited.advantage)
         return replace(self, credited=replace(self.credited, advantage=advantage))
 

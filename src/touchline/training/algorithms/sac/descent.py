@@ -59,7 +59,6 @@ class Descent:
         self._device = device
 
     def step(self, sample: Sample, generator: torch.Generator, rate: float) -> Losses:
-        """One gradient step."""
         log_alpha = self.log_temperatures.detach().requires_grad_()
         shape = len(sample), self.continuous_size
         # Drawn on the CPU, so that a run has the same draws on every device.
@@ -76,7 +75,6 @@ class Descent:
         return losses
 
     def losses(self, found: Evaluation, log_alpha: Tensor) -> Losses:
-        """Of a minibatch."""
         temperatures = LogTemperatures.of(log_alpha, self.continuous_size)
         return Losses.of(found, temperatures)
 

@@ -73,7 +73,6 @@ class JudgedReplay:
         self.replay.add(team, trajectories, columns)
 
     def draw(self, generator: torch.Generator) -> Sample:
-        """A minibatch."""
         return self.replay.sample(
             self._hyper.batch_size,
             [signal.discount for signal in self.signals],

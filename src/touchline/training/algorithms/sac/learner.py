@@ -152,16 +152,13 @@ class SAC(NetworkLearner):
         return metrics
 
     def drawn(self) -> Sample:
-        """A minibatch of the replay."""
         return self.judged.draw(self.generator)
 
     def descend(self, sample: Sample) -> Losses:
-        """One gradient step."""
         return self.descent.step(sample, self.generator, self.learning_rate)
 
     @property
     def learning_rate(self) -> float:
-        """Adam's step size now."""
         hyper = self.hyper
         schedule = hyper.learning_rate_schedule
         return scheduled(hyper.learning_rate, 1e-10, schedule, self._progress)
