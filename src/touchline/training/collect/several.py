@@ -9,7 +9,7 @@ wherever they are.
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ from touchline.log import Log
 from touchline.parameters import ParameterValue
 from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.shared_slots import SharedSlots
-from touchline.specs import BehaviorSpec, Specs, base_name
+from touchline.specs import base_name
 from touchline.statistics import merged_statistics
 from touchline.training.collect.collector import (
     Collection,
@@ -131,34 +131,6 @@ class Here(Workers):
         super().__init__(setups, [WorkerHere(setup) for setup in setups], log)
 
 
-@dataclass(frozen=True)
-class AllWorlds:
-    """What the worlds of all collectors show; see `Worlds`."""
-
-    shown: Sequence[Shown] = ()
-
-    @property
-    def behaviors(self) -> Specs:
-        # Reversed, so that the first collector's spec wins, as in `SideBySide`.
-        found: dict[str, BehaviorSpec] = {}
-        for shown in reversed(self.shown):
-            found |= shown.behaviors
-        return found
-
-    def capacity(self, behavior: str) -> int | None:
-        total = 0
-        for shown in self.shown:
-            count = shown.capacities.get(behavior, 0)
-            if count is None:
-                return None
-            total += count
-        return total
-
-    @property
-    def interface_options(self) -> Mapping[str, str]:
-        return self.shown[0].interface_options if self.shown else {}
-
-
 class SeveralCollectors:
     """A `Collector` of N workers; the caller opens and closes them."""
 
@@ -171,7 +143,7 @@ class SeveralCollectors:
         self._log = log
         self._lineup = lineup
         self._stopwatch = stopwatch
-        self._worlds = AllWorlds()
+        self._worlds = Shown()
         self._shown: dict[int, Shown] = {}
         self._states: list[Arrays | None] = [None] * self._size
         """State of each worker after its latest round: what a resume point holds, and from which a
@@ -190,7 +162,7 @@ class SeveralCollectors:
         """For answers, in this round."""
 
     @property
-    def slots(self) -> AllWorlds:
+    def slots(self) -> Shown:
         return self._worlds
 
     @property
@@ -347,7 +319,7 @@ class SeveralCollectors:
             self._shown[index] = answer.shown
             self._states[index] = answer.state
             self._plays[index] = dict(answer.playing)
-        self._worlds = AllWorlds([self._shown[index] for index in sorted(self._shown)])
+        self._worlds = Shown.together([s for _, s in sorted(self._shown.items())])
 
 
 def _with_parameters(

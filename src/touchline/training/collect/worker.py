@@ -5,6 +5,8 @@ plain arrays and small values. Between two rounds its state goes along with the 
 whoever holds that can put another worker in its place, and collect the same once more.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -72,11 +74,27 @@ class WorkerSetup:
 
 @dataclass(frozen=True)
 class Shown:
-    """What the worlds of a worker show; see `Worlds`."""
+    """What the worlds of some workers show; see `Worlds`."""
 
-    behaviors: Specs
-    capacities: Mapping[str, int | None]
-    interface_options: Mapping[str, str]
+    behaviors: Specs = field(default_factory=dict)
+    capacities: Mapping[str, int | None] = field(default_factory=dict)
+    interface_options: Mapping[str, str] = field(default_factory=dict)
+
+    def capacity(self, behavior: str) -> int | None:
+        return self.capacities.get(behavior, 0)
+
+    @staticmethod
+    def together(parts: Sequence[Shown]) -> Shown:
+        """What all these workers show; the first one's specs and options count."""
+        behaviors = {
+            n: s for shown in reversed(parts) for n, s in shown.behaviors.items()
+        }
+        capacities: dict[str, int | None] = {}
+        for name in behaviors:
+            counts = [shown.capacity(name) for shown in parts]
+            known = [count for count in counts if count is not None]
+            capacities[name] = sum(known) if len(known) == len(counts) else None
+        return Shown(behaviors, capacities, parts[0].interface_options)
 
 
 @dataclass
@@ -133,7 +151,12 @@ class Worker:
         """Whether the worlds were reset or restored."""
         self._restored: Arrays | None = None
         """State whose rows and open episodes wait for policies to be known."""
-        self._round = Round(-1)
+        self._round = -1
+        """Number of the current round, or of the latest one."""
+        self._before: Mapping[str, float] = {}
+        """Seconds by part of the work before that round."""
+        self._collected = Collection()
+        """What that round has brought so far."""
 
     def run(self, calls: Sequence[Call], policies: Policies | None = None) -> Answer:
         """Make these calls one after another; returns the answer of the last, or of the first that
@@ -239,11 +262,11 @@ class Worker:
         A round is over as soon as one base name has its share of results; all experience is handed
         over then. It is also over where a behavior shows up that has no policy yet.
         """
-        if number != self._round.number:
+        if number != self._round:
             self._begin(number, shares, policies)
         until = time.monotonic() + slice_s
         while not self._is_over:
-            self._step(shares)
+            self._collected.add(self._collector.collect(shares))
             if time.monotonic() >= until:
                 break
         if not self._is_over:
@@ -264,32 +287,29 @@ class Worker:
         if self._restored is not None:
             collector.load_open(below("collector", self._restored))
             self._restored = None
-        self._round = Round(number, self._stopwatch.seconds())
+        self._round, self._collected = number, Collection()
+        self._before = self._stopwatch.seconds()
 
     @property
     def _is_over(self) -> bool:
         shown = map(base_name, self._collector.rows)
-        return bool(self._round.collection.trajectories) or not self._lineup.knows(
-            shown
-        )
-
-    def _step(self, shares: Mapping[str, int]) -> None:
-        self._round.collection.add(self._collector.collect(shares))
+        return bool(self._collected.trajectories) or not self._lineup.knows(shown)
 
     def _finished(self, shares: Mapping[str, int]) -> Answer:
-        current = self._round
         # What the other behaviors have so far was done by policies that change now.
-        rest = self._collector.hand_over(dict.fromkeys(shares, 1))
-        current.collection.trajectories.update(rest)
+        trajectories = self._collected.trajectories
+        trajectories.update(self._collector.hand_over(dict.fromkeys(shares, 1)))
         answer = self._shown()
-        answer.trajectories = {
-            name: pack([trajectories])
-            for name, trajectories in current.collection.trajectories.items()
-        }
-        answer.collection = replace(current.collection, trajectories={})
+        answer.trajectories = {name: pack([own]) for name, own in trajectories.items()}
+        answer.collection = replace(self._collected, trajectories={})
         answer.games = self._lineup.take_report()
         answer.playing = self._lineup.playing()
-        answer.seconds = current.seconds(self._stopwatch)
+        answer.seconds = {
+            part: seconds - self._before.get(part, 0.0)
+            for part, seconds in self._stopwatch.seconds().items()
+            # What is not a part of the work is time between rounds, too.
+            if part != "other"
+        }
         return answer
 
     def _shown(self) -> Answer:
@@ -310,23 +330,6 @@ class Worker:
         before = self._restored or {}
         state = before | prefixed("collector", collected) | self._lineup.state()
         return _each_once(state)
-
-
-@dataclass(frozen=True)
-class Round:
-    """What a round has brought so far."""
-
-    number: int
-    before: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of the worker before it."""
-    collection: Collection = field(default_factory=Collection)
-
-    def seconds(self, stopwatch: Stopwatch) -> dict[str, float]:
-        """Seconds of this round, by part of the work."""
-        now = stopwatch.seconds()
-        spent = {part: s - self.before.get(part, 0.0) for part, s in now.items()}
-        # What is not a part of the work is time between rounds, too.
-        return {part: s for part, s in spent.items() if part != "other"}
 
 
 def _each_once(arrays: Arrays) -> Arrays:
