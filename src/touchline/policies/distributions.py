@@ -20,6 +20,8 @@ LOG_STD_RANGE = (-20.0, 2.0)
 """Range for a squashed normal. Source: ML-Agents 1.1.0, `torch_entities/distributions.py`."""
 FORBIDDEN = -1e8
 """Logit of a forbidden choice: its probability is 0, and gradients stay finite."""
+RawActions = tuple[Float[Tensor, "B C"], Int[Tensor, "B D"]]
+"""Raw continuous actions, and the choice of each branch."""
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -32,9 +34,7 @@ class ActionDistribution:
     log_probs: Sequence[Float[Tensor, "B _"]]
     """[B, choices] for each branch, masks applied."""
 
-    def sample(
-        self, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B D"]]:
+    def sample(self, generator: torch.Generator) -> RawActions:
         """Raw continuous actions and branch choices; drawn on the CPU, wherever the network is."""
         noise = torch.randn(self.mean.shape, generator=generator)
         continuous = self.mean.cpu() + noise * torch.exp(self.log_std.cpu())
@@ -45,7 +45,7 @@ class ActionDistribution:
             drawn.append(torch.multinomial(p, 1, generator=generator))
         return continuous, _joined(drawn, len(self.mean))
 
-    def mode(self) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B D"]]:
+    def mode(self) -> RawActions:
         """The most likely raw continuous actions and branch choices."""
         chosen = []
         for log_probs in self.log_probs:
@@ -114,15 +114,13 @@ class SquashedDistribution:
     log_probs: Sequence[Float[Tensor, "B _"]]
     """[B, choices] for each branch, masks applied."""
 
-    def sample(
-        self, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B D"]]:
+    def sample(self, generator: torch.Generator) -> RawActions:
         """Raw continuous actions and branch choices; drawn on the CPU."""
         raw = ActionDistribution(self.mean, self.log_std, self.log_probs)
         u, discrete = raw.sample(generator)
         return CONTINUOUS_LIMIT * torch.tanh(u), discrete
 
-    def mode(self) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B D"]]:
+    def mode(self) -> RawActions:
         """The tanh of the mean, as a raw action, and the most likely choices."""
         raw = ActionDistribution(self.mean, self.log_std, self.log_probs)
         u, discrete = raw.mode()

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from touchline.errors import UsageError, shortened
 from touchline.plugins import Plugins, breach_of, imported_from_here
+from touchline.policies.distributions import RawActions
 from touchline.policies.memory import DEFAULT_MEMORY
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.normalizer import RunningNormalizer
@@ -40,6 +41,9 @@ NETWORK_PLUGINS = Plugins(
 Obs = tuple[Tensor, ...]
 """What networks take: the vectors of all sensors side by side [B, V], then every other sensor
 [B, *shape] in order."""
+
+Allowed = Bool[Tensor, "B choices"] | None
+"""Which choices may be made, True = allowed; None: all of them."""
 
 OutputGradients = Callable[
     [Float[Tensor, " B"], Float[Tensor, "B S"]],
@@ -79,12 +83,10 @@ class Architecture:
 class Distribution(Protocol):
     """A distribution over the actions of B agents; continuous parts are raw."""
 
-    def sample(
-        self, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B D"]]:
+    def sample(self, generator: torch.Generator) -> RawActions:
         """Random actions; drawn on the CPU, wherever the network is."""
 
-    def mode(self) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B D"]]:
+    def mode(self) -> RawActions:
         """The most likely actions."""
 
     def log_prob(
@@ -142,24 +144,16 @@ class Network(Protocol):
         """What a rollout keeps of observations [N, *shape]; `normalized` takes it, too."""
 
     def __call__(
-        self,
-        obs: Obs,
-        allowed: Bool[Tensor, "B choices"] | None,
-        sequences: Sequences | None = None,
+        self, obs: Obs, allowed: Allowed, sequences: Sequences | None = None
     ) -> tuple[Distribution, Float[Tensor, "B S"]]:
         """Distribution and values; with a memory, of the sequences that the batch consists of."""
 
     def step(
-        self,
-        obs: Obs,
-        allowed: Bool[Tensor, "B choices"] | None,
-        memory: Float[Tensor, "B W M"],
+        self, obs: Obs, allowed: Allowed, memory: Float[Tensor, "B W M"]
     ) -> tuple[Distribution, Float[Tensor, "B S"], Float[Tensor, "B W M"]]:
         """Distribution, values and the next memory; only where there is a `memory_shape`."""
 
-    def distribution(
-        self, obs: Obs, allowed: Bool[Tensor, "B choices"] | None
-    ) -> Distribution:
+    def distribution(self, obs: Obs, allowed: Allowed) -> Distribution:
         """The actor alone; only without memory."""
 
     def actor(self) -> Actor:
@@ -171,7 +165,7 @@ class Network(Protocol):
     def gradient(
         self,
         obs: Obs,
-        allowed: Bool[Tensor, "B choices"] | None,
+        allowed: Allowed,
         actions: tuple[Tensor, Tensor],
         output_gradients: OutputGradients,
         entropy_gradient: float,

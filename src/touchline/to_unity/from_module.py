@@ -24,6 +24,8 @@ from touchline.policies.files.onnx_policy import (
     LOGITS,
     MEMORY,
     Acting,
+    Given,
+    Results,
 )
 from touchline.specs import BehaviorSpec
 from touchline.to_unity.actions import certain, clipped, drawn, greedy
@@ -66,9 +68,7 @@ class FromModule(Acting):
                 "takes a parameter `memory`"
             )
 
-    def act(
-        self, obs: Sequence[Tensor], masks: Tensor | None, memory: Tensor | None
-    ) -> Mapping[str, Tensor]:
+    def act(self, obs: Sequence[Tensor], masks: Given, memory: Given) -> Results:
         given: dict[str, Any] = {MASKS: masks, MEMORY: memory}
         more = {n: v for n, v in given.items() if n in self._parameters_of}
         found = self.policy(*obs, **more)
@@ -105,10 +105,7 @@ class FromCleanRL(Acting):
                 "for each sensor"
             )
 
-    def act(
-        self, obs: Sequence[Tensor], masks: Tensor | None, memory: Tensor | None
-    ) -> Mapping[str, Tensor]:
-        del memory
+    def act(self, obs: Sequence[Tensor], masks: Given, memory: Given) -> Results:
         policy = self.policy
         x = obs[0] if len(obs) == 1 else torch.cat(list(obs), dim=1)
         if hasattr(policy, "actor_mean"):

@@ -6,7 +6,7 @@ normalized as the model's `VecNormalize` does, where it has one.
 Checked against Stable-Baselines3 and sb3-contrib 2.9.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from touchline.adapters.layout import Layout
 from touchline.errors import UsageError
-from touchline.policies.files.onnx_policy import LOGITS, MEMORY, Acting
+from touchline.policies.files.onnx_policy import LOGITS, MEMORY, Acting, Given, Results
 from touchline.specs import BehaviorSpec, describe_actions, describe_spec
 from touchline.to_unity.actions import (
     arranged,
@@ -164,10 +164,7 @@ class _Normalizer(nn.Module):
 class _ActorCritic(_Model):
     """PPO, A2C, MaskablePPO: a normal distribution, or choices."""
 
-    def act(
-        self, obs: Sequence[Tensor], masks: Tensor | None, memory: Tensor | None
-    ) -> Mapping[str, Tensor]:
-        del masks, memory
+    def act(self, obs: Sequence[Tensor], masks: Given, memory: Given) -> Results:
         return self._actions(self.features(obs, self.policy.pi_features_extractor))
 
     def _actions(self, features: Tensor) -> dict[str, Tensor]:
@@ -187,10 +184,7 @@ class _Recurrent(_ActorCritic):
         lstm = self.policy.lstm_actor
         self.memory_size = 2 * lstm.num_layers * lstm.hidden_size
 
-    def act(
-        self, obs: Sequence[Tensor], masks: Tensor | None, memory: Tensor | None
-    ) -> Mapping[str, Tensor]:
-        del masks
+    def act(self, obs: Sequence[Tensor], masks: Given, memory: Given) -> Results:
         assert memory is not None
         features = self.features(obs, self.policy.pi_features_extractor)
         latent, after = lstm_step(self.policy.lstm_actor, features, memory)
@@ -200,10 +194,7 @@ class _Recurrent(_ActorCritic):
 class _Squashed(_Model):
     """SAC."""
 
-    def act(
-        self, obs: Sequence[Tensor], masks: Tensor | None, memory: Tensor | None
-    ) -> Mapping[str, Tensor]:
-        del masks, memory
+    def act(self, obs: Sequence[Tensor], masks: Given, memory: Given) -> Results:
         actor = self.policy.actor
         latent = actor.latent_pi(self.features(obs, actor.features_extractor))
         # The limits of SB3's `sac/policies.py`.
@@ -214,10 +205,7 @@ class _Squashed(_Model):
 class _Certain(_Model):
     """TD3, DDPG."""
 
-    def act(
-        self, obs: Sequence[Tensor], masks: Tensor | None, memory: Tensor | None
-    ) -> Mapping[str, Tensor]:
-        del masks, memory
+    def act(self, obs: Sequence[Tensor], masks: Given, memory: Given) -> Results:
         actor = self.policy.actor
         return certain(actor.mu(self.features(obs, actor.features_extractor)))
 
@@ -225,10 +213,7 @@ class _Certain(_Model):
 class _Q(_Model):
     """DQN."""
 
-    def act(
-        self, obs: Sequence[Tensor], masks: Tensor | None, memory: Tensor | None
-    ) -> Mapping[str, Tensor]:
-        del memory
+    def act(self, obs: Sequence[Tensor], masks: Given, memory: Given) -> Results:
         network = self.policy.q_net
         return greedy(
             network.q_net(self.features(obs, network.features_extractor)), masks

@@ -18,7 +18,7 @@ from torchrl.modules.tensordict_module.actors import QValueModule
 
 from touchline.adapters.layout import Layout
 from touchline.errors import UsageError
-from touchline.policies.files.onnx_policy import LOGITS, MEMORY, Acting
+from touchline.policies.files.onnx_policy import LOGITS, MEMORY, Acting, Given, Results
 from touchline.specs import BehaviorSpec
 from touchline.to_unity.actions import (
     arranged,
@@ -60,9 +60,7 @@ class FromTorchRL(Acting):
         )
         self.layout = Layout(spec, join_vectors=has_joined)
 
-    def act(
-        self, obs: Sequence[Tensor], masks: Tensor | None, memory: Tensor | None
-    ) -> Mapping[str, Tensor]:
+    def act(self, obs: Sequence[Tensor], masks: Given, memory: Given) -> Results:
         views = arranged(self.layout, obs)
         by_name = dict(zip([v.name for v in self.layout.views], views, strict=True))
         values: dict[Any, Any] = {

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from touchline.envs.saved_state import Arrays, kept, put_back
 from touchline.errors import UsageError
@@ -150,9 +149,7 @@ class BehaviorTraining:
             "reward_signals": list(self.config.reward_signals),
         }
 
-    def restore(
-        self, counters: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-    ) -> None:
+    def restore(self, counters: Mapping[str, Any], arrays: Arrays) -> None:
         if spec_from_json(counters["spec"]) != self.learner.policy.network.spec:
             raise UsageError(
                 f"the behavior {self.name} has changed since this run: "

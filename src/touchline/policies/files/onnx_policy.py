@@ -32,6 +32,11 @@ CONTINUOUS, DETERMINISTIC = "continuous", "deterministic"
 LOGITS, MEMORY = "logits", "memory"
 
 
+Given = Tensor | None
+"""None where the behavior has no choices, or the policy no memory."""
+Results = Mapping[str, Tensor]
+
+
 class Acting(nn.Module):
     """What a policy does, as tensors: one row for each agent.
 
@@ -46,9 +51,7 @@ class Acting(nn.Module):
         self.spec = spec.observed
 
     @abstractmethod
-    def act(
-        self, obs: Sequence[Tensor], masks: Tensor | None, memory: Tensor | None
-    ) -> Mapping[str, Tensor]:
+    def act(self, obs: Sequence[Tensor], masks: Given, memory: Given) -> Results:
         """Actions from the observations [B, *shape] of all sensors.
 
         `masks` [B, choices] has 1 for what is allowed, `memory` is [B, M]. Results:
@@ -77,9 +80,7 @@ class NetworkActor(Acting):
         if network.memory_shape is not None:
             _, self.memory_size = network.memory_shape
 
-    def act(
-        self, obs: Sequence[Tensor], masks: Tensor | None, memory: Tensor | None
-    ) -> Mapping[str, Tensor]:
+    def act(self, obs: Sequence[Tensor], masks: Given, memory: Given) -> Results:
         del masks  # the graph applies them to the logits
         vectors = [o for o in obs if o.dim() == 2]
         others = [o for o in obs if o.dim() > 2]

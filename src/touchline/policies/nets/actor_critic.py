@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -28,7 +28,13 @@ from touchline.policies.nets.encoders import Sensors
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.normalizer import RunningNormalizer
 from touchline.policies.nets.twin_mlp import ACTOR, CRITIC, TwinMLP
-from touchline.policies.network import Actor, Architecture, Obs, OutputGradients
+from touchline.policies.network import (
+    Actor,
+    Allowed,
+    Architecture,
+    Obs,
+    OutputGradients,
+)
 from touchline.specs import BehaviorSpec
 
 AnyDistribution = ActionDistribution | SquashedDistribution
@@ -106,10 +112,7 @@ class ActorCritic(nn.Module):
         return obs
 
     def forward(
-        self,
-        obs: Obs,
-        allowed: Bool[Tensor, "B choices"] | None,
-        sequences: Sequences | None = None,
+        self, obs: Obs, allowed: Allowed, sequences: Sequences | None = None
     ) -> tuple[AnyDistribution, Float[Tensor, "B S"]]:
         if isinstance(self.trunk, TwinMLP):
             outputs, value = self.trunk(*self._parted(obs))
@@ -120,7 +123,7 @@ class ActorCritic(nn.Module):
     def gradient(
         self,
         obs: Obs,
-        allowed: Bool[Tensor, "B choices"] | None,
+        allowed: Allowed,
         actions: tuple[Tensor, Tensor],
         output_gradients: OutputGradients,
         entropy_gradient: float,
@@ -143,18 +146,13 @@ class ActorCritic(nn.Module):
         fused_mlp.backward(trunk, passed, grad_outputs, grad_value, out)
 
     def step(
-        self,
-        obs: Obs,
-        allowed: Bool[Tensor, "B choices"] | None,
-        memory: Float[Tensor, "B W M"],
+        self, obs: Obs, allowed: Allowed, memory: Float[Tensor, "B W M"]
     ) -> tuple[AnyDistribution, Float[Tensor, "B S"], Float[Tensor, "B W M"]]:
         assert isinstance(self.trunk, Bodies)
         outputs, value, memory = self.trunk.step(obs, memory)
         return self.distribution_of(outputs, allowed), value, memory
 
-    def distribution(
-        self, obs: Obs, allowed: Bool[Tensor, "B choices"] | None
-    ) -> AnyDistribution:
+    def distribution(self, obs: Obs, allowed: Allowed) -> AnyDistribution:
         return self.distribution_of(self._network(obs, ACTOR), allowed)
 
     def actor(self) -> Actor:
@@ -164,7 +162,7 @@ class ActorCritic(nn.Module):
             return self.distribution
         outputs = trunk.single(ACTOR)
 
-        def act(obs: Obs, allowed: Bool[Tensor, "B choices"] | None) -> AnyDistribution:
+        def act(obs: Obs, allowed: Allowed) -> AnyDistribution:
             observed, _ = self._parted(obs)
             return self.distribution_of(outputs(observed), allowed)
 
@@ -191,7 +189,7 @@ class ActorCritic(nn.Module):
         return obs[0][..., :size], obs[0][..., size:]
 
     def distribution_of(
-        self, outputs: Float[Tensor, "B P"], allowed: Bool[Tensor, "B choices"] | None
+        self, outputs: Float[Tensor, "B P"], allowed: Allowed
     ) -> AnyDistribution:
         """What the actor's outputs mean."""
         if self.architecture.squashed:
@@ -204,15 +202,13 @@ class ActorCritic(nn.Module):
         return ActionDistribution(mean, log_std, self._branches(logits, allowed))
 
     def _squashed(
-        self, outputs: Float[Tensor, "B P"], allowed: Bool[Tensor, "B choices"] | None
+        self, outputs: Float[Tensor, "B P"], allowed: Allowed
     ) -> SquashedDistribution:
         mean, log_std, *logits = torch.split(outputs, self._sections, dim=1)
         log_std = log_std.clamp(*LOG_STD_RANGE)
         return SquashedDistribution(mean, log_std, self._branches(logits, allowed))
 
-    def _branches(
-        self, logits: Sequence[Tensor], allowed: Bool[Tensor, "B choices"] | None
-    ) -> list[Tensor]:
+    def _branches(self, logits: Sequence[Tensor], allowed: Allowed) -> list[Tensor]:
         masks: Sequence[Tensor | None] = [None] * len(logits)
         if allowed is not None:
             sizes = self.spec.action_spec.discrete_branches

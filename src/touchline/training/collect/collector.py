@@ -20,12 +20,11 @@ from touchline.policies.policy import Policy
 from touchline.specs import BehaviorSpec, Specs
 from touchline.statistics import EnvironmentStats
 from touchline.training.experience.trajectories import Trajectories
+from touchline.training.self_play.games import GameScores
 from touchline.training.self_play.lineup import Roster
 from touchline.training.self_play.seating import GameReport
 
 Observations = tuple[NDArray[Any], ...]
-GameScores = Mapping[tuple[int, int], float]
-"""How games ended, as `Slots.game_scores` says."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,7 @@ class Collector(Protocol):
         Empty where the worlds cannot be restored (Unity players): they restart.
         """
 
-    def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def load_state(self, arrays: Arrays) -> None:
         """Continue from what `state` returned, unless it is empty."""
 
     def save_trace(self, path: Path, recipe: EnvRecipe) -> None:

@@ -18,7 +18,8 @@ from touchline.policies.network import Architecture, make_network
 from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.shared_slots import Guest
 from touchline.specs import BehaviorSpec, Specs, base_name
-from touchline.training.collect.collector import GameScores, Lineup, Seat
+from touchline.training.collect.collector import Lineup, Seat
+from touchline.training.self_play.games import GameScores
 from touchline.training.self_play.lineup import Roster
 from touchline.training.self_play.seating import GameReport, Seating
 from touchline.training.self_play.settings import SelfPlaySettings

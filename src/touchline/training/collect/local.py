@@ -32,7 +32,7 @@ class Trace:
 
     def __init__(self, slots: AnySlots) -> None:
         self._slots = slots
-        self._start: Mapping[str, NDArray[Any]] = {}
+        self._start: Arrays = {}
         self._actions: list[Mapping[str, ActionTuple]] | None = None
 
     def clear(self) -> None:
@@ -206,11 +206,11 @@ class LocalCollector:
     def save_trace(self, path: Path, recipe: EnvRecipe) -> None:
         self.trace.save(path, recipe, recipe.seed)
 
-    def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def load_state(self, arrays: Arrays) -> None:
         self.slots.load_state(below("slots", arrays))
         self.load_open(arrays)
 
-    def load_open(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def load_open(self, arrays: Arrays) -> None:
         """The part of `load_state` for which policies must be known: rows and open episodes."""
         for name in _names(below("meter", arrays)):
             self._meters[name] = EpisodeMeter()
@@ -321,5 +321,5 @@ class EpisodeMeter:
     def state(self) -> Arrays:
         return kept(self, _KEPT)
 
-    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def load_state(self, state: Arrays) -> None:
         put_back(self, _KEPT, state)

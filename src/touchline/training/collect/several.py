@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe
 from touchline.envs.saved_state import Arrays, below, prefixed
@@ -187,7 +186,7 @@ class SeveralCollectors:
         ]
         self._all([("set_parameters", (values,))] * self._size)
 
-    def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def load_state(self, arrays: Arrays) -> None:
         states = [below(f"{index}", arrays) for index in range(self._size)]
         self._all([("load_state", (state,)) for state in states])
 

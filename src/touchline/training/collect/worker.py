@@ -240,7 +240,7 @@ class Worker:
         self._collector.set_parameters(values)
         return self._shown()
 
-    def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> Answer:
+    def load_state(self, arrays: Arrays) -> Answer:
         """Continue from a state that an answer held."""
         # Copies, because Ray's are read-only and worlds write into theirs.
         state = {name: array.copy() for name, array in arrays.items()}

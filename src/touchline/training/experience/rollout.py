@@ -4,7 +4,7 @@ Slots need not decide at every step, and a result may arrive steps after its act
 the rows as they came; `trajectories` then puts every action next to its own result.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool
 from numpy.typing import NDArray
 
-from touchline.envs.saved_state import below
+from touchline.envs.saved_state import Arrays, below
 from touchline.envs.slots import SlotRows
 from touchline.policies.network import side_by_side
 from touchline.policies.policy import ChosenActions, SlotMemory
@@ -79,7 +79,7 @@ class Rollout:
             return rows.deciding
         return rows.deciding & learned
 
-    def restore(self, saved: Mapping[str, NDArray[Any]], latest: SlotRows) -> None:
+    def restore(self, saved: Arrays, latest: SlotRows) -> None:
         """Continue from packed `rows`, `actions` and `memory` of a resume point; without
         actions, from the latest rows.
         """

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe
 from touchline.envs.saved_state import Arrays, below, prefixed
@@ -166,9 +165,7 @@ class Enrollment:
         absent = {name: counters for name, (counters, _) in self._absent.items()}
         return absent | {name: t.counters() for name, t in self.trainings.items()}
 
-    def restore(
-        self, counters: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-    ) -> None:
+    def restore(self, counters: Mapping[str, Any], arrays: Arrays) -> None:
         """Continue from saved counters and arrays, once the world shows each behavior."""
         for name, own in counters.items():
             self._absent[name] = own, below(name, arrays)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from touchline.bounded import read_json
 from touchline.envs.env import WORLDS
+from touchline.envs.saved_state import Arrays
 from touchline.errors import UsageError
 from touchline.operating_systems import remove_file
 from touchline.policies.files.checkpoints import (
@@ -211,9 +212,7 @@ class RunFolder:
                 f"{self.path}: its resume point is broken ({type(error).__name__}: {what})"
             ) from error
 
-    def save_resume_point(
-        self, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]
-    ) -> None:
+    def save_resume_point(self, arrays: Arrays, metadata: Mapping[str, Any]) -> None:
         """Replace the run's resume point, whole or not at all; the one before it is kept."""
         latest, before = self.layout.resume_point, self.layout.resume_point_before
         if latest.exists():

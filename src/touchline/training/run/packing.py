@@ -5,7 +5,7 @@ differ in length (a table grew, another number of episodes ended), so every colu
 lengths; -1 stands for None.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from itertools import count, takewhile
 from typing import Any, TypeVar
@@ -42,7 +42,7 @@ def pack(records: Sequence[Any]) -> Arrays:
     return packed
 
 
-def unpack(packed: Mapping[str, NDArray[Any]], cls: type[Record]) -> list[Record]:
+def unpack(packed: Arrays, cls: type[Record]) -> list[Record]:
     """The records that `pack` was given."""
     columns: dict[str, list[Any]] = {}
     for name in (f.name for f in fields(cls)):  # type: ignore[arg-type]
@@ -65,9 +65,7 @@ def unpack(packed: Mapping[str, NDArray[Any]], cls: type[Record]) -> list[Record
     return records
 
 
-def _taken(
-    packed: Mapping[str, NDArray[Any]], column: str
-) -> list[NDArray[Any] | None]:
+def _taken(packed: Arrays, column: str) -> list[NDArray[Any] | None]:
     lengths = packed[f"{column}#lengths"]
     # A None has taken no rows, so its -1 counts as 0.
     ends = np.cumsum(lengths.clip(0))

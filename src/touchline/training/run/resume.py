@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from touchline.envs.saved_state import below, prefixed
+from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.errors import UsageError
 from touchline.training.collect.collector import Collector
 from touchline.training.curriculum import Curriculum
@@ -90,7 +90,7 @@ class ResumePoints:
 
     def _put_back(
         self,
-        arrays: Mapping[str, NDArray[Any]],
+        arrays: Arrays,
         metadata: Mapping[str, Any],
         seed: int,
         log: Callable[[str], None],

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from touchline.envs.slots import AllRows
 from touchline.specs import BehaviorSpec, Specs, base_name
-from touchline.training.collect.collector import GameScores, Lineup, Seat
+from touchline.training.collect.collector import Lineup, Seat
 from touchline.training.run.enrollment import Enrollment
+from touchline.training.self_play.games import GameScores
 from touchline.training.self_play.lineup import LONG_WAIT, Roster
 from touchline.training.self_play.seating import GameReport
 

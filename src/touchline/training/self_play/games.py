@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,8 @@ from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.envs.slots import AllRows
 from touchline.specs import team_of
 
+GameScores = Mapping[tuple[int, int], float]
+"""How games ended, as `Slots.game_scores` says."""
 EQUAL = 1e-6
 """Last rewards closer than this are equal."""
 # What no agent is paid. Not NaN, which no saved state would be equal to.
@@ -97,9 +98,7 @@ class Games:
         """[N] the area of each slot, -1 where no agent has been."""
         return self._tables[behavior].area
 
-    def follow(
-        self, rows: AllRows, stated: Mapping[tuple[int, int], float]
-    ) -> list[Result]:
+    def follow(self, rows: AllRows, stated: GameScores) -> list[Result]:
         """Take note of what one step led to; returns the games that are over.
 
         `stated` are the scores that the worlds state (`Slots.game_scores`).
@@ -119,9 +118,7 @@ class Games:
                 self._place_new(name, begins, rows)
         return results
 
-    def _end(
-        self, rows: AllRows, stated: Mapping[tuple[int, int], float]
-    ) -> list[Result]:
+    def _end(self, rows: AllRows, stated: GameScores) -> list[Result]:
         """Count the episodes that ended; returns the games that are over now."""
         num_areas = self.num_areas
         num_ended = np.zeros(num_areas)
@@ -168,7 +165,7 @@ class Games:
         return results
 
     def _stated_scores(
-        self, area: int, rows: AllRows, stated: Mapping[tuple[int, int], float]
+        self, area: int, rows: AllRows, stated: GameScores
     ) -> dict[int, float]:
         """Team -> how the world states that the game of an area ended for it."""
         scores = {}
@@ -264,7 +261,7 @@ class Games:
             arrays |= prefixed(f"table/{name}", columns)
         return arrays
 
-    def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def load_state(self, arrays: Arrays) -> None:
         worlds = arrays["worlds"].tolist()
         self._first_area = {env: (first, count) for env, first, count in worlds}
         self.num_areas = max((first + count for _, first, count in worlds), default=0)

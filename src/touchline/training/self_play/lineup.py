@@ -19,6 +19,7 @@ from touchline.errors import UsageError
 from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.shared_slots import OWN, SharedSlots
 from touchline.specs import BehaviorSpec, base_name, team_of
+from touchline.training.self_play.games import GameScores
 from touchline.training.self_play.pool import Pool
 from touchline.training.self_play.ratings import Ratings
 from touchline.training.self_play.seating import GameReport, Meeting, Seating, stream
@@ -99,9 +100,7 @@ class SelfPlay:
         self.require_opponents(self._seating.behaviors)
         self._assign()
 
-    def follow(
-        self, rows: AllRows, game_scores: Mapping[tuple[int, int], float]
-    ) -> None:
+    def follow(self, rows: AllRows, game_scores: GameScores) -> None:
         self._seating.follow(rows, game_scores)
         report = self._seating.take_report()
         self.steps_without_end = report.steps_without_end

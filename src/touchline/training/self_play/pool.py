@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from touchline.envs.saved_state import Arrays, below, kept, put_back
 from touchline.errors import UsageError
@@ -286,9 +285,7 @@ class Pool:
             "streams": list(streams.items()),
         }
 
-    def restore(
-        self, counters: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-    ) -> None:
+    def restore(self, counters: Mapping[str, Any], arrays: Arrays) -> None:
         put_back(self, _KEPT, counters)
         self._save.last, self._swap.last, self._turn.last = counters["last"]
         self._snapshots = dict(counters["snapshots"])

@@ -19,7 +19,7 @@ from touchline.envs.slots import AllRows, SlotRows
 from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.shared_slots import OWN, Guest, SharedSlots
 from touchline.specs import base_name, team_of
-from touchline.training.self_play.games import Games, Result
+from touchline.training.self_play.games import Games, GameScores, Result
 from touchline.training.self_play.settings import SelfPlaySettings
 
 _NEW_GAME = 0
@@ -111,9 +111,7 @@ class Seating:
         self._games.follow(rows, {})
         self.waiting = list(range(self._games.num_areas))
 
-    def follow(
-        self, rows: AllRows, game_scores: Mapping[tuple[int, int], float]
-    ) -> None:
+    def follow(self, rows: AllRows, game_scores: GameScores) -> None:
         """Take note of what one step led to, before anyone acts on it."""
         self._see(rows)
         self._count_steps(rows)
