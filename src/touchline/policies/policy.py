@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.actions import first_allowed, random_allowed
-from touchline.envs.slots import SlotRows
+from touchline.envs.slots import SlotRows, widened
 from touchline.errors import UsageError
 from touchline.specs import ActionTuple, BehaviorSpec, describe_spec
 
@@ -32,10 +32,7 @@ class SlotMemory:
 
     def recall(self, rows: SlotRows) -> NDArray[np.float32]:
         """What each slot remembers before it decides, [N, *shape]; a fresh array."""
-        extra = len(rows) - len(self.values)
-        if extra > 0:
-            added = np.zeros((extra, *self.values.shape[1:]), np.float32)
-            self.values = np.concatenate([self.values, added])
+        self.values = widened(self.values, len(rows))
         values = self.values.copy()
         values[rows.begins] = 0.0
         return values

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe, GameReporting, make
-from touchline.envs.slots import AllRows, SlotRows, Slots
+from touchline.envs.slots import AllRows, SlotRows, Slots, widened
 from touchline.errors import RunError, UsageError
 from touchline.flag import Flag
 from touchline.log import Log, Progress, no_progress, now_and_then, silent
@@ -459,10 +459,9 @@ class _Tally:
 
     def _widen(self, size: int) -> None:
         self.quotas.widen(size)
-        extra = max(0, size - len(self._return))
-        self._return = np.append(self._return, np.zeros(extra))
-        self._group_return = np.append(self._group_return, np.zeros(extra))
-        self._length = np.append(self._length, np.zeros(extra, np.int64))
+        self._return = widened(self._return, size)
+        self._group_return = widened(self._group_return, size)
+        self._length = widened(self._length, size)
 
 
 def _moved(rows: AllRows) -> dict[str, NDArray[np.bool_]]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.envs.slots import SlotRows
+from touchline.envs.slots import SlotRows, widened
 
 
 class Ended(NamedTuple):
@@ -50,12 +50,9 @@ class Quotas:
 
     def widen(self, size: int) -> None:
         """Slots that the world has added have no quota of their own."""
-        extra = size - len(self._episodes)
-        if extra <= 0:
-            return
-        self._episodes = np.append(self._episodes, np.zeros(extra, np.int64))
-        self._group_of = np.append(self._group_of, np.zeros(extra, np.int32))
-        self._is_open = np.append(self._is_open, np.zeros(extra, np.bool_))
+        self._episodes = widened(self._episodes, size)
+        self._group_of = widened(self._group_of, size)
+        self._is_open = widened(self._is_open, size)
 
     def end_lone(self, ended: NDArray[np.intp]) -> NDArray[np.intp]:
         """Those of these slots whose episode was one of a quota; it is counted."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe, make
-from touchline.envs.slots import AllRows, SlotRows, Slots
+from touchline.envs.slots import AllRows, SlotRows, Slots, widened
 from touchline.errors import RunError, UsageError
 from touchline.flag import Flag
 from touchline.log import Progress, no_progress
@@ -299,7 +299,5 @@ class EpisodeRecorder:
 
     def _widen(self, size: int) -> None:
         # Slots that the world has added record nothing.
-        extra = size - len(self._left)
-        if extra > 0:
-            self._left = np.append(self._left, np.zeros(extra, self._left.dtype))
-            self._group_of = np.append(self._group_of, np.zeros(extra, np.int32))
+        self._left = widened(self._left, size)
+        self._group_of = widened(self._group_of, size)

@@ -120,6 +120,15 @@ class SlotCounts:
     """Episodes closed because their agent turned up under another behavior."""
 
 
+def widened(array: NDArray[Any], width: int, empty: Any = 0) -> NDArray[Any]:
+    """Values of slots [N, ...], with empty ones for slots that a table has got since."""
+    extra = width - len(array)
+    if extra <= 0:
+        return array  # as almost always: no copy
+    more = np.full((extra, *array.shape[1:]), empty, array.dtype)
+    return np.concatenate([array, more])
+
+
 def stack_rows(tables: Sequence[SlotRows]) -> SlotRows:
     """The rows of several tables of one spec, one table after the other."""
     # One world is the common case, and joining costs a copy of every observation.

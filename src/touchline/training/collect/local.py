@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from touchline.envs.env import EnvRecipe
 from touchline.envs.saved_state import Arrays, below, kept, prefixed, put_back
 from touchline.envs.side_by_side import SideBySide
-from touchline.envs.slots import AllRows, SlotRows, Slots
+from touchline.envs.slots import AllRows, SlotRows, Slots, widened
 from touchline.parameters import ParameterValue
 from touchline.specs import ActionTuple, base_name
 from touchline.training.collect.collector import Collection, Episodes, Lineup
@@ -309,11 +309,11 @@ class EpisodeMeter:
     def _widen(self, rows: SlotRows) -> None:
         """Slots that are new: episodes continue in those that decide."""
         known = len(self._return)
-        extra = len(rows) - known
-        if extra > 0:
-            self._return = np.pad(self._return, (0, extra))
-            self._length = np.pad(self._length, (0, extra))
-            self._group_return = np.pad(self._group_return, (0, extra))
+        size = len(rows)
+        if size > known:
+            self._return = widened(self._return, size)
+            self._length = widened(self._length, size)
+            self._group_return = widened(self._group_return, size)
             new_groups = rows.group_id[known:].astype(np.int64)
             self._group = np.concatenate([self._group, new_groups])
             self._open = np.concatenate([self._open, rows.deciding[known:]])

@@ -13,7 +13,7 @@ from jaxtyping import Bool
 from numpy.typing import NDArray
 
 from touchline.envs.saved_state import Arrays, below
-from touchline.envs.slots import SlotRows
+from touchline.envs.slots import SlotRows, widened
 from touchline.policies.network import side_by_side
 from touchline.policies.policy import ChosenActions, SlotMemory
 from touchline.training.experience.trajectories import Trajectories
@@ -66,7 +66,7 @@ class Rollout:
             # Behaviors may idle for long: rows without actions and results are not worth keeping.
             self.rows[-1] = self._kept(rows)
         is_open = self._open | self._learned_actions(last)
-        self._open = _widened(is_open, len(rows))
+        self._open = widened(is_open, len(rows))
         # Results of actions of an earlier rollout close nothing here, so they do not count.
         closes = self._open & rows.closed
         self.num_results += int(np.count_nonzero(closes))
@@ -218,15 +218,7 @@ def _stacked(
     arrays: Sequence[NDArray[Any]], width: int, empty: Any = 0
 ) -> NDArray[Any]:
     """[T, N, ...] of arrays with up to N slots each."""
-    same_width = [_widened(array, width, empty) for array in arrays]
+    same_width = [widened(array, width, empty) for array in arrays]
     # `np.stack` looks at every array several times, which for small ones takes three times as long.
     shape = (len(arrays), *same_width[0].shape)
     return np.concatenate(same_width).reshape(shape)
-
-
-def _widened(array: NDArray[Any], width: int, empty: Any = 0) -> NDArray[Any]:
-    extra = width - len(array)
-    if extra == 0:
-        return array  # as almost always: no copy
-    more = np.full((extra, *array.shape[1:]), empty, array.dtype)
-    return np.concatenate([array, more])

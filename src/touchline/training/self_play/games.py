@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.saved_state import Arrays, below, prefixed
-from touchline.envs.slots import AllRows
+from touchline.envs.slots import AllRows, widened
 from touchline.specs import team_of
 
 GameScores = Mapping[tuple[int, int], float]
@@ -73,13 +73,10 @@ class _Table:
         return _Table(none, none, none, np.zeros(0, np.bool_))
 
     def widen(self, size: int) -> None:
-        extra = size - len(self.area)
-        if extra > 0:
-            added = np.full(extra, -1, np.int64)
-            self.area = np.concatenate([self.area, added])
-            self.group = np.concatenate([self.group, added])
-            self.agent = np.concatenate([self.agent, added])
-            self.playing = np.concatenate([self.playing, np.zeros(extra, np.bool_)])
+        self.area = widened(self.area, size, -1)
+        self.group = widened(self.group, size, -1)
+        self.agent = widened(self.agent, size, -1)
+        self.playing = widened(self.playing, size)
 
 
 class Games:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.saved_state import Arrays, below, prefixed
-from touchline.envs.slots import AllRows, SlotRows
+from touchline.envs.slots import AllRows, SlotRows, widened
 from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.shared_slots import OWN, Guest, SharedSlots
 from touchline.specs import base_name, team_of
@@ -235,16 +235,12 @@ class Seating:
             self._learned[name][area] = player == OWN and not waits
 
     def _widen(self) -> None:
-        extra = self._games.num_areas - len(self._num_games)
-        if extra > 0:
-            self._num_games = np.pad(self._num_games, (0, extra))
+        size = self._games.num_areas
+        self._num_games = widened(self._num_games, size)
         for name in self.behaviors:
             # Each by itself: a behavior that appears later has no areas at all yet.
-            extra = max(self._games.num_areas - len(self._player[name]), 0)
-            ones = np.ones(extra, np.bool_)
-            self._learned[name] = np.concatenate([self._learned[name], ones])
-            latest = np.full(extra, OWN)
-            self._player[name] = np.concatenate([self._player[name], latest])
+            self._learned[name] = widened(self._learned[name], size, True)
+            self._player[name] = widened(self._player[name], size, OWN)
 
     def _share(self, names: Sequence[str]) -> None:
         for name in names:
