@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from touchline.hub import Upload as Upload
     from touchline.hub import pull as pull
     from touchline.hub import push as push
-    from touchline.policies.actors import SlotActor as SlotActor
     from touchline.policies.files.onnx_out import export as export
     from touchline.policies.loading import load_policies as load_policies
     from touchline.policies.loading import load_policy as load_policy
+    from touchline.policies.policy import SlotActor as SlotActor
     from touchline.protocol.errors import (
         UnityCommunicationException as UnityCommunicationException,
     )

@@ -22,7 +22,7 @@ from touchline.envs.wire_server import WireServer
 from touchline.errors import TouchlineError
 from touchline.extras import explain_missing
 from touchline.log import Log
-from touchline.policies.files.run_choice import has_runs, is_search, run_of, runs_in
+from touchline.policies.files.run_layout import has_runs, is_search, run_of, runs_in
 from touchline.specs import BehaviorSpec
 
 STEPS = 20

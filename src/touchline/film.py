@@ -20,8 +20,7 @@ from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.flag import Flag
 from touchline.log import Progress, no_progress
-from touchline.policies.loading import PolicySource, load_sides, sources_in
-from touchline.policies.trained_world import as_trained
+from touchline.policies.loading import PolicySource, as_trained, load_sides, sources_in
 from touchline.training.demonstrations import read_demonstration
 
 PICTURES_PER_SECOND = 10.0

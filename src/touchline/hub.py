@@ -28,8 +28,7 @@ from touchline.extras import explain_missing
 from touchline.flag import Flag
 from touchline.log import Log, silent
 from touchline.operating_systems import replace_file
-from touchline.policies.files.run_choice import run_of
-from touchline.policies.files.run_layout import LATEST, MODEL, RunLayout
+from touchline.policies.files.run_layout import LATEST, MODEL, RunLayout, run_of
 from touchline.training.config.yaml_tree import loaded
 
 CARD = "README.md"

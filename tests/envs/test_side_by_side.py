@@ -15,7 +15,7 @@ from touchline.envs.env import EnvRecipe, make
 from touchline.envs.side_by_side import SideBySide, copies_of
 from touchline.envs.slots import Slots
 from touchline.errors import NonFiniteError, RunError, UsageError
-from touchline.jobs.restarts import RestartLimits
+from touchline.jobs.job import RestartLimits
 from touchline.player import build
 from touchline.protocol.errors import PlayerExitedError
 from touchline.statistics import StatsAggregationMethod as Method

@@ -14,9 +14,8 @@ import psutil
 import pytest
 
 from touchline.errors import RunError, UsageError
-from touchline.jobs.job import Here, Job, follow
+from touchline.jobs.job import Here, Job, RestartLimits, Restarts, follow
 from touchline.jobs.processes import Processes
-from touchline.jobs.restarts import RestartLimits, Restarts
 from touchline.jobs.shipping import pack_build
 
 MARK = "TOUCHLINE_JOBS"

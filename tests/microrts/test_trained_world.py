@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from touchline.envs.env import EnvRecipe
-from touchline.policies.trained_world import as_trained, trained_options
+from touchline.policies.loading import as_trained, trained_options
 
 POLICY = str(Path(__file__).parents[2] / "models" / "microrts-8x8.safetensors")
 MAP = "microrts:8x8/basesWorkers8x8"

@@ -8,7 +8,7 @@ from touchline.cli import run
 from touchline.envs.env import EnvRecipe, make
 from touchline.errors import UsageError
 from touchline.parameters import Uniform
-from touchline.policies.trained_world import trained_options
+from touchline.policies.loading import trained_options
 from touchline.training.config.reading import preset_names, read_config
 
 

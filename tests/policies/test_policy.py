@@ -12,12 +12,12 @@ from tests.scripted_world import ScriptedWorld
 
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
-from touchline.policies.actors import SlotActor
 from touchline.policies.files.checkpoints import network_metadata, write_checkpoint
 from touchline.policies.files.onnx_out import export_onnx
 from touchline.policies.loading import load_policies, load_policy
 from touchline.policies.network import Architecture, make_network
 from touchline.policies.network_policy import NetworkPolicy
+from touchline.policies.policy import SlotActor
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 NAME = "Walker?team=0"

@@ -7,8 +7,7 @@ import touchline
 from touchline.envs.env import WORLDS, EnvRecipe, World, make
 from touchline.envs.slots import Slots
 from touchline.errors import RunError
-from touchline.policies.actors import SlotActor
-from touchline.policies.policy import RandomPolicy, ZeroPolicy
+from touchline.policies.policy import RandomPolicy, SlotActor, ZeroPolicy
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, TerminalSteps
 from touchline.training.config.reading import read_config

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from touchline.extras import EXTRA_OF_MODULE
 from touchline.operating_systems import SYSTEM
-from touchline.policies.files.run_choice import has_runs
-from touchline.policies.files.run_layout import CHECKPOINT, MODEL
+from touchline.policies.files.run_layout import CHECKPOINT, MODEL, has_runs
 from touchline.scenes import SCENES
 
 EXTRAS_OF_VERB = {

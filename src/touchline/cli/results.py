@@ -120,7 +120,7 @@ def say_how_to_continue(folder: Path) -> None:
 
 def view(call: Call) -> None:
     """Show the page of a world or of a run until Ctrl-C, or save a replay."""
-    from touchline.policies.files.run_choice import has_runs
+    from touchline.policies.files.run_layout import has_runs
 
     env = {"env": call.target} if has_runs(call.target) else {}
     if call.values.get("save") is None:
@@ -198,7 +198,7 @@ def doctor(call: Call, as_json: bool = False) -> None:
         The report as JSON instead of text.
     """
     from touchline.doctor import findings
-    from touchline.policies.files.run_choice import has_runs
+    from touchline.policies.files.run_layout import has_runs
 
     target = call.target
     if has_runs(target):

@@ -28,7 +28,7 @@ from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.envs.slots import Slots
 from touchline.envs.slots.rows import SlotCounts, SlotRows, reorder_rows, stack_rows
 from touchline.errors import UsageError
-from touchline.jobs.restarts import RestartLimits, Restarts
+from touchline.jobs.job import RestartLimits, Restarts
 from touchline.log import Log
 from touchline.parameters import ParameterValue
 from touchline.protocol.errors import UnityException

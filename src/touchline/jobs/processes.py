@@ -20,8 +20,16 @@ from threading import Event, Thread
 from typing import Any
 
 from touchline.interrupts import INTERRUPTED
-from touchline.jobs.job import Job, Outcome, Place, Running, Site, call
-from touchline.jobs.restarts import RestartLimits, Restarts
+from touchline.jobs.job import (
+    Job,
+    Outcome,
+    Place,
+    RestartLimits,
+    Restarts,
+    Running,
+    Site,
+    call,
+)
 from touchline.operating_systems import (
     ProcessTree,
     num_cores,

@@ -27,9 +27,18 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from touchline.errors import RunError, UsageError
-from touchline.jobs.job import Job, Outcome, Place, Running, Site, call
+from touchline.jobs.job import (
+    DEATHS,
+    Job,
+    Outcome,
+    Place,
+    RestartLimits,
+    Restarts,
+    Running,
+    Site,
+    call,
+)
 from touchline.jobs.processes import InProcess, print_line
-from touchline.jobs.restarts import DEATHS, RestartLimits, Restarts
 from touchline.jobs.shipping import Build, unpacked
 from touchline.operating_systems import removed_when_over
 from touchline.version import __version__

@@ -15,8 +15,8 @@ from touchline.envs.slots import Slots
 from touchline.log import Progress, no_progress
 from touchline.microrts.env import MicrortsEnv, open_microrts
 from touchline.microrts.records import GameRecord, win_figures
-from touchline.policies.actors import SlotActor
 from touchline.policies.loading import load_policies
+from touchline.policies.policy import SlotActor
 
 _MOST_AREAS = 8
 

@@ -20,8 +20,13 @@ from numpy.typing import NDArray
 
 from touchline.errors import UsageError
 from touchline.flag import Flag
-from touchline.policies.files.run_choice import is_search, recorded, run_of, runs_in
-from touchline.policies.files.run_layout import RunLayout
+from touchline.policies.files.run_layout import (
+    RunLayout,
+    is_search,
+    recorded,
+    run_of,
+    runs_in,
+)
 
 RESAMPLES = 2000
 

@@ -32,18 +32,15 @@ from touchline.envs.slots import SlotRows, Slots
 from touchline.errors import UsageError
 from touchline.flag import Flag
 from touchline.log import Progress, no_progress
-from touchline.policies.actors import SlotActor
 from touchline.policies.distributions import CONTINUOUS_LIMIT, ActionDistribution
 from touchline.policies.files.onnx_in import OnnxPolicy, load_model
 from touchline.policies.files.onnx_out import build_onnx
-from touchline.policies.files.run_choice import with_run
-from touchline.policies.files.run_layout import RunLayout, is_run
-from touchline.policies.loading import load_policy
+from touchline.policies.files.run_layout import RunLayout, is_run, with_run
+from touchline.policies.loading import as_trained, load_policy
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.network import Architecture, side_by_side
 from touchline.policies.network_policy import NetworkPolicy
-from touchline.policies.policy import Transparent
-from touchline.policies.trained_world import as_trained
+from touchline.policies.policy import SlotActor, Transparent
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
 from touchline.training.evaluation import evaluate
 from touchline.whole import write_whole

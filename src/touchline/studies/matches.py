@@ -7,8 +7,8 @@ from pathlib import Path
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
-from touchline.policies.actors import Actors, SlotActor
 from touchline.policies.loading import load_policies
+from touchline.policies.policy import Actors, SlotActor
 from touchline.specs import base_name, team_of
 from touchline.training.evaluation import EndCheck
 from touchline.training.quotas import shares

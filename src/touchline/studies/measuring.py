@@ -15,9 +15,9 @@ from touchline.training.collect.opening import world_of
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.run import process
-from touchline.training.run.device import device_of
 from touchline.training.run.enrollment import Enrollment
 from touchline.training.run.folder import RunFolder
+from touchline.training.run.process import device_of
 from touchline.training.run.seats import lineup_of
 from touchline.training.run.stopwatch import Stopwatch
 from touchline.training.world import open_slots

@@ -19,8 +19,13 @@ from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.flag import Flag
 from touchline.log import Progress, no_progress
-from touchline.policies.loading import BUILT_IN, PolicySource, load_sides, sources_in
-from touchline.policies.trained_world import as_trained
+from touchline.policies.loading import (
+    BUILT_IN,
+    PolicySource,
+    as_trained,
+    load_sides,
+    sources_in,
+)
 from touchline.specs import BehaviorSpec
 from touchline.studies.comparison import EPISODE_FIGURES, Comparison, Figures, compare
 from touchline.studies.references import Reference, find_reference, write_statistics

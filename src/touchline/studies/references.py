@@ -20,10 +20,9 @@ from jaxtyping import Float
 
 from touchline.bounded import MOST_JSON, read_bounded
 from touchline.errors import UsageError, shortened
-from touchline.policies.actors import SlotActor
 from touchline.policies.files.onnx_in import OnnxPolicy, load_model
 from touchline.policies.network_policy import NetworkPolicy
-from touchline.policies.policy import Policy, RandomPolicy
+from touchline.policies.policy import Policy, RandomPolicy, SlotActor
 from touchline.specs import BehaviorSpec
 from touchline.studies.comparison import EPISODE_FIGURES, Figures, figures_of
 from touchline.studies.units import EPISODES, GAMES, Units, flat_size, observation_names

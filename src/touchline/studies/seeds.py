@@ -23,8 +23,7 @@ from touchline.errors import RunError, UsageError
 from touchline.interrupts import sigterm_as_ctrl_c
 from touchline.jobs.job import Job, Place, follow
 from touchline.log import Log
-from touchline.policies.files.run_choice import recorded, scores_of
-from touchline.policies.files.run_layout import RunLayout
+from touchline.policies.files.run_layout import RunLayout, recorded, scores_of
 from touchline.studies.runs import job_of, place_for_runs, settings_of, world_of
 from touchline.whole import write_whole
 

@@ -21,8 +21,7 @@ from touchline.jobs.job import Here, Job, Place, follow
 from touchline.jobs.processes import Processes
 from touchline.log import Progress, no_progress
 from touchline.operating_systems import num_cores
-from touchline.policies.loading import PolicySource, sources_in
-from touchline.policies.trained_world import as_trained
+from touchline.policies.loading import PolicySource, as_trained, sources_in
 from touchline.studies.matches import Match, Score, play, single_threaded, sources_of
 from touchline.training.collect.opening import import_ray
 from touchline.training.evaluation_figures import wilson_interval

@@ -29,8 +29,7 @@ from touchline.flag import Flag
 from touchline.interrupts import sigterm_as_ctrl_c
 from touchline.jobs.job import Job, Place, Running, follow
 from touchline.log import Log, silent
-from touchline.policies.files.run_choice import scores_of
-from touchline.policies.files.run_layout import RunLayout
+from touchline.policies.files.run_layout import RunLayout, scores_of
 from touchline.studies.runs import job_of, place_for_runs, settings_of, world_of
 from touchline.studies.space import Read, read_space
 from touchline.studies.tune_report import TuneResult, result_of, write_result

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from touchline.envs.slots import SlotRows, Slots
 from touchline.log import Progress, no_progress
-from touchline.policies.actors import SlotActor
+from touchline.policies.policy import SlotActor
 from touchline.specs import BehaviorSpec, ObservationSpec
 from touchline.training.evaluation import EndCheck
 from touchline.training.quotas import Ended, Quotas

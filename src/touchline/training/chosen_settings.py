@@ -18,8 +18,7 @@ from touchline.envs.env import EnvRecipe, make
 from touchline.envs.side_by_side import copies_of
 from touchline.envs.slots import AllRows, Slots
 from touchline.log import Log
-from touchline.policies.actors import SlotActor
-from touchline.policies.policy import RandomPolicy
+from touchline.policies.policy import RandomPolicy, SlotActor
 from touchline.specs import BehaviorSpec, base_name, team_of
 from touchline.training.algorithms.settings import (
     ALGORITHM_PLUGINS,

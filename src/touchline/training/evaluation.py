@@ -24,10 +24,14 @@ from touchline.envs.slots import AllRows, SlotRows, Slots, widened
 from touchline.errors import RunError, UsageError
 from touchline.flag import Flag
 from touchline.log import Log, Progress, no_progress, now_and_then, silent
-from touchline.policies.actors import Actors, SlotActor
-from touchline.policies.loading import PolicySource, load_sides, sources_in, two_sides
-from touchline.policies.policy import Policy
-from touchline.policies.trained_world import as_trained
+from touchline.policies.loading import (
+    PolicySource,
+    as_trained,
+    load_sides,
+    sources_in,
+    two_sides,
+)
+from touchline.policies.policy import Actors, Policy, SlotActor
 from touchline.specs import BehaviorSpec, base_name, team_of
 from touchline.training.evaluation_figures import Evaluation
 from touchline.training.quotas import Ended, Quotas

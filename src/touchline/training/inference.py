@@ -14,11 +14,10 @@ import numpy as np
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.log import Log
-from touchline.policies.actors import SlotActor
 from touchline.policies.files.checkpoints import read_arrays
 from touchline.policies.files.run_layout import RunLayout
-from touchline.policies.loading import load_policies
-from touchline.policies.trained_world import as_trained
+from touchline.policies.loading import as_trained, load_policies
+from touchline.policies.policy import SlotActor
 from touchline.specs import BehaviorSpec, base_name
 from touchline.training.collect.collector import Lineup, Seat
 from touchline.training.collect.local import LocalCollector

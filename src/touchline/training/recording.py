@@ -20,9 +20,8 @@ from touchline.envs.slots import AllRows, SlotRows, Slots, widened
 from touchline.errors import RunError, UsageError
 from touchline.flag import Flag
 from touchline.log import Progress, no_progress
-from touchline.policies.actors import SlotActor
-from touchline.policies.loading import PolicySource, load_sides, sources_in
-from touchline.policies.trained_world import as_trained
+from touchline.policies.loading import PolicySource, as_trained, load_sides, sources_in
+from touchline.policies.policy import SlotActor
 from touchline.protocol.demonstrations import SUFFIX, DemoFile, encode_demo
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
 from touchline.training.evaluation import EndCheck

@@ -20,10 +20,10 @@ from touchline.training.config.settings import RunConfig
 from touchline.training.curriculum import Curriculum
 from touchline.training.evaluator import evaluator_of
 from touchline.training.run import process
-from touchline.training.run.device import device_of
 from touchline.training.run.enrollment import Enrollment
 from touchline.training.run.folder import RunFolder
 from touchline.training.run.metrics import weights_and_biases
+from touchline.training.run.process import device_of
 from touchline.training.run.progress import Watch, progress_of, unwatched
 from touchline.training.run.report import introduce, result_of, write_report
 from touchline.training.run.result import TrainingResult

@@ -16,7 +16,7 @@ from touchline.envs.player_process import working_player
 from touchline.envs.side_by_side import SideBySide, copies_of
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
-from touchline.jobs.restarts import RestartLimits
+from touchline.jobs.job import RestartLimits
 from touchline.jobs.shipping import Build
 from touchline.log import Log, silent
 from touchline.scenes import scene_class

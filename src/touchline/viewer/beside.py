@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from touchline.drawing.tableau import Tableau
 from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import SlotRows, Slots
-from touchline.policies.actors import ActorState, SlotActor
+from touchline.policies.policy import ActorState, SlotActor
 from touchline.viewer.history import Moment
 from touchline.viewer.scoreboard import Returns, Tally
 from touchline.viewer.simulation import new_returns, no_returns

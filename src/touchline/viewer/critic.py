@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.errors import UsageError
-from touchline.policies.actors import SlotActor
 from touchline.policies.files.run_layout import RunLayout, is_run
-from touchline.policies.policy import Policy, Transparent
+from touchline.policies.policy import Policy, SlotActor, Transparent
 from touchline.specs import base_name
 from touchline.training.config.yaml_tree import YamlTree
 from touchline.viewer.history import Moment

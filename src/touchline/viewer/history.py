@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from touchline.envs.saved_state import Arrays
 from touchline.envs.slots import SlotRows
-from touchline.policies.actors import ActorState
+from touchline.policies.policy import ActorState
 from touchline.specs import ActionTuple
 from touchline.viewer.scoreboard import Returns, Scoreboard
 

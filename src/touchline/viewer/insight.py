@@ -11,8 +11,13 @@ from numpy.typing import NDArray
 
 from touchline.envs.slots import SlotRows
 from touchline.envs.slots.rows import select_rows
-from touchline.policies.actors import SlotActor
-from touchline.policies.policy import Outlook, Policy, SlotMemory, Transparent
+from touchline.policies.policy import (
+    Outlook,
+    Policy,
+    SlotActor,
+    SlotMemory,
+    Transparent,
+)
 from touchline.specs import BehaviorSpec
 
 

@@ -16,11 +16,9 @@ from touchline.errors import NotDrawableError, TouchlineError, UsageError
 from touchline.flag import Flag
 from touchline.log import Log, Progress, no_progress
 from touchline.operating_systems import quoted
-from touchline.policies.actors import SlotActor
-from touchline.policies.files.run_choice import has_runs, run_of
-from touchline.policies.files.run_layout import RunLayout
-from touchline.policies.loading import PolicySource, load_sides, sources_in
-from touchline.policies.trained_world import as_trained
+from touchline.policies.files.run_layout import RunLayout, has_runs, run_of
+from touchline.policies.loading import PolicySource, as_trained, load_sides, sources_in
+from touchline.policies.policy import SlotActor
 from touchline.viewer.keys import keys_of
 from touchline.viewer.page import Page
 from touchline.viewer.run_panel import sources_of, world_of

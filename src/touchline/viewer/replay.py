@@ -18,7 +18,7 @@ from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import Slots
 from touchline.errors import NotDrawableError, UsageError
 from touchline.log import Progress
-from touchline.policies.actors import SlotActor
+from touchline.policies.policy import SlotActor
 from touchline.viewer.scoreboard import Scoreboard
 from touchline.viewer.server import LOOPBACK, STILL_CAMERA, close_server, open_server
 from touchline.viewer.simulation import new_returns, no_returns

@@ -19,8 +19,8 @@ import viser
 from touchline.bounded import read_json
 from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
-from touchline.policies.actors import SlotActor
 from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
+from touchline.policies.policy import SlotActor
 from touchline.training.run.figures import SCORES, RunFigures, read_run_figures
 from touchline.viewer.beside import Beside
 from touchline.viewer.curve import add_curve

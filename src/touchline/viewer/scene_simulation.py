@@ -17,7 +17,7 @@ import numpy as np
 from touchline.drawing.tableau import Tableau
 from touchline.envs.scene_env import SceneEnv
 from touchline.envs.slots import Slots
-from touchline.policies.actors import SlotActor
+from touchline.policies.policy import SlotActor
 from touchline.protocol.demonstrations import DemoFile
 from touchline.sensors.grids import Cells, HasGrids
 from touchline.sensors.rays import Traces

@@ -24,7 +24,7 @@ from touchline.envs.recorded_env import (
     SessionResetError,
 )
 from touchline.envs.slots import SlotRows, Slots
-from touchline.policies.actors import SlotActor
+from touchline.policies.policy import SlotActor
 from touchline.protocol.session import Command
 from touchline.scenes.scene import ActionNames
 from touchline.specs import ActionTuple

@@ -12,7 +12,6 @@ from tests.scripted_world import ScriptedWorld
 from touchline.envs.env import make
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
-from touchline.policies.actors import SlotActor
 from touchline.policies.files.checkpoints import (
     load_network,
     network_metadata,
@@ -25,6 +24,7 @@ from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.nets.encoders import SMALLEST_SIDE
 from touchline.policies.network import Architecture, side_by_side
 from touchline.policies.network_policy import NetworkPolicy
+from touchline.policies.policy import SlotActor
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
 
 GOAL = ObservationSpec((3,), observation_type=ObservationType.GOAL_SIGNAL, name="goal")

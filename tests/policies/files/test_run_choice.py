@@ -10,13 +10,13 @@ import touchline
 from touchline.cli import run
 from touchline.doctor import examine
 from touchline.errors import UsageError
-from touchline.policies.files.run_choice import (
+from touchline.policies.files.run_layout import (
+    RunLayout,
     has_runs,
     run_of,
     runs_in,
     with_run,
 )
-from touchline.policies.files.run_layout import RunLayout
 
 
 def test_a_run_stands_for_itself_and_seeds_are_in_order_of_their_numbers(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from touchline.policies.nets.hyper import HyperLinear
+from touchline.policies.nets.dense import HyperLinear
 
 
 def test_a_layer_that_goals_steer_is_a_dense_layer_for_each_goal():

@@ -10,7 +10,6 @@ from tests.training.group_tasks import Anything, practiced
 from tests.training.practice import CPU, Practice, make_learner
 from tests.training.tiny_tasks import Heed, Look, Remember, solve
 
-from touchline.policies.actors import SlotActor
 from touchline.policies.files.checkpoints import (
     load_network,
     network_metadata,
@@ -20,6 +19,7 @@ from touchline.policies.files.onnx_in import OnnxPolicy
 from touchline.policies.files.onnx_out import export_onnx
 from touchline.policies.memory import MEMORIES
 from touchline.policies.network_policy import NetworkPolicy
+from touchline.policies.policy import SlotActor
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training.algorithms.learner import LearnerSetup, learner_class
 from touchline.training.algorithms.sac.loss import (

@@ -18,7 +18,7 @@ import pytest
 import touchline
 from touchline.envs.env import EnvRecipe
 from touchline.errors import RunError, UsageError
-from touchline.jobs.restarts import RestartLimits
+from touchline.jobs.job import RestartLimits
 from touchline.player import build
 from touchline.policies.files.checkpoints import read_arrays
 from touchline.training.collect.opening import RAY

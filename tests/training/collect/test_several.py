@@ -15,7 +15,7 @@ from tests.training.self_play import duel
 from touchline.envs.env import WORLDS, EnvRecipe, World
 from touchline.envs.side_by_side import copies_of
 from touchline.errors import MissingError, UsageError
-from touchline.jobs.restarts import RestartLimits
+from touchline.jobs.job import RestartLimits
 from touchline.operating_systems import send_to_self
 from touchline.player import build
 from touchline.policies.files.checkpoints import read_arrays

@@ -10,10 +10,10 @@ from tests.training.rewards.worlds import SMALL, behavior
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.experience.transitions import Transitions
+from touchline.training.rewards.learned import EpisodeSums, ReturnScale
 from touchline.training.rewards.rnd import make
 from touchline.training.rewards.settings import RNDSettings
 from touchline.training.rewards.signal import SignalSetup
-from touchline.training.rewards.tallies import EpisodeSums, ReturnScale
 
 SPEC = BehaviorSpec((ObservationSpec.vector(3, "v"),), ActionSpec(0, (2,)))
 

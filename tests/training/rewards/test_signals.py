@@ -24,8 +24,8 @@ from touchline.training.collect.local import LocalCollector
 from touchline.training.config.reading import read_config
 from touchline.training.config.settings import BehaviorConfig
 from touchline.training.experience.trajectories import Trajectories
-from touchline.training.rewards.extrinsic import Extrinsic
 from touchline.training.rewards.settings import REWARD_SIGNALS, SignalSettings
+from touchline.training.rewards.signal import Extrinsic
 
 
 class ThriftSettings(SignalSettings):

@@ -5,11 +5,11 @@ import torch
 from bench.sac import SIZES, Ours
 
 from touchline.envs.env import EnvRecipe
-from touchline.jobs.restarts import RestartLimits
+from touchline.jobs.job import RestartLimits
 from touchline.training.collect.worker import Worker, WorkerSetup
 from touchline.training.config.reading import read_config
 from touchline.training.run import device
-from touchline.training.run.device import (
+from touchline.training.run.process import (
     is_onednn_faster,
     is_onednn_worthwhile,
     matrices_for,

@@ -28,8 +28,7 @@ from touchline.policies.files.onnx_policy import (
     build_policy,
     write_choices,
 )
-from touchline.policies.files.run_choice import run_of
-from touchline.policies.files.run_layout import CHECKPOINT, MODEL, RunLayout
+from touchline.policies.files.run_layout import CHECKPOINT, MODEL, RunLayout, run_of
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.nets.attention import (
     ABSENT,
@@ -39,8 +38,8 @@ from touchline.policies.nets.attention import (
     EntityAttention,
 )
 from touchline.policies.nets.bodies import Body
+from touchline.policies.nets.dense import HyperLinear
 from touchline.policies.nets.encoders import Residual
-from touchline.policies.nets.hyper import HyperLinear
 from touchline.policies.nets.normalizer import NORMALIZED_LIMIT, RunningNormalizer
 from touchline.policies.nets.twin_mlp import ACTOR, TwinMLP
 from touchline.policies.network import Network, WithoutOnnx

@@ -10,9 +10,13 @@ from torch import Tensor, nn
 
 from touchline.policies.memory import MemoryCell, make_memory
 from touchline.policies.nets.attention import ATTENTION_SIZE, EntityAttention
-from touchline.policies.nets.dense import HIDDEN_GAIN, ORTHOGONAL_POLICY_GAIN, linear
+from touchline.policies.nets.dense import (
+    HIDDEN_GAIN,
+    ORTHOGONAL_POLICY_GAIN,
+    HyperLinear,
+    linear,
+)
 from touchline.policies.nets.encoders import Sensors, image_encoder
-from touchline.policies.nets.hyper import HyperLinear
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.twin_mlp import ACTOR, CRITIC
 from touchline.policies.network import Architecture, Obs

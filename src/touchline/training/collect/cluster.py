@@ -20,7 +20,7 @@ from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayEr
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from touchline.envs.saved_state import Arrays
-from touchline.jobs.job import Outcome, Running
+from touchline.jobs.job import Outcome, Restarts, Running
 from touchline.jobs.ray import (
     check_cluster,
     connected,
@@ -29,7 +29,6 @@ from touchline.jobs.ray import (
     received,
     shared_build,
 )
-from touchline.jobs.restarts import Restarts
 from touchline.jobs.shipping import Build, add_to_logs
 from touchline.log import Log
 from touchline.operating_systems import make_temporary_folder_of_process

@@ -24,7 +24,7 @@ from touchline.training.collect.several import (
 from touchline.training.collect.worker import WorkerSetup
 from touchline.training.config.settings import RunConfig
 from touchline.training.curriculum import Curriculum
-from touchline.training.run.device import is_onednn_worthwhile
+from touchline.training.run.process import is_onednn_worthwhile
 from touchline.training.run.stopwatch import Stopwatch
 from touchline.training.world import open_slots, restart_limits
 

@@ -21,16 +21,15 @@ from touchline.envs.env import EnvRecipe
 from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.envs.side_by_side import SideBySide, may_be_bad_luck
 from touchline.envs.slots import Slots
-from touchline.jobs.job import Outcome, call
-from touchline.jobs.restarts import RestartLimits, Restarts
+from touchline.jobs.job import Outcome, RestartLimits, Restarts, call
 from touchline.jobs.shipping import Build, Logs, unpacked
 from touchline.parameters import ParameterValue
 from touchline.specs import Specs, base_name
 from touchline.training.collect.collector import Collection
 from touchline.training.collect.copies import Copies, Policies
 from touchline.training.collect.local import LocalCollector
-from touchline.training.run.device import prefer_onednn
 from touchline.training.run.packing import pack
+from touchline.training.run.process import prefer_onednn
 from touchline.training.run.stopwatch import Stopwatch
 from touchline.training.self_play.seating import GameReport
 from touchline.training.world import open_worlds

@@ -26,12 +26,12 @@ from touchline.training.experience.transitions import Transitions
 from touchline.training.rewards.learned import (
     Figures,
     LearnedSignal,
+    ReturnScale,
     body_architecture,
     require_standard,
 )
 from touchline.training.rewards.settings import CuriositySettings
 from touchline.training.rewards.signal import SignalSetup
-from touchline.training.rewards.tallies import ReturnScale
 
 HIDDEN_UNITS = 256
 """Width of the layer within the inverse and the forward model."""

@@ -75,7 +75,7 @@ def signal_settings(name: str) -> type[SignalSettings]:
 class ExtrinsicSettings(SignalSettings):
     """The environment's own reward."""
 
-    signal: ClassVar[str] = "touchline.training.rewards.extrinsic:Extrinsic"
+    signal: ClassVar[str] = "touchline.training.rewards.signal:Extrinsic"
 
 
 class LearnedSettings(SignalSettings):

@@ -19,8 +19,7 @@ from jaxtyping import Float
 
 from touchline.bounded import MOST_TABLE, read_bounded, read_json
 from touchline.errors import UsageError, shortened
-from touchline.policies.files.run_choice import check_progress
-from touchline.policies.files.run_layout import RunLayout
+from touchline.policies.files.run_layout import RunLayout, check_progress
 from touchline.specs import ActionSpec
 from touchline.training.algorithms.settings import DEFAULT_ALGORITHM
 from touchline.training.config.yaml_tree import YamlTree

@@ -25,8 +25,12 @@ from touchline.policies.files.checkpoints import (
     write_checkpoint,
 )
 from touchline.policies.files.onnx_out import build_onnx
-from touchline.policies.files.run_choice import check_progress
-from touchline.policies.files.run_layout import CHECKPOINT, MODEL, RunLayout
+from touchline.policies.files.run_layout import (
+    CHECKPOINT,
+    MODEL,
+    RunLayout,
+    check_progress,
+)
 from touchline.training.algorithms.learner import Learner
 from touchline.training.config.reading import write_config
 from touchline.training.config.settings import BehaviorConfig, RunConfig

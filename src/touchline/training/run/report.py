@@ -9,9 +9,9 @@ from touchline.training.behavior_training import RECENT_EPISODES, BehaviorTraini
 from touchline.training.collect.collector import Collector
 from touchline.training.config.reading import config_text
 from touchline.training.evaluation_figures import what_was_played
-from touchline.training.run.device import describe_device
 from touchline.training.run.enrollment import Enrollment
 from touchline.training.run.folder import RunFolder, same_lessons
+from touchline.training.run.process import describe_device
 from touchline.training.run.result import BehaviorResult, TrainingResult
 from touchline.training.self_play.pool import Pool
 from touchline.whole import write_whole
