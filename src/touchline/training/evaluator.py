@@ -4,8 +4,11 @@ The world is one of this process or, where a cluster collects, one of its nodes:
 on meanwhile.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -49,41 +52,34 @@ _KEPT = (
 Policies = Mapping[str, NetworkPolicy]
 
 
-@dataclass(frozen=True)
-class SentPolicies:
-    """Policies of a run as copies for another process."""
-
-    weights: Mapping[str, PolicyWeights]
-
-    def __call__(self, name: str, spec: BehaviorSpec) -> NetworkPolicy:
-        # As in the process that learns (`process.one_torch_thread`).
-        torch.set_num_threads(1)
-        policy = policy_with(self.weights[name], spec)
-        take(policy, self.weights[name])
-        return policy
+def sent_policy(
+    weights: Mapping[str, PolicyWeights], name: str, spec: BehaviorSpec
+) -> NetworkPolicy:
+    """A copy of a run's policy, in another process."""
+    # As in the process that learns (`process.one_torch_thread`).
+    torch.set_num_threads(1)
+    policy = policy_with(weights[name], spec)
+    take(policy, weights[name])
+    return policy
 
 
+@dataclass
 class Evaluator:
     """Evaluates the policies of one run, as they are at one moment, one evaluation at a time.
 
     A Unity player is not started a second time: then there is no evaluation.
     """
 
-    def __init__(
-        self,
-        recipe: EnvRecipe,
-        folder: RunFolder,
-        stopwatch: Stopwatch,
-        log: Log,
-        place: Place,
-    ) -> None:
-        self._recipe = recipe
-        self._folder = folder
-        self._stopwatch = stopwatch
-        self._log = log
-        self._place = place
-        self._underway: _Underway | None = None
-        self._has_own_world = folder.config.evaluation.env is not None
+    recipe: EnvRecipe
+    folder: RunFolder
+    stopwatch: Stopwatch
+    log: Log
+    place: Place
+    _underway: _Underway | None = None
+
+    @property
+    def _has_own_world(self) -> bool:
+        return self.folder.config.evaluation.env is not None
 
     def start(
         self,
@@ -94,31 +90,33 @@ class Evaluator:
         """Begin to measure the latest checkpoints of the `evaluated` among all `trainings`."""
         assert self._underway is None, "finish the last evaluation first"
         abouts = {t.name: _about(t, curriculum) for t in evaluated}
-        kind = self._recipe.kind
+        kind = self.recipe.kind
         playing = None
-        wanted = self._folder.config.evaluation.episodes
+        wanted = self.folder.config.evaluation.episodes
         episodes = EPISODES if wanted is None else wanted
         # With self-play in every behavior there is nothing to play: the score is the rating.
         has_scores = self._has_own_world or any(
             training.pool is None for training in trainings
         )
         if episodes and has_scores and not (kind.is_player or kind.is_replay):
-            values = dict(self._recipe.parameters) | dict(curriculum.values)
-            recipe = replace(self._recipe, parameters=values)
+            values = dict(self.recipe.parameters) | dict(curriculum.values)
+            recipe = replace(self.recipe, parameters=values)
             policies = {t.name: t.learner.policy for t in trainings}
-            with self._stopwatch("evaluation"):
-                playing = self._place.start(self._job(recipe, episodes, policies))
+            with self.stopwatch("evaluation"):
+                playing = self.place.start(self._job(recipe, episodes, policies))
         writers = {training.name: training.writer for training in evaluated}
         self._underway = _Underway(abouts, writers, playing)
         self.record()
 
     def _job(self, recipe: EnvRecipe, episodes: int, policies: Policies) -> Job:
         """So many episodes of each behavior; in this process with the policies themselves."""
-        if isinstance(self._place, Here):
-            found = (recipe, episodes, lambda name, _: policies[name], self._log)
+        if isinstance(self.place, Here):
+            found = (recipe, episodes, lambda name, _: policies[name], self.log)
             return Job("evaluation", play, found)
         weights = {name: weights_of(policy) for name, policy in policies.items()}
-        return Job("evaluation", play, (recipe, episodes, SentPolicies(weights)))
+        return Job(
+            "evaluation", play, (recipe, episodes, partial(sent_policy, weights))
+        )
 
     def record(self, patience_s: float = 0.0) -> None:
         """Keep the figures of the evaluation that is under way, if they are there by then.
@@ -131,12 +129,12 @@ class Evaluator:
             return
         figures: Mapping[str, Any] = {}
         if self._underway.playing is not None:
-            with self._stopwatch("evaluation"):
+            with self.stopwatch("evaluation"):
                 outcome = self._underway.playing.look(patience_s)
             if outcome is None:
                 return
             if outcome.failure:
-                self._log(f"no evaluation: {outcome.failure}")
+                self.log(f"no evaluation: {outcome.failure}")
             figures = outcome.value or {}
         for name, about in self._underway.abouts.items():
             found = self._with_figures(name, about, figures.get(name))
@@ -144,7 +142,7 @@ class Evaluator:
             if rates:
                 self._underway.writers[name].write_evaluation(found["steps"], rates)
             if "score" in found:
-                self._folder.add_evaluation(name, found)
+                self.folder.add_evaluation(name, found)
         self._underway = None
 
     def finish(self, stop: Event) -> None:
@@ -162,7 +160,7 @@ class Evaluator:
         score = figures["mean_return"] + figures["mean_group_return"]
         rates = [f"{who} {rate:.0%}" for who, rate in win_rates(figures).items()]
         won = f"; won against {', '.join(rates)}" if rates else ""
-        self._log(
+        self.log(
             EvaluationLine(
                 name,
                 f"evaluated at step {about['steps']:,}: "

@@ -6,7 +6,7 @@ Mistakes that can be found before anything is written or started are refused her
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,14 +50,12 @@ def recipe_of(
     return recipe
 
 
-@contextmanager
 def open_slots(
     recipe: EnvRecipe, settings: EnvSettings, log: Log
-) -> Iterator[Slots | SideBySide]:
+) -> AbstractContextManager[Slots | SideBySide]:
     """The slots of one world, or of several; players that fail are restarted."""
     recipes = copies_of(recipe, settings.num_envs)
-    with open_worlds(recipes, restart_limits(settings), log) as slots:
-        yield slots
+    return open_worlds(recipes, restart_limits(settings), log)
 
 
 @contextmanager
