@@ -85,6 +85,7 @@ class FromTorchRL(Acting):
             else:
                 results = part.module(*(values[key] for key in part.in_keys))
                 results = results if isinstance(results, tuple) else (results,)
+                # A module may return more than it has keys for.
                 values |= zip(part.out_keys, results, strict=False)
         return {**found, **certain(values[part.out_keys[0]])}
 
@@ -120,6 +121,7 @@ class FromTorchRL(Acting):
         if kind in NORMALS:
             _refuse_other_limits(more)
             mean = given["loc"]
+            # TorchRL bounds the mean before it draws.
             if more.get("tanh_loc", False):
                 mean = torch.tanh(mean / more.get("upscale", 5.0)) * more.get(
                     "upscale", 5.0

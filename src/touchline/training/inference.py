@@ -46,6 +46,7 @@ def act_only(
         collector = LocalCollector(slots, lineup, Stopwatch())
         collector.reset(seed)
         while not lineup.all_done:
+            # Nothing is wanted, so that nothing is kept for a learner.
             collection = collector.collect({})
             for name, results in collection.results.items():
                 behavior = lineup.behaviors[base_name(name)]

@@ -56,6 +56,7 @@ class Body(nn.Module):
         num_layers = 0 if encoders_only else architecture.num_layers
         for layer in range(num_layers):
             is_last = layer == num_layers - 1
+            # As in ML-Agents (`ConditionalEncoder`), goals steer the last layer alone.
             if is_last and is_steered:
                 self.goal_layer = HyperLinear(size, hidden, sensors.goal_size)
             else:
@@ -152,6 +153,7 @@ class Bodies(nn.Module):
     ) -> None:
         super().__init__()
         count = 1 if architecture.shared_critic else 2
+        # The critic may see the state of the world, too.
         seen = [sensors, Sensors.from_spec(spec)][:count]
         self.bodies = nn.ModuleList(Body(spec, one, architecture) for one in seen)
         size = self.actor.size

@@ -158,6 +158,7 @@ def architecture_of(
 ) -> Architecture:
     """The network that a behavior's configuration describes."""
     settings = config.network_settings
+    # Left out where there is none, so that an `Architecture` has its own defaults.
     memory: dict[str, Any] = {}
     if settings.memory is not None:
         memory = {

@@ -142,6 +142,7 @@ class MinibatchSettings(HyperparameterSettings):
 
     @model_validator(mode="after")
     def _batch_fits_the_buffer(self) -> Self:
+        # A gradient step would have fewer actions than its settings say, in every update.
         if self.batch_size > self.buffer_size:
             raise ValueError(
                 f"batch_size {self.batch_size} is larger than buffer_size {self.buffer_size}"
@@ -189,6 +190,7 @@ class OnPolicySettings(MinibatchSettings):
         return self.buffer_size
 
     def with_early_updates(self, num_results: int) -> Self:
+        # Whole minibatches, so that a measured update costs what one of a run does.
         most = max(num_results, self.batch_size)
         whole_batches = most // self.batch_size * self.batch_size
         buffer_size = min(self.buffer_size, whole_batches)

@@ -179,6 +179,7 @@ class SeveralCollectors:
         self._all([("reset", (seed,))] * self._size)
 
     def set_parameters(self, values: Mapping[str, ParameterValue]) -> None:
+        # Every call is a message to all workers, and most lessons change nothing.
         if not values:
             return
         self._workers.setups = [
@@ -234,6 +235,7 @@ class SeveralCollectors:
         self._number += 1
         self._waited_s = 0.0
         self._call = "collect", (self._number, shares, self._workers.slice_s)
+        # Once for all workers: on a cluster, each node then gets the weights once.
         self._policies = self._workers.shared(policies)
         self._ended, self._underway = {}, {}
         for index in range(self._size):

@@ -52,6 +52,7 @@ class CloningSettings(Part):
 
     @model_validator(mode="after")
     def _the_clone_comes_first(self) -> Self:
+        # The clone is the network after the first passes, and its weight falls over `steps`.
         if self.clone_kl and not (self.first_passes and self.steps):
             missing = "steps" if self.first_passes else "first_passes"
             raise mistake_at(

@@ -174,6 +174,7 @@ def _lesson_form(value: Any) -> str:
         kind = getattr(value, "sampler_type", None)
     else:
         kind = value.get("sampler_type")
+    # An unknown type becomes an `UnknownSampler`, whose error lists the known ones.
     is_known = kind in ("constant", "uniform", "gaussian", "multirangeuniform")
     return f"[{kind}]" if is_known else "[sampler]"
 

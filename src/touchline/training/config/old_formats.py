@@ -165,6 +165,7 @@ def _behaviors(blocks: Block, notices: list[str]) -> Block:
         "that old, multiply them by the number of agents"
     )
     behaviors: Block = {}
+    # Names that point at each other in a circle end where one comes again.
     for name in blocks:
         own, passed = blocks[name], {name}
         # A name in place of a block means the block of that name.

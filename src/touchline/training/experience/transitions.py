@@ -87,6 +87,7 @@ class Results:
         """All of them shuffled, in pieces of `size`; a rest is left out unless it is all."""
         total = len(self)
         order = torch.randperm(total, generator=generator).numpy()
+        # As in `Batch.minibatches`: a rest of few actions would weigh as much as a whole piece.
         whole = max(total - total % size, size)
         for start in range(0, min(whole, total), size):
             yield self.at(order[start : start + size])

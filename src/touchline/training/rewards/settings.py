@@ -95,6 +95,7 @@ class LearnedSettings(SignalSettings):
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> Self:
+        # With strength 0 the signal's network would still be trained at every update.
         if self.strength:
             return self
         raise mistake_at(

@@ -104,6 +104,7 @@ class Rejudging(RewardSignal, Protocol):
 
 def signal_maker(name: str) -> Callable[[str, Any, SignalSetup], RewardSignal]:
     """What makes the signal of a name: a class or a function, named by its settings."""
+    # Two packages with one name: which of them is meant cannot be known.
     SIGNAL_PLUGINS.refuse_twice(name)
     place = signal_settings(name).signal
     contract = f"{__name__}:RewardSignal"

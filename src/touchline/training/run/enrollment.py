@@ -73,6 +73,7 @@ class Enrollment:
 
         Raises a UsageError where the configuration names a behavior that the world does not have.
         """
+        # A player may show further behaviors later; their names are checked as they come.
         if not recipe.kind.is_player:
             shown = map(base_name, specs)
             check_names(self.config, recipe.target, shown, all_are_shown=True)
@@ -81,6 +82,7 @@ class Enrollment:
 
     def enroll_all(self, specs: Specs) -> None:
         """Enroll behaviors (full names) that were not seen before."""
+        # All names first: a message about one of them lists the others.
         self._shown |= dict.fromkeys(map(base_name, specs))
         for name, spec in specs.items():
             self.training(base_name(name), spec)

@@ -80,6 +80,8 @@ class ExperienceFiles:
 
     def _extended(self, name: str, replay: Replay) -> list[Piece]:
         """The pieces that are still needed, and a new one with what came since."""
+        # The ring has dropped what is older than `oldest`: pieces that end before it are not read
+        # again.
         pieces = [p for p in self._pieces.get(name, ()) if p[1] > replay.oldest]
         written = pieces[-1][1] if pieces else replay.oldest
         if replay.added > written:

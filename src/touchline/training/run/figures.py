@@ -119,6 +119,7 @@ def read_run_figures(run: Path) -> list[RunFigures]:
     """
     columns = read_columns(run)
     layout = RunLayout(run)
+    # As plain values: a run of another version may have keys that today's models refuse.
     tree = YamlTree.read(layout.configuration, str(layout.configuration))
     status, seconds = _json(layout.status), _json(layout.timers)
     check_progress(layout.status, status)

@@ -45,6 +45,7 @@ class WithOpponents(LatestPolicies):
 
     def begin(self, rows: AllRows, specs: Specs) -> None:
         """The worlds were restarted: seat the players of the first games."""
+        # Pools first: players are drawn from them.
         self._enrollment.enroll_all(specs)
         self._self_play.begin(rows)
 

@@ -100,6 +100,7 @@ class GroupBatch:
         moments = _rows(counts.moments, units)
         members = _rows(counts.members, units)
         credited = _rows(counts.credited, units)
+        # References count the rows of other tables, of which only some are left.
         chosen = Groups(
             obs=tuple(part[members] for part in groups.obs),
             actions=groups.actions[members],

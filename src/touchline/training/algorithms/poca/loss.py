@@ -55,6 +55,7 @@ def group_loss(
     )
     log_prob = distribution.log_prob(taken.continuous, taken.discrete)
     entropy = distribution.entropy(taken.discrete)
+    # MAPPO reads no baselines, which cost the critic as much as its values.
     groups = batch.groups if counterfactual else batch.groups.without_baselines()
     value, baseline = critic(groups, batch.critic_sequences)
 

@@ -44,6 +44,7 @@ class Descent:
     ) -> None:
         self.networks = networks
         self.adam = Adam(networks.weights.vector)
+        # Where it fits, a gradient step takes half of the time (`docs/decisions`).
         make = DensePasses if DensePasses.fits(networks.policy) else AutogradPasses
         self.passes: AutogradPasses | DensePasses = make(
             networks.policy, networks.critics, networks.target, networks.weights
@@ -54,6 +55,7 @@ class Descent:
         first = float(np.log(hyper.init_entcoef))
         self.log_temperatures = torch.full((count,), first, device=device)
         """ln α: of the continuous actions together, if there are any, then of each branch."""
+        # Apart from the networks, as in ML-Agents: temperatures are saved apart, too.
         self._temperature_adam = Adam(self.log_temperatures)
         self._hyper = hyper
         self._device = device

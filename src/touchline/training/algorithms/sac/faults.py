@@ -104,6 +104,7 @@ def replay_too_small(run: RunFigures) -> str | None:
 
 
 def update_ratio_off(run: RunFigures) -> str | None:
+    # Both are settings, wrong from the first step on: no figures of the run are needed.
     reuse = _hyper(run, "batch_size", 128) / _hyper(run, "steps_per_update", 1.0)
     least, most = REUSE
     if least <= reuse <= most:

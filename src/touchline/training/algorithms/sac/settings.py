@@ -74,6 +74,7 @@ class SACSettings(MinibatchSettings):
 
     @property
     def results_per_update(self) -> int:
+        # Below 1 there are several gradient steps for each result, but updates come after results.
         return max(int(self.steps_per_update), 1)
 
     def with_early_updates(self, num_results: int) -> Self:
