@@ -5,11 +5,12 @@ In flat states of arrays, the names of a part stand below `part/`.
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[Any]]
+Value = TypeVar("Value")
 
 
 def kept(owner: object, attributes: Iterable[str]) -> dict[str, Any]:
@@ -33,9 +34,13 @@ def prefixed(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 def below(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
     """The arrays below `prefix/`, without it."""
-    start = f"{prefix}/"
+    return part_of(f"{prefix}/", arrays)
+
+
+def part_of(prefix: str, values: Mapping[str, Value]) -> dict[str, Value]:
+    """The values whose names begin with the prefix, without it."""
     return {
-        name.removeprefix(start): array
-        for name, array in arrays.items()
-        if name.startswith(start)
+        name.removeprefix(prefix): value
+        for name, value in values.items()
+        if name.startswith(prefix)
     }

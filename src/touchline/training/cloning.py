@@ -27,7 +27,7 @@ from touchline.policies.distributions import (
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.network import Distribution, Network, side_by_side
 from touchline.training.algorithms.adam import Adam, FlatParameters
-from touchline.training.algorithms.learned_state import part_of, saved
+from touchline.training.algorithms.learned_state import copied_part, saved
 from touchline.training.algorithms.learner import LearnerSetup, Metrics, SettingError
 from touchline.training.algorithms.settings import (
     MinibatchSettings,
@@ -239,10 +239,10 @@ class Cloning:
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continue from what `state` returned; from a run that did not clone, with a fresh Adam."""
-        adam = part_of("adam.", state)
+        adam = copied_part("adam.", state)
         if adam:
             self._adam.load_state(adam)
-        clone = part_of("clone.", state)
+        clone = copied_part("clone.", state)
         # Settings without a `clone_kl` have let it go.
         if clone and self.settings.clone_kl:
             self._clone = deepcopy(self._network)

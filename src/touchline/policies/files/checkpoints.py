@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from touchline.envs.saved_state import part_of
 from touchline.errors import UsageError
 from touchline.policies.network import Architecture, Network, make_network
 from touchline.specs import (
@@ -84,12 +85,8 @@ def load_network(path: Path) -> Network:
                 sketch = make_network(spec, architecture, num_signals)
         except (RuntimeError, OverflowError, MemoryError) as error:
             raise ValueError(str(error)) from None
-    prefix = "network."  # next to the weights there are the optimizer's state and random numbers
-    weights = {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
+    # Next to the weights there are the optimizer's state and random numbers.
+    weights = part_of("network.", tensors)
     expected = {name: tensor.shape for name, tensor in sketch.state_dict().items()}
     if expected != {name: tensor.shape for name, tensor in weights.items()}:
         raise UsageError(

@@ -22,6 +22,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from touchline.envs.saved_state import part_of
 from touchline.errors import UsageError
 from touchline.policies.files.onnx_in import load_model
 from touchline.policies.nets import lstm
@@ -185,7 +186,7 @@ def _read_checkpoint(path: Path) -> OfficialWeights:
         _renamed(policy),
         _module(modules, "Optimizer:value_network") or {},
         _module(modules, "Optimizer:target_network") or {},
-        [_part(q, "q1_network."), _part(q, "q2_network.")],
+        [part_of("q1_network.", q), part_of("q2_network.", q)],
     )
 
 
@@ -200,14 +201,6 @@ def _refuse_compressed(path: Path) -> None:
         unpacked = sum(entry.file_size for entry in archive.infolist())
     if unpacked > path.stat().st_size:
         raise UsageError(f"{path}: not a checkpoint of ML-Agents: it is compressed")
-
-
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
 
 
 def _module(modules: Any, name: str) -> dict[str, Tensor] | None:
@@ -313,16 +306,11 @@ def _settings_of(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         for name, tensor in tensors.items()
         if name.startswith(_LAYER) and name.endswith(".weight")
     ]
-    body = {
-        name.removeprefix(_BODY): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(_BODY)
-    }
     return {
         "hidden_units": len(weights[0]) if weights else 0,
         "num_layers": len(weights),
         "normalize": any("normalizer.running_mean" in name for name in tensors),
-        "memory_size": lstm.official_size(body),
+        "memory_size": lstm.official_size(part_of(_BODY, tensors)),
     }
 
 

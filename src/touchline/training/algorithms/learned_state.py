@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from touchline.envs.saved_state import part_of
 from touchline.errors import NonFiniteError
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.run.packing import pack, unpack
@@ -51,16 +52,12 @@ def restore(state: Mapping[str, Tensor], parts: Mapping[str, Any]) -> None:
     """Continue from what `saved` returned for parts of these names."""
     for prefix, part in parts.items():
         load = part.load_state_dict if isinstance(part, _Module) else part.load_state
-        load(part_of(f"{prefix}.", state))
+        load(copied_part(f"{prefix}.", state))
 
 
-def part_of(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin with the prefix, without it, as copies."""
-    return {
-        name.removeprefix(prefix): value.clone()
-        for name, value in state.items()
-        if name.startswith(prefix)
-    }
+def copied_part(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies of the tensors whose names begin with the prefix, without it."""
+    return {name: value.clone() for name, value in part_of(prefix, state).items()}
 
 
 def pending(added: Sequence[Trajectories]) -> dict[str, Tensor]:
@@ -76,7 +73,7 @@ def pending(added: Sequence[Trajectories]) -> dict[str, Tensor]:
 
 def pending_again(state: Mapping[str, Tensor]) -> list[Trajectories]:
     """What `pending` was given."""
-    parts = (part_of(f"{_PENDING}{number}.", state) for number in count())
+    parts = (copied_part(f"{_PENDING}{number}.", state) for number in count())
     added = []
     for tensors in takewhile(bool, parts):
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}

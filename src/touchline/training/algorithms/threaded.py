@@ -18,7 +18,11 @@ import torch
 from torch import Tensor
 
 from touchline.policies.network_policy import NetworkPolicy
-from touchline.training.algorithms.learned_state import part_of, pending, pending_again
+from touchline.training.algorithms.learned_state import (
+    copied_part,
+    pending,
+    pending_again,
+)
 from touchline.training.algorithms.learner import (
     Delayed,
     Learner,
@@ -187,10 +191,10 @@ class Threaded:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Also takes the state of a learner without a thread."""
         learned = {k: v for k, v in state.items() if not k.startswith(_OWN)}
-        own = part_of(_OWN, state)
+        own = copied_part(_OWN, state)
         newest = {k: v for k, v in own.items() if k.startswith(_NETWORK)}
         self._learner.load_state(learned | newest)
-        self._network.load_state_dict(part_of(_NETWORK, learned))
+        self._network.load_state_dict(copied_part(_NETWORK, learned))
         self.policy.forget_actor()
         self._wanted = self._learner.wanted
         if not own:
@@ -202,5 +206,5 @@ class Threaded:
         added = pending_again(own)
         teams = bytes(own["teams"].tolist()).decode().split("\n")
         self._added = list(zip(teams, added, strict=True)) if added else []
-        figures = part_of(_METRIC, own)
+        figures = copied_part(_METRIC, own)
         self._unreported = {name: float(value) for name, value in figures.items()}

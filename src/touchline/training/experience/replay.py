@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from touchline.envs.saved_state import part_of
 from touchline.policies.distributions import CONTINUOUS_LIMIT
 from touchline.policies.nets.memory import Sequences
 from touchline.specs import BehaviorSpec
@@ -280,13 +281,9 @@ class Replay:
         self.added = int(state["added"])
         # A resumed run may have a smaller buffer than the one that was saved.
         self.oldest = max(int(state["oldest"]), self.added - self.capacity)
-        of_agents = "agents."
-        for name in state:
-            if name.startswith(of_agents):
-                team = name.removeprefix(of_agents)
-                agents = state[name].numpy().copy()
-                numbers = state[f"numbers.{team}"].numpy().copy()
-                self._open[team] = agents, numbers
+        for team, agents in part_of("agents.", state).items():
+            numbers = state[f"numbers.{team}"]
+            self._open[team] = agents.numpy().copy(), numbers.numpy().copy()
 
     def rows(self, first: int, end: int) -> Columns:
         """The actions with these numbers, which must be there; they never change again."""

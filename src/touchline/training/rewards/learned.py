@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from touchline.policies.nets.encoders import Sensors
 from touchline.policies.network import Architecture
 from touchline.training.algorithms.adam import Adam, FlatParameters
-from touchline.training.algorithms.learned_state import restore, saved
+from touchline.training.algorithms.learned_state import copied_part, restore, saved
 from touchline.training.algorithms.learner import SettingError
 from touchline.training.config.network_settings import NetworkSettings
 from touchline.training.experience.trajectories import Trajectories
@@ -151,11 +151,7 @@ def _widened(values: NDArray[np.float64] | None, width: int) -> NDArray[np.float
 def _of_teams(
     prefix: str, state: Mapping[str, Tensor]
 ) -> dict[str, NDArray[np.float64]]:
-    return {
-        name.removeprefix(prefix): values.numpy().copy()
-        for name, values in state.items()
-        if name.startswith(prefix)
-    }
+    return {team: v.numpy() for team, v in copied_part(prefix, state).items()}
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from touchline.operating_systems import memory_bytes
-from touchline.training.algorithms.learned_state import part_of, refuse_non_finite
+from touchline.training.algorithms.learned_state import copied_part, refuse_non_finite
 from touchline.training.algorithms.learner import LearnerSetup, Metrics, SettingError
 from touchline.training.algorithms.network_learner import NetworkLearner
 from touchline.training.algorithms.sac.descent import Descent
@@ -325,7 +325,7 @@ class SAC(NetworkLearner):
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Without a replay in it, one is filled before the next gradient step."""
         super().load_state(state)
-        kept = part_of("replay.", state) if self.hyper.save_replay_buffer else {}
+        kept = copied_part("replay.", state) if self.hyper.save_replay_buffer else {}
         self._refills = not kept
         if kept:
             updates, refills, signal_updates = kept.pop("counters").tolist()
