@@ -92,20 +92,27 @@ class SharedSlots:
         # Before anyone acts: what a learner keeps is what its own slots remembered when they
         # decided.
         remembered = None if memory is None else memory.recall(rows)
-        joined: _Joined | None = None
+        parts = []
         for number, slots in self._slots.items():
             if number == OWN:
                 part = _act_in(self.own, rows, slots, memory, generator)
             else:
                 part = self._act_as_guest(number, rows, slots, generator)
-            if joined is None:
-                joined = _Joined.of_size(len(rows), part.actions)
-            joined.put(slots, part)
-        assert joined is not None
+            parts.append((slots, part))
+        first = parts[0][1].actions
+        shape = len(rows), first.continuous.shape[1]
+        continuous, raw = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        discrete = np.zeros((len(rows), first.discrete.shape[1]), np.int32)
+        for slots, part in parts:
+            continuous[slots] = part.actions.continuous
+            discrete[slots] = part.actions.discrete
+            if (
+                part.kept is not None
+            ):  # before they were limited, where the own policy acts
+                raw[slots] = part.kept.continuous
         # PyTorch indexes by int64; worlds take int32.
-        discrete = joined.actions.discrete.astype(np.int64)
-        kept = ChosenActions(joined.raw, discrete, remembered)
-        return Decision(joined.actions, kept)
+        kept = ChosenActions(raw, discrete.astype(np.int64), remembered)
+        return Decision(ActionTuple(continuous, discrete), kept)
 
     def _act_as_guest(
         self, number: int, rows: SlotRows, slots: NDArray[np.intp], generator: Any
@@ -134,27 +141,6 @@ class SharedSlots:
             memory = SlotMemory(values.shape[1:])
             memory.values = values.copy()
             self._memories[int(number)] = memory
-
-
-@dataclass
-class _Joined:
-    """The actions of all slots, put together from those of several policies."""
-
-    actions: ActionTuple
-    raw: NDArray[np.float32]
-    """The continuous ones before they were limited, where the own policy acts."""
-
-    @staticmethod
-    def of_size(num_slots: int, example: ActionTuple) -> _Joined:
-        continuous = np.zeros((num_slots, example.continuous.shape[1]), np.float32)
-        discrete = np.zeros((num_slots, example.discrete.shape[1]), np.int32)
-        return _Joined(ActionTuple(continuous, discrete), continuous.copy())
-
-    def put(self, slots: NDArray[np.intp], part: Decision) -> None:
-        self.actions.continuous[slots] = part.actions.continuous
-        self.actions.discrete[slots] = part.actions.discrete
-        if part.kept is not None:
-            self.raw[slots] = part.kept.continuous
 
 
 def _act_in(
