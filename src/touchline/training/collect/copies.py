@@ -50,12 +50,13 @@ class SentGuest:
 
 
 @dataclass(frozen=True)
-class SentPool:
+class PoolCopy:
     """The opponents of one behavior; see `Opponents`."""
 
     settings: SelfPlaySettings
     drawn: Sequence[int]
-    guests: Mapping[int, SentGuest]
+    guests: Mapping[int, Any]
+    """A `SentGuest` on the way, a `Guest` where it plays."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Policies:
     """Who acts in a round."""
 
     latest: Mapping[str, PolicyWeights]
-    pools: Mapping[str, SentPool] = field(default_factory=dict)
+    pools: Mapping[str, PoolCopy] = field(default_factory=dict)
     learning_team: int | None = None
 
 
@@ -74,7 +75,7 @@ def policies_of(latest: Mapping[str, PolicyWeights], roster: Roster | None) -> P
     pools = {}
     for base, pool in roster.pools.items():
         guests = {number: _sent(guest) for number, guest in pool.guests.items()}
-        pools[base] = SentPool(pool.settings, list(pool.drawn), guests)
+        pools[base] = PoolCopy(pool.settings, list(pool.drawn), guests)
     return Policies(latest, pools, roster.learning_team)
 
 
@@ -121,15 +122,6 @@ Fetch = Callable[[Any], PolicyWeights]
 """Returns the weights that a `SentGuest` stands for."""
 
 
-@dataclass(frozen=True)
-class CopiedPool:
-    """The opponents of one behavior; see `Opponents`."""
-
-    settings: SelfPlaySettings
-    drawn: Sequence[int]
-    guests: Mapping[int, Guest]
-
-
 class Copies(Lineup):
     """The lineup of a worker.
 
@@ -147,7 +139,7 @@ class Copies(Lineup):
         self._policies: dict[str, NetworkPolicy] = {}
         self._generators: dict[str, torch.Generator] = {}
         self._learned: set[str] = set()
-        self._pools: dict[str, CopiedPool] = {}
+        self._pools: dict[str, PoolCopy] = {}
         self._learning_team: int | None = None
         self._seating = Seating(seeds, self._pools) if self_play else None
         self._streams: Arrays = {}
@@ -209,7 +201,7 @@ class Copies(Lineup):
             return {}
         return {base: self._seating.playing(base) for base in self._pools}
 
-    def _copied(self, given: Policies, base: str, spec: BehaviorSpec) -> CopiedPool:
+    def _copied(self, given: Policies, base: str, spec: BehaviorSpec) -> PoolCopy:
         """The part of a pool that plays here; weights of opponents are fetched once."""
         assert self._seating is not None, "a run with pools has games"
         sent = given.pools[base]
@@ -222,7 +214,7 @@ class Copies(Lineup):
             else:
                 guest = self._guest(sent.guests[number], (base, number), spec)
                 guests[number] = guest
-        return CopiedPool(sent.settings, sent.drawn, guests)
+        return replace(sent, guests=guests)
 
     def _guest(
         self, sent: SentGuest, place: tuple[str, int], spec: BehaviorSpec
