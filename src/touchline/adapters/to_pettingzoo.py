@@ -384,15 +384,16 @@ class _GroupNames:
         reward = (rows.reward + rows.group_reward)[slots]
         observations = self._observations(shown, mask, slots)
         infos = self._infos(rows, slots, views)
-        # Names never end in mode `slots`; there `infos` have what ended.
-        is_over = self._mode != "slots"
-        terminated = (rows.terminated[slots] & is_over).tolist()
-        truncated = (rows.truncated[slots] & is_over).tolist()
+        terminated = rows.terminated[slots].tolist()
+        truncated = rows.truncated[slots].tolist()
+        if self._mode == "slots":
+            # Names never end and never begin; what ended is in `infos`.
+            terminated = truncated = [False] * len(slots)
         result.add(names, observations, reward.tolist(), terminated, truncated, infos)
         if len(leaving):
             self._has_name[leaving] = False
             self._listed = None
-        if rows.begins.any():
+        if self._mode != "slots" and rows.begins.any():
             # In mode `one_episode`, only agents that appear for the first time.
             may_be_named = (self._num_used == 0) | (self._mode == "respawn")
             new = np.flatnonzero(rows.begins & ~self._has_name & may_be_named)
