@@ -58,6 +58,17 @@ def test_every_material_has_a_color_that_a_page_can_show(name):
     np.testing.assert_allclose(shown_by_three(in_instances), wanted, atol=0.07)
 
 
+@pytest.mark.parametrize("name", COLORS)
+def test_no_side_of_a_box_is_far_from_its_color_in_a_film(name):
+    wanted, gloss = np.array(COLORS[name]), 0.022
+    color = 2.1 * instance_colors(wanted[None])[0] / 255 + gloss
+    for shown in (1.0, 0.7, 0.55):
+        light = page_colors(np.full(3, 0.6 * shown)) / page_colors(np.full(3, 0.6))
+        np.testing.assert_allclose(
+            shown_by_three(color * light), shown * wanted, atol=0.2
+        )
+
+
 @pytest.mark.parametrize("glb", [ground_glb(30.0), sky_glb(900.0)])
 def test_ground_and_sky_are_meshes_that_other_readers_open(glb):
     mesh = trimesh.load(io.BytesIO(glb), file_type="glb", force="mesh")

@@ -351,6 +351,11 @@ def test_a_player_plays_on_a_page_pauses_and_steps(browser, tmp_path):
         simulation.order("play", simulation.pause)
         time.sleep(1.0)  # until the page shows that moment
         keep_picture(browser, "player")
+        figures, controls = (
+            browser.find_element("css selector", f"[data-dock-region={side}]").rect
+            for side in ("left", "right")
+        )
+        assert figures["x"] + figures["width"] == pytest.approx(controls["x"], abs=1)
         press(browser, "Resume")
         press(browser, "Pause")
         wait_for(lambda: simulation.is_paused)

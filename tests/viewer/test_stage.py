@@ -1,6 +1,7 @@
 """Where things are on a page: the camera, what it follows, marks, names and the scoreboard."""
 
 import asyncio
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +22,15 @@ AWAY = np.array([3.0, 0.5, -2.0])
 def page():
     recipe = EnvRecipe("scene", "Walker", num_areas=1)
     with opened(recipe, ["random"], ViewOptions(port=0)) as page:
-        page.simulation.pause()
+        simulation, stands = page.simulation, threading.Event()
+
+        def stop():
+            simulation.pause()
+            stands.set()
+
+        simulation.order("play", stop)
+        assert stands.wait(60.0)
+        wait_for(lambda: page._drawn == simulation.frame.number)
         yield page
 
 

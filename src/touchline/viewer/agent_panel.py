@@ -12,7 +12,7 @@ import viser
 from touchline.scenes.scene import ActionNames
 from touchline.specs import ActionTuple
 from touchline.viewer.critic import Critic
-from touchline.viewer.curve import add_curve
+from touchline.viewer.curve import add_curve, draw_curve
 from touchline.viewer.influence import influences, usual_obs
 from touchline.viewer.insight import Insight, Seat
 from touchline.viewer.sensors_panel import AllSensors, OneSensor, sensor_names
@@ -126,7 +126,7 @@ class AgentPanel:
             self._curve_s = now
             times, returns = simulation.curve(agent)
             if len(times):
-                self._curve.data = (times, returns)
+                draw_curve(self._curve, times, returns)
             if insight.outlook is not None and insight.outlook.value is not None:
                 self._judge(agent)
 
@@ -140,9 +140,9 @@ class AgentPanel:
         times, values, advantages = self._critic.curve(past, place, actor)
         known = ~np.isnan(advantages)
         if known.any():
-            self._judged.data = times[known], values[known], advantages[known]
+            draw_curve(self._judged, times[known], values[known], advantages[known])
         elif len(times):
-            self._judged.data = times, values, np.zeros(len(times))
+            draw_curve(self._judged, times, values, np.zeros(len(times)))
         self._judged.visible = len(times) > 0
 
     async def _explain_action(self, _: Any) -> None:

@@ -47,6 +47,9 @@ _BRIGHTEST = 2.1
 """What the curve needs for the brightest white of scenes; colors of instances end at 1."""
 _GLOSS = 0.022
 """What three.js' matt surfaces return besides their color, measured on a dark floor."""
+_SHADES = np.array([1.0, 0.71, 0.62, 0.55, 0.4])
+_SHADE_WEIGHTS = (2.0, 1.0, 1.0, 1.0, 1.0)
+"""Brightness of a box's top and of its sides in daylight; the top is seen most."""
 _SUN_AWAY = 6.0
 """Distance of the sun in units of what it shines on, far enough for nearly parallel rays."""
 
@@ -69,11 +72,28 @@ def page_colors(color: NDArray[Any]) -> Array:
 
 
 def instance_colors(color: NDArray[Any], *, is_flat: bool = False) -> NDArray[np.uint8]:
-    """Colors [S, 3] of surfaces, as instances take them; flat light has no gloss."""
-    share = np.clip(
-        (page_colors(color) - (0.0 if is_flat else _GLOSS)) / _BRIGHTEST, 0.0, 1.0
-    )
+    """Colors [S, 3] of surfaces, as instances take them; flat light has no gloss.
+
+    What is right in full light is too saturated in the shade; a mean is wrong by half as much.
+    """
+    if is_flat:
+        linear = page_colors(color)
+    else:
+        shown = _SHADES[:, None] * np.asarray(color)[..., None, :]  # [S, shades, 3]
+        needed = page_colors(shown) / _SHADE_LIGHT[:, None]
+        linear = np.average(needed, axis=-2, weights=_SHADE_WEIGHTS) - _GLOSS
+    share = np.clip(linear / _BRIGHTEST, 0.0, 1.0)
     return np.asarray(np.rint(255.0 * share), np.uint8)
+
+
+def _needed(shown: Array) -> Array:
+    """Brightness of light, where it is linear, that shows a gray by so much [K] darker."""
+    gray = 0.6 * np.array([1.0, *shown])
+    linear = page_colors(np.repeat(gray[:, None], 3, axis=1))[:, 0]
+    return np.asarray(linear[1:] / linear[0])
+
+
+_SHADE_LIGHT = _needed(_SHADES)
 
 
 def line_colors(color: NDArray[Any]) -> NDArray[np.uint8]:
@@ -129,11 +149,8 @@ def _page_brightness(light: Light) -> tuple[float, float, float]:
             np.stack([np.ones(6), np.zeros(6), fill], axis=1),
         ]
     )
-    gray = 0.6
     shown = np.minimum(sides @ (light.ambient, light.sun, light.fill), 1.0)
-    needed = page_colors(np.repeat(gray * shown[:, None], 3, axis=1))[:, 0]
-    needed /= page_colors(np.full(3, gray))[0]
-    weights, *_ = np.linalg.lstsq(sides, needed, rcond=None)
+    weights, *_ = np.linalg.lstsq(sides, _needed(shown), rcond=None)
     ambient, sunny, filled = np.maximum(weights, 0.0)
     return float(ambient), float(sunny), float(filled)
 

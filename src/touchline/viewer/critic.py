@@ -15,7 +15,7 @@ from touchline.policies.policy import Policy, SlotActor, Transparent
 from touchline.specs import base_name
 from touchline.training.config.yaml_tree import YamlTree
 from touchline.viewer.history import Moment
-from touchline.viewer.insight import only_memory, only_slot
+from touchline.viewer.insight import memory_of, only_slot
 from touchline.viewer.simulation import Place
 
 MOST_MOMENTS = 200
@@ -61,7 +61,7 @@ class Critic:
         # Where an episode ended and the next one has not begun, there is nothing to judge.
         if not isinstance(policy, Transparent) or not moment.rows[name].deciding[slot]:
             return np.nan
-        memory = only_memory(moment.actors[name].memory, slot)
+        memory = memory_of(moment.actors[name].memory, [slot])
         value = policy.outlook(only_slot(moment.rows[name], slot), memory).value
         return np.nan if value is None else float(value[0, 0])
 

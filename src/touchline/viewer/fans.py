@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from touchline.specs import ObservationSpec
 
 _STACKED = re.compile(r"StackingSensor_size(\d+)_")
-_FEWEST_NUMBERS = 2
-"""Numbers of a ray that knows no tag."""
 
 
 class FanLayout(NamedTuple):
@@ -70,7 +68,7 @@ def layouts_of(sensor: ObservationSpec) -> list[FanLayout]:
         return []
     return [
         FanLayout(frames, rays, size // rays - 2)
-        for rays in range(size // _FEWEST_NUMBERS, 0, -1)
+        for rays in range(size // 2, 0, -1)  # one that knows no tag has two numbers
         if rays % 2 == 1 and size % rays == 0
     ]
 

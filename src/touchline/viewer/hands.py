@@ -51,9 +51,3 @@ def with_own(actions: ActionTuple, slot: int, own: ActionTuple) -> ActionTuple:
     continuous[slot] = own.continuous[0]
     discrete[slot] = own.discrete[0]
     return ActionTuple(continuous, discrete)
-
-
-def only_action(actions: ActionTuple, slot: int) -> ActionTuple:
-    """The action [1, ...] of one slot."""
-    one = slice(slot, slot + 1)
-    return ActionTuple(actions.continuous[one].copy(), actions.discrete[one].copy())

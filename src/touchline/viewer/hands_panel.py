@@ -14,12 +14,7 @@ from touchline.protocol.demonstrations import SUFFIX, DemoFile, encode_demo
 from touchline.training.recording import write_demos
 from touchline.viewer.hands import action_of
 from touchline.viewer.insight import Seat
-from touchline.viewer.keys import (
-    keyboard_html,
-    keys_of,
-    listener_html,
-    no_listener_html,
-)
+from touchline.viewer.keys import keyboard_html, keys_of, listener_html, script_html
 from touchline.viewer.scene_simulation import SceneSimulation
 from touchline.viewer.sheet import text_html
 
@@ -85,7 +80,7 @@ class HandsPanel:
 
     def part(self, client: viser.ClientHandle) -> None:
         """A page was closed: release its keys if it was the player's."""
-        if self._is_player(client):
+        if self._player is not None and client.client_id == self._player.client_id:
             self._player = self._listener = self._held = None
             self._play(())
 
@@ -115,12 +110,6 @@ class HandsPanel:
             self._held.on_update(self._press)
             content = listener_html(self._keys, KEYS_FIELD)
             self._listener = client.gui.add_html(content)
-
-    def _is_player(self, client: viser.ClientHandle | None) -> bool:
-        player = self._player
-        if player is None or client is None:
-            return False
-        return bool(player.client_id == client.client_id)
 
     async def _press(self, _: Any) -> None:
         if self._held is not None:
@@ -199,7 +188,7 @@ class HandsPanel:
         self._take.value = False
         self._keyboard.visible = False
         if self._listener is not None and self._held is not None:
-            self._listener.content = no_listener_html()
+            self._listener.content = script_html("window.touchlineKeys?.remove()")
             self._held.remove()
         self._player = self._listener = self._held = None
         if seat is not None:

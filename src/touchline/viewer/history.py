@@ -107,9 +107,7 @@ class History:
             self._thin()
 
     def nearest(self, time_s: float) -> int:
-        """The index of the moment closest to a time. Raises an IndexError when there is none."""
-        if not self._moments:
-            raise IndexError("no moment was kept")
+        """The index of the moment closest to a time."""
         after = self.index_at(time_s)
         candidates = [i for i in (after - 1, after) if 0 <= i < len(self)]
         return min(candidates, key=lambda i: abs(self._moments[i].time_s - time_s))

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.slots.rows import select_rows
-from touchline.policies.policy import Outlook, SlotMemory, Transparent
+from touchline.policies.policy import Outlook, Transparent
 from touchline.specs import ObservationSpec
 from touchline.viewer.fans import FanReader, is_ray_sensor
 from touchline.viewer.history import Moment
-from touchline.viewer.insight import Insight
+from touchline.viewer.insight import Insight, memory_of
 
 MOST_MOMENTS = 200
 """The newest, whose mean is what an agent usually observes."""
@@ -112,14 +112,11 @@ def _effects(
     policy: Transparent, insight: Insight, number: int, hidden: NDArray[Any]
 ) -> NDArray[np.float64]:
     """By how much the action of each row of `hidden` differs from the first row's."""
-    copies = np.zeros(len(hidden), np.intp)
-    rows = select_rows(insight.rows, copies)
+    rows = select_rows(insight.rows, np.zeros(len(hidden), np.intp))
     obs = [*rows.obs[:number], hidden, *rows.obs[number + 1 :]]
     rows = replace(rows, obs=tuple(obs))
-    memory = None
-    if insight.memory is not None:
-        memory = SlotMemory(insight.memory.values.shape[1:])
-        memory.values = insight.memory.values[copies]
+    own = insight.memory
+    memory = None if own is None else memory_of(own.values, [0] * len(hidden))
     outlook: Outlook = policy.outlook(rows, memory)
     shifts = [np.abs(p[1:] - p[0]).sum(axis=1) / 2 for p in outlook.probabilities]
     if outlook.continuous.size:

@@ -70,7 +70,7 @@ def insight_of(
     """What the agent in a slot observes, and what its policy computes from it."""
     assert actor.spec is not None, "a world's actors know their specs"
     one = only_slot(rows, slot)
-    memory = None if actor.memory is None else only_memory(actor.memory.values, slot)
+    memory = None if actor.memory is None else memory_of(actor.memory.values, [slot])
     outlook = None
     if isinstance(actor.policy, Transparent):
         outlook = actor.policy.outlook(one, memory)
@@ -96,10 +96,12 @@ def only_slot(rows: SlotRows, slot: int) -> SlotRows:
     )
 
 
-def only_memory(values: NDArray[np.float32] | None, slot: int) -> SlotMemory | None:
-    """The memory of one slot alone, of the memories [N, networks, M] of all; a copy."""
+def memory_of(
+    values: NDArray[np.float32] | None, slots: Sequence[int]
+) -> SlotMemory | None:
+    """The memory of these slots alone, of the memories [N, networks, M] of all; a copy."""
     if values is None:
         return None
     own = SlotMemory(values.shape[1:])
-    own.values = values[slot : slot + 1].copy()
+    own.values = values[list(slots)]
     return own

@@ -140,11 +140,6 @@ def listener_html(keys: Keys, field_label: str) -> str:
     return script_html(script)
 
 
-def no_listener_html() -> str:
-    """What makes a page forget its keyboard."""
-    return script_html("window.touchlineKeys?.remove()")
-
-
 def script_html(script: str) -> str:
     """HTML that runs a script, which pages of viser would not do with a script element."""
     return f'<img alt="" style="display:none" src="data:," onerror="{escape(script)}">'

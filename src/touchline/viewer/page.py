@@ -34,7 +34,14 @@ SPEEDS = {
     "8 ×": 8.0,
     "as fast as it goes": math.inf,
 }
-PANEL_PX = 340.0
+PANEL_PX = 340
+_FIGURES_STYLE = (
+    "<style>"
+    f'[data-dock-region="left"] {{width: calc(100% - {PANEL_PX + 4}px) !important}}'
+    '[data-dock-region="left"] > [style^="flex-grow"] > div {width: 100% !important}'
+    "</style>"
+)
+"""viser leaves a strip for a picture, which is not there, between the panels and their frames."""
 
 
 class Page:
@@ -53,7 +60,9 @@ class Page:
         """What the page does not show and why, for the terminal; nothing where it shows all."""
         self._open(simulation, host, port, title, sheet_percent=100)
         self.server.gui.main_panel.set_width(PANEL_PX)
-        self.about = self.server.gui.add_html(text_html(f"{self.limits}."))
+        self.about = self.server.gui.add_html(
+            text_html(f"{self.limits}.") + _FIGURES_STYLE
+        )
         self._add_controls()
         self._add_restart("Reset the world.")
         self.agent = AgentPanel(self.server, simulation, AllSensors(self.server.gui))

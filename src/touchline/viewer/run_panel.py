@@ -23,7 +23,7 @@ from touchline.policies.files.run_layout import CHECKPOINT, RunLayout
 from touchline.policies.policy import SlotActor
 from touchline.training.run.figures import SCORES, RunFigures, read_run_figures
 from touchline.viewer.beside import Beside
-from touchline.viewer.curve import add_curve
+from touchline.viewer.curve import add_curve, draw_curve
 from touchline.viewer.scene_simulation import SceneSimulation
 from touchline.viewer.sheet import text_html
 from touchline.viewer.waiting import StillStartingError
@@ -196,7 +196,7 @@ class RunPanel:
             return
         known = ~np.isnan(figures.columns[metric])
         step, score = figures.columns["step"][known], figures.score
-        self._curve.data = (step, score)
+        draw_curve(self._curve, step, score)
         self._note.content = text_html(
             f"{figures.behavior}: {SCORES[metric]} {score[-1]:.3f} "
             f"after {step[-1]:,.0f} steps"

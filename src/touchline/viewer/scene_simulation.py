@@ -23,7 +23,7 @@ from touchline.sensors.grids import Cells, HasGrids
 from touchline.sensors.rays import Traces
 from touchline.specs import ActionTuple
 from touchline.viewer.beside import Beside
-from touchline.viewer.hands import allowed_action, only_action, with_own
+from touchline.viewer.hands import allowed_action, with_own
 from touchline.viewer.history import BUDGET_BYTES, History, Moment
 from touchline.viewer.insight import Seat, only_slot
 from touchline.viewer.scoreboard import Scoreboard, Tally
@@ -309,7 +309,7 @@ class SceneSimulation(Simulation):
             self.tape = self.tape.with_step(
                 name,
                 only_slot(before[name], slot),
-                only_action(actions[name], slot),
+                actions[name].select([slot]),
                 only_slot(self.rows[name], slot),
             )
         self.score = self.score.after(self.returns, self.rows)

@@ -24,7 +24,6 @@ FEW_NUMBERS = 64
 """Up to so many are also written out below their bars."""
 MOST_SENSORS = 24
 """The most that are shown of an agent."""
-FIGURES_PX = 760.0
 
 
 def sensor_names(insight: Insight) -> tuple[str, ...]:
@@ -95,7 +94,6 @@ class AllSensors:
         with panel.add_tab("Observations"):
             self._observations = gui.add_html("")
         panel.dock_left()
-        panel.set_width(FIGURES_PX)
         panel.expand()
 
     def show(self, insight: Insight) -> None:

@@ -64,7 +64,9 @@ def open_server(
     Raises a UsageError for a port that is in use, or a host that is not this machine's.
     """
     _require_free(host, port)
-    with _silence(), _guarded_serving(None if is_loopback(host) else _token()):
+    token = None if is_loopback(host) else _token()
+    # viser prints boxes to standard output, which belongs to results.
+    with redirect_stdout(io.StringIO()), _guarded_serving(token):
         server = viser.ViserServer(host, port, label, verbose=False)
     if port not in (0, server.get_port()):  # taken since
         close_server(server)
@@ -84,7 +86,7 @@ def close_server(server: viser.ViserServer, farewell: str = "") -> None:
     if clients:
         server.flush()
         time.sleep(FAREWELL_S)
-    with _silence():
+    with redirect_stdout(io.StringIO()):
         server.stop()
 
 
@@ -178,13 +180,6 @@ def _require_free(host: str, port: int) -> None:
         raise UsageError(
             f"cannot listen on {host}, port {port}: {reason}; choose another with --port or --host"
         ) from error
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Viser prints boxes to standard output, which belongs to results."""
-    with redirect_stdout(io.StringIO()):
-        yield
 
 
 class _Guard:

@@ -38,8 +38,7 @@ _MARGIN = 1.05
 """Share of the distance from which several areas just fill the picture: walls are higher than
 floors."""
 _ROOM = 1.2
-"""Share of the distance from where films are made: the page is narrower than those beside its
-panel."""
+"""Share of the distance from where films are made: a page is narrower by its panel."""
 
 
 class Stage:
@@ -253,16 +252,6 @@ class Stage:
             handle.on_click(self._on_click)
         return handle
 
-    def _clear(self) -> None:
-        """Take away what is shown in an earlier unit."""
-        for handle in self._handles.values():
-            handle.remove()
-        self._handles.clear()
-        self._floor = b""
-        if self._mark is not None:
-            self._mark.remove()
-            self._mark = None
-
     def _place_backdrop(self, tableau: Tableau) -> None:
         """Light, ground and sky around all shown areas."""
         self._light = tableau.light
@@ -273,7 +262,14 @@ class Stage:
         distance_m = float(np.linalg.norm(np.subtract(camera.eye, camera.target)))
         middle = 0.5 * (low + high)
         radius_m = max(0.5 * float(np.linalg.norm(high - low)), 0.5 * distance_m)
-        self._clear()
+        # What is shown is in an earlier unit.
+        for handle in self._handles.values():
+            handle.remove()
+        self._handles.clear()
+        self._floor = b""
+        if self._mark is not None:
+            self._mark.remove()
+            self._mark = None
         self.unit = RADIUS / radius_m
         # On a floor without end, the light follows whoever walks there.
         lamps = ROOT if _fits(tableau).all() else "/light"
