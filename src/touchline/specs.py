@@ -78,6 +78,13 @@ class ObservationSpec:
         """A plain list of numbers, marked as Unity marks it."""
         return ObservationSpec((size,), (DimensionProperty.NONE,), name=name)
 
+    @staticmethod
+    def picture(shape: tuple[int, int, int], name: str) -> ObservationSpec:
+        """A camera's picture or a grid, [channels, rows, columns], marked as Unity marks it."""
+        equivariant = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
+        properties = (DimensionProperty.NONE, equivariant, equivariant)
+        return ObservationSpec(shape, properties, name=name)
+
 
 @dataclass(frozen=True)
 class ActionSpec:

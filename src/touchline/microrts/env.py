@@ -35,7 +35,6 @@ from touchline.scenes.random import Streams
 from touchline.specs import (
     ActionTuple,
     BehaviorSpec,
-    DimensionProperty,
     ObservationSpec,
 )
 from touchline.statistics import EnvironmentStats, StatsAggregationMethod
@@ -53,11 +52,6 @@ PARAMETERS: Mapping[str, Parameter] = {
     "shaping": Parameter(1.0, 0.0, 1000.0, "factor of all weights but that of win_loss")
 }
 """Environment parameters: a curriculum of `shaping` leads from shaped rewards to results alone."""
-_IMAGE_AXES = (
-    DimensionProperty.NONE,
-    DimensionProperty.TRANSLATIONAL_EQUIVARIANCE,
-    DimensionProperty.TRANSLATIONAL_EQUIVARIANCE,
-)
 
 
 def open_microrts(recipe: EnvRecipe) -> MicrortsEnv:
@@ -191,6 +185,7 @@ class MicrortsEnv(MLAgentsEnv):
         if seed is not None:
             self._streams.restart(seed)
             self._episodes[:] = 0
+            # These belong to the whole process: games of another env in it draw from them, too.
             seed_engine(seed)
         for game in range(self.num_areas):
             self._begin(game)
@@ -547,7 +542,7 @@ class MicrortsEnv(MLAgentsEnv):
         num_planes = PLANES + self.form.extra_planes
         num_planes += 2 * options.partial + 2 * self._shows_walls
         shape = (num_planes, self.map.height, self.map.width)
-        sensors = [ObservationSpec(shape, _IMAGE_AXES, name="board")]
+        sensors = [ObservationSpec.picture(shape, "board")]
         if options.economy:
             sensors.append(ObservationSpec((3,), name="economy"))
         # The board network orders any cell; the asker form's actions name none.

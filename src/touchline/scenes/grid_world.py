@@ -9,8 +9,7 @@ Source: ML-Agents Release 22, `GridAgent.cs`, `GridArea.cs`, `Area.prefab`, `goa
 `goal-ex.prefab`. The picture's colors are worked out, not measured; `LIGHT` says how.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,18 +80,10 @@ floor returns less."""
 GLOSS_SMOOTH, GLOSS_MATT = 0.965, 0.72
 
 
-def _spec() -> BehaviorSpec:
-    none = DimensionProperty.NONE
-    equivariant = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
-    camera = ObservationSpec(
-        (3, PICTURE_HEIGHT, PICTURE_WIDTH),
-        (none, equivariant, equivariant),
-        name="CameraSensor",
-    )
-    goal = ObservationSpec(
-        (2,), (none,), ObservationType.GOAL_SIGNAL, name="VectorSensor"
-    )
-    return BehaviorSpec((camera, goal), ActionSpec.create_discrete((5,)))
+_CAMERA = ObservationSpec.picture((3, PICTURE_HEIGHT, PICTURE_WIDTH), "CameraSensor")
+_GOAL_SIGNAL = ObservationSpec(
+    (2,), (DimensionProperty.NONE,), ObservationType.GOAL_SIGNAL, name="VectorSensor"
+)
 
 
 class GridWorld(Scene):
@@ -108,16 +99,17 @@ class GridWorld(Scene):
     Branch 0: 0 stay, 1 up (+z), 2 down (-z), 3 left (-x), 4 right (+x); one cell each.
     """
 
-    name: ClassVar[str] = "GridWorld"
-    action_names: ClassVar[ActionNames] = ActionNames(
-        branches=[("nothing", "up", "down", "left", "right")]
-    )
-    unity_areas: ClassVar[int] = 9
-    seconds_per_step: ClassVar[float] = 0.02
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {"GridWorld?team=0": _spec()}
-    decision_period: ClassVar[int] = 1
-    max_step: ClassVar[int] = MAX_STEP
-    parameters: ClassVar[Mapping[str, Parameter]] = {
+    name = "GridWorld"
+    action_names = ActionNames(branches=[("nothing", "up", "down", "left", "right")])
+    unity_areas = 9
+    behaviors = {
+        "GridWorld?team=0": BehaviorSpec(
+            (_CAMERA, _GOAL_SIGNAL), ActionSpec.create_discrete((5,))
+        )
+    }
+    decision_period = 1
+    max_step = MAX_STEP
+    parameters = {
         "gridSize": Parameter(
             5.0, SMALLEST, LARGEST, "cells along a side of the board"
         ),

@@ -10,8 +10,7 @@ by 180 degrees about y, which turns the sign of the headband's tilt.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ from touchline.scenes.academy import Agents
 from touchline.scenes.ball_3d import BALL_RADIUS_M, CUBE_M, Ball3D
 from touchline.sensors.cameras import MISS, brightness, meet_ball, meet_box, view_rays
 from touchline.sensors.stacking import Stack
-from touchline.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 BEHAVIOR = "Visual3DBall?team=0"
 SIDE = 84
@@ -49,8 +48,6 @@ FACE_MOUTH_M = (0.69, -1.02, -0.81)
 """Half of the mouth's width, and the heights of its edges."""
 _COLORS = np.array([CUBE_COLOR, BALL_COLOR, FACE_COLOR, BAND_COLOR])
 _CUBE, _BALL, _FACE, _BAND = range(4)
-_NONE = DimensionProperty.NONE
-_TRANSLATION = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
 
 
 class VisualBall3D(Ball3D):
@@ -62,15 +59,14 @@ class VisualBall3D(Ball3D):
     parameters are 3DBall's.
     """
 
-    name: ClassVar[str] = "Visual3DBall"
-    unity_areas: ClassVar[int] = 8
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
+    name = "Visual3DBall"
+    unity_areas = 8
+    behaviors = {
         BEHAVIOR: BehaviorSpec(
             (
-                ObservationSpec(
+                ObservationSpec.picture(
                     (3 * FRAMES, SIDE, SIDE),
-                    (_NONE, _TRANSLATION, _TRANSLATION),
-                    name=f"StackingSensor_size{FRAMES}_CameraSensor",
+                    f"StackingSensor_size{FRAMES}_CameraSensor",
                 ),
             ),
             ActionSpec.create_continuous(2),

@@ -36,7 +36,7 @@ from touchline.physics.shapes import (
     Z,
 )
 from touchline.physics.threads import Threads
-from touchline.specs import DimensionProperty, ObservationSpec
+from touchline.specs import ObservationSpec
 
 _BOUNDS = 6
 """A bounding box: lowest x, y, z, then highest x, y, z."""
@@ -115,9 +115,7 @@ class GridSensor:
 
     def spec(self, name: str) -> ObservationSpec:
         """What an agent observes; Unity appends "-OneHot" to the sensor's name."""
-        equivariant = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
-        properties = (DimensionProperty.NONE, equivariant, equivariant)
-        return ObservationSpec(self.shape, properties, name=f"{name}-OneHot")
+        return ObservationSpec.picture(self.shape, f"{name}-OneHot")
 
     def read(
         self, threads: Threads, agents: NDArray[np.intp], view: GridView
@@ -166,16 +164,10 @@ class _Carpet(NamedTuple):
 
 def bounds_of(*rows: list[float]) -> list[float]:
     """The bounding box of boxes that are one collider."""
-    shapes = np.array(rows)
-    cos = np.abs(shapes[:, COS])
-    sin = np.abs(shapes[:, SIN])
-    across = cos * shapes[:, HALF_X] + sin * shapes[:, HALF_Z]
-    along = sin * shapes[:, HALF_X] + cos * shapes[:, HALF_Z]
-    half = np.stack([across, shapes[:, HALF_Y], along], axis=1)
-    center = shapes[:, : Z + 1]
-    low = (center - half).min(axis=0)
-    high = (center + half).max(axis=0)
-    return [*low, *high]
+    bounds = np.empty((len(rows), _BOUNDS))
+    for row, own in zip(np.array(rows), bounds, strict=True):
+        _bound_box(row, own)
+    return [*bounds[:, :3].min(axis=0), *bounds[:, 3:].max(axis=0)]
 
 
 @makes_arrays

@@ -11,8 +11,7 @@ Source: ML-Agents Release 22, `VisualFoodCollectorArea.prefab`, `VisualFoodColle
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +40,7 @@ from touchline.scenes.grid_food_collector.court import (
 )
 from touchline.scenes.grid_food_collector.game import GridFoodCollector
 from touchline.sensors.cameras import MISS, brightness, meet_ball, meet_box, view_rays
-from touchline.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 UNIT_HALF = (1.0, 1.0, 1.0)
 """Half of the size of a cube in its own frame, which is scaled to it."""
@@ -81,8 +80,6 @@ _GLOW = np.zeros_like(_COLORS)
 _SKY, _FLOOR, _WALL, _GOOD, _BAD, _AGENT, _FROZEN, _FACE, _BEAM = range(9)
 _GLOW[_GOOD] = 0.375, 0.83, 0.0
 _GLOW[_BAD] = 1.0, 0.0, 0.0
-_NONE = DimensionProperty.NONE
-_TRANSLATION = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
 
 
 class VisualFoodCollector(GridFoodCollector):
@@ -97,22 +94,18 @@ class VisualFoodCollector(GridFoodCollector):
     GridFoodCollector's.
     """
 
-    name: ClassVar[str] = "VisualFoodCollector"
-    unity_areas: ClassVar[int] = 2
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
+    name = "VisualFoodCollector"
+    unity_areas = 2
+    behaviors = {
         BEHAVIOR: BehaviorSpec(
             (
-                ObservationSpec(
-                    (3, SIDE, SIDE),
-                    (_NONE, _TRANSLATION, _TRANSLATION),
-                    name="CameraSensor",
-                ),
+                ObservationSpec.picture((3, SIDE, SIDE), "CameraSensor"),
                 ObservationSpec.vector(1, "VectorSensor_size1"),
             ),
             ActionSpec.create_hybrid(3, (2,)),
         )
     }
-    agents_per_area: ClassVar[int] = 4
+    agents_per_area = 4
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)

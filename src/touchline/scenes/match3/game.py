@@ -4,7 +4,7 @@ Source: ML-Agents 3.0.0 (Release 22), `Match3Agent.cs`, `Match3Sensor.cs`, `Matc
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from touchline.drawing.tableau import Camera, Tableau
 from touchline.errors import UsageError
 from touchline.parameters import Gaussian, Parameter, ParameterValue, Sampler
 from touchline.physics.kernels import compiled
-from touchline.physics.world import DT_S, Arrays
+from touchline.physics.world import Arrays
 from touchline.scenes.academy import Academy, Agents
 from touchline.scenes.match3.drawing import board_plates, board_shapes
 from touchline.scenes.match3.rules import (
@@ -36,7 +36,7 @@ from touchline.scenes.match3.rules import (
 )
 from touchline.scenes.random import StreamArrays, Streams, draw
 from touchline.scenes.scene import ActionNames, ParameterReader, Scene
-from touchline.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 VECTOR, VISUAL = "Match3VectorObs?team=0", "Match3VisualObs?team=0"
 SIMPLE, SMART = "Match3SimpleHeuristic?team=0", "Match3SmartHeuristic?team=0"
@@ -57,16 +57,12 @@ CAMERA = Camera(
 
 
 def _spec(is_visual: bool) -> BehaviorSpec:
-    none = DimensionProperty.NONE
-    equivariant = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
     sensors = []
     for name, depth in (("cells", TYPES), ("special", SPECIALS)):
         full_name = f"Match3 Sensor ({name})"
         sensor = ObservationSpec.vector(ROWS * COLUMNS * depth, full_name)
         if is_visual:
-            shape = (depth, ROWS, COLUMNS)
-            marks = (none, equivariant, equivariant)
-            sensor = ObservationSpec(shape, marks, name=full_name)
+            sensor = ObservationSpec.picture((depth, ROWS, COLUMNS), full_name)
         sensors.append(sensor)
     return BehaviorSpec(tuple(sensors), ActionSpec.create_discrete([MOVES]))
 
@@ -113,16 +109,15 @@ class Match3(Scene):
     (the first episode: 500) the episode is interrupted.
     """
 
-    name: ClassVar[str] = "Match3"
-    action_names: ClassVar[ActionNames] = ActionNames(branches=[move_names()])
-    unity_areas: ClassVar[int] = 2
-    seconds_per_step: ClassVar[float] = DT_S
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
+    name = "Match3"
+    action_names = ActionNames(branches=[move_names()])
+    unity_areas = 2
+    behaviors = {
         name: _spec(is_visual=name == VISUAL) for name in dict.fromkeys(BOARDS)
     }
-    agents_per_area: ClassVar[int] = len(BOARDS)
-    decision_period: ClassVar[int] = 1
-    parameters: ClassVar[Mapping[str, Parameter]] = {
+    agents_per_area = len(BOARDS)
+    decision_period = 1
+    parameters = {
         "rows": Parameter(0.0, 0.0, ROWS, "rows of the board, 0: 6 to 9 at random"),
         "columns": Parameter(
             0.0, 0.0, COLUMNS, "columns of the board, 0: 6 to 8 at random"
@@ -164,15 +159,9 @@ class Match3(Scene):
         )
 
     def arrays(self) -> Arrays:
-        boards = self.boards
-        return {
-            "moves": self.moves,
-            "size": boards.size,
-            "kind": boards.kind,
-            "special": boards.special,
-            "valid": boards.valid,
-            "has_decided": boards.has_decided,
-        }
+        names = ("size", "kind", "special", "valid", "has_decided")
+        boards = {name: getattr(self.boards, name) for name in names}
+        return boards | {"moves": self.moves}
 
     def capacity(self, behavior: str) -> int:
         return self.num_areas * BOARDS.count(behavior)
