@@ -10,10 +10,10 @@
 A form keeps what must be remembered between exchanges; `Games` plays the games.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,38 +60,40 @@ class Played:
     """[R] of these orders, how many the rules refuse."""
 
 
-class Form(Protocol):
+class Form(ABC):
     """One way to play. Rows are those of `Games`."""
 
     action_spec: ActionSpec
-    extra_planes: int
+    extra_planes = 0
 
-    def begin(self, row: int) -> None:
+    def begin(self, row: int) -> None:  # noqa: B027
         """Forget the last game of this row; a new one has begun."""
 
+    @abstractmethod
     def invalid(self, actions: Actions) -> NDArray[np.bool_]:
         """[R] whether a row's actions hold an order that the engine would refuse."""
 
+    @abstractmethod
     def play(self, actions: Actions) -> Played:
         """Carry out the actions [R, branches].
 
         Afterwards every row of a running game has a decision to make.
         """
 
+    @abstractmethod
     def actions_for(self, orders: NDArray[np.int32]) -> Actions:
         """The actions [R, branches] that give these orders [R, cells, PARTS] to idle units."""
 
-    def add_planes(self, planes: NDArray[np.float32]) -> None:
+    def add_planes(self, planes: NDArray[np.float32]) -> None:  # noqa: B027
         """Write what this form adds to an observation into the planes [R, planes, h, w]."""
 
+    @abstractmethod
     def masks(self) -> tuple[Mask, Mask | None]:
         """The forbidden choices [R, choices], and the second stage of the mask, if there is one."""
 
 
-class GridForm:
+class GridForm(Form):
     """All units at once: branches are PARTS for cell 0, PARTS for cell 1, and so on."""
-
-    extra_planes = 0
 
     def __init__(self, games: Games, max_ticks: int, *, skip: bool = False) -> None:
         """With `skip`, ticks in which no unit has a choice are played at once."""
@@ -100,9 +102,6 @@ class GridForm:
         self._skip = skip
         num_cells = games.map.height * games.map.width
         self.action_spec = ActionSpec.create_discrete(PARTS * num_cells)
-
-    def begin(self, row: int) -> None:
-        """Nothing is remembered."""
 
     def invalid(self, actions: Actions) -> NDArray[np.bool_]:
         _, num_invalid = self._count(actions)
@@ -139,9 +138,6 @@ class GridForm:
     def actions_for(self, orders: NDArray[np.int32]) -> Actions:
         return orders.reshape(len(orders), -1)
 
-    def add_planes(self, planes: NDArray[np.float32]) -> None:
-        """Nothing is added."""
-
     def masks(self) -> tuple[Mask, None]:
         allowed = self._games.allowed
         is_idle = allowed[:, :, 0]  # an idle unit may always do nothing
@@ -156,10 +152,11 @@ class GridForm:
         return counts
 
 
-class UnitForm:
-    """One unit per exchange: branch 0 is the unit's cell, the others are PARTS."""
+class UnitForm(Form):
+    """One unit per exchange: branch 0 is the unit's cell, the others are PARTS.
 
-    extra_planes = 0
+    It adds no planes: the board is already that of the trial.
+    """
 
     def __init__(self, games: Games, *, compat: bool = False) -> None:
         self._games = games
@@ -168,10 +165,8 @@ class UnitForm:
         self.action_spec = ActionSpec(0, (num_cells, *PARTS), staged=True)
         self._waiting = np.zeros((games.num_rows, num_cells), np.bool_)
         """Idle units without an order in this tick."""
-        self._orders: list[list[Actions]] = []
+        self._orders: list[list[Actions]] = [[] for _ in range(games.num_rows)]
         """Each row's orders of this tick."""
-        for _ in range(games.num_rows):
-            self._orders.append([])
         self._paid = np.zeros((games.num_rows, len(REWARDS)))
         """Rewards that the trials of this tick have already paid."""
 
@@ -236,9 +231,6 @@ class UnitForm:
         cell = self._waiting.argmax(axis=1).astype(np.int32)  # the first that waits
         return np.column_stack([cell, orders[rows, cell]])
 
-    def add_planes(self, planes: NDArray[np.float32]) -> None:
-        """Nothing is added: the board is already that of the trial."""
-
     def masks(self) -> tuple[Mask, Mask]:
         num_rows, num_cells = self._waiting.shape
         second = _only_nothing(num_rows, num_cells).copy()
@@ -247,7 +239,7 @@ class UnitForm:
         return mask, second
 
 
-class AskerForm:
+class AskerForm(Form):
     """Idle units get their orders one by one: branches are PARTS, for the unit in a marked cell."""
 
     extra_planes = 1
@@ -256,15 +248,12 @@ class AskerForm:
         self._games = games
         self._max_ticks = max_ticks
         self.action_spec = ActionSpec.create_discrete(PARTS)
-        self._queue: list[NDArray[np.intp]] = []
+        self._queue = [np.zeros(0, np.intp)] * games.num_rows
         """Cells of the units that have no order in this tick; the first is the marked one."""
         self._cell = np.zeros(games.num_rows, np.intp)
         """The marked cell of each row; 0 in a game that is over."""
-        self._given: list[list[tuple[int, int]]] = []
+        self._given: list[list[tuple[int, int]]] = [[] for _ in range(games.num_rows)]
         """Cell and order type of the units that have an order in this tick."""
-        for _ in range(games.num_rows):
-            self._queue.append(np.zeros(0, np.intp))
-            self._given.append([])
 
     def begin(self, row: int) -> None:
         self._games.orders[row] = 0
@@ -363,7 +352,7 @@ _TURNED_CHOICES = np.concatenate(_PARTS_TURNED) + np.repeat(FIRST_CHOICE, PARTS)
 """[CHOICES] the same, for choices counted over all parts."""
 
 
-class Turned:
+class Turned(Form):
     """Another form, where player 1 observes and orders as if the board were turned by half a turn.
 
     Maps with two equal sides then look alike from both, so that a policy learns one game instead of

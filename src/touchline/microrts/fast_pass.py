@@ -26,8 +26,16 @@ from touchline.policies.network import OutputGradients
 # The gradient of ReLU: where its output was above 0.
 _relu_backward = torch.ops.aten.threshold_backward
 
-_Layer = tuple[Float[Tensor, " O"], Float[Tensor, "I O"]]
-"""A linear layer: bias and weight."""
+Gradients = Mapping[str, Tensor]
+"""A gradient per parameter of `BoardActorCritic`, by its name."""
+
+
+class _Layer(NamedTuple):
+    """A linear layer."""
+
+    name: str
+    bias: Float[Tensor, " O"]
+    weight: Float[Tensor, "I O"]
 
 
 class Windows(NamedTuple):
@@ -49,6 +57,7 @@ class FusedWeights:
         self, parameters: Mapping[str, Tensor], cells: Cells, windows: Windows
     ) -> None:
         """`parameters` are those of a `BoardActorCritic`, by their names."""
+        self.names = list(parameters)
         self.empty_plane = cells.empty_plane
         self.planes_of_code = cells.planes_of_code
         self.windows = windows
@@ -70,41 +79,19 @@ class FusedWeights:
         """What each cell's surroundings and place give on an empty board."""
 
         def layer(name: str) -> _Layer:
-            return parameters[f"{name}.bias"], parameters[f"{name}.weight"].t()
+            weight = parameters[f"{name}.weight"]
+            return _Layer(name, parameters[f"{name}.bias"], weight.t())
 
         # Patches have channels last, so the weight of the second convolution gets them last, too.
         channels_last = parameters["deeper.weight"].movedim(1, -1)
-        self.deeper: _Layer = parameters["deeper.bias"], channels_last.flatten(1).t()
+        deeper = channels_last.flatten(1).t()
+        self.deeper = _Layer("deeper", parameters["deeper.bias"], deeper)
         self.overview = layer("overview")
         self.everywhere = layer("everywhere")
         self.hidden = layer("order.0")
         self.order = layer("order.2")
         self.point = layer("point")
         self.critic = layer("critic")
-
-
-class ParameterGradients(NamedTuple):
-    """A gradient per parameter, in the order of `BoardActorCritic.parameters()`."""
-
-    place: Tensor
-    see_weight: Tensor
-    see_bias: Tensor
-    deeper_weight: Tensor
-    deeper_bias: Tensor
-    overview_weight: Tensor
-    overview_bias: Tensor
-    around_weight: Tensor
-    around_bias: Tensor
-    everywhere_weight: Tensor
-    everywhere_bias: Tensor
-    hidden_weight: Tensor
-    hidden_bias: Tensor
-    order_weight: Tensor
-    order_bias: Tensor
-    point_weight: Tensor
-    point_bias: Tensor
-    critic_weight: Tensor
-    critic_bias: Tensor
 
 
 class Overview:
@@ -146,20 +133,12 @@ class Overview:
         windows = self._seen.as_strided(self._patch_shape, strides)
         return windows.flatten(3).flatten(0, 2)
 
-    def backward(
-        self, grad_features: Float[Tensor, "B G"], out: ParameterGradients
-    ) -> None:
+    def backward(self, grad_features: Float[Tensor, "B G"], out: Gradients) -> None:
         """Write the gradients of `see`, `deeper` and `overview`."""
         weights = self._weights
         channels = self._weights.see.shape[2]
         grad_overview = _relu_backward(grad_features, self.features, 0)
-        grad_deep = _linear_backward(
-            weights.overview,
-            self._deep,
-            grad_overview,
-            out.overview_weight,
-            out.overview_bias,
-        )
+        grad_deep = _linear_backward(weights.overview, self._deep, grad_overview, out)
         grad_deep = _relu_backward(grad_deep, self._deep, 0)
         _, patch_rows, patch_columns, _, _ = self._patch_shape
         grad_deep = grad_deep.view(
@@ -167,15 +146,16 @@ class Overview:
         )
         grad_deep = grad_deep.transpose(1, 2).flatten(0, 1)  # channels last again
         deeper_weight = torch.empty(2 * channels, 9 * channels)
+        by_place = {**out, "deeper.weight": deeper_weight}
         grad_patches = _linear_backward(
-            weights.deeper, self._patches, grad_deep, deeper_weight, out.deeper_bias
+            weights.deeper, self._patches, grad_deep, by_place
         )
         channels_last = deeper_weight.view(2 * channels, 3, 3, channels)
-        out.deeper_weight.copy_(channels_last.movedim(-1, 1))
+        out["deeper.weight"].copy_(channels_last.movedim(-1, 1))
         self._see_backward(grad_patches, out)
 
     def _see_backward(
-        self, grad_patches: Float[Tensor, "patches features"], out: ParameterGradients
+        self, grad_patches: Float[Tensor, "patches features"], out: Gradients
     ) -> None:
         weights = self._weights
         channels = self._weights.see.shape[2]
@@ -193,7 +173,7 @@ class Overview:
         )
         grad_empty = grad_empty.view(-1, channels)
         # [F, 9, planes]
-        grad_weight = out.see_weight.view(channels, -1, 9).transpose(1, 2)
+        grad_weight = out["see.weight"].view(channels, -1, 9).transpose(1, 2)
         _arranged_backward(
             grad_weights,
             grad_empty,
@@ -201,7 +181,7 @@ class Overview:
             weights.empty_plane,
             grad_weight,
         )
-        torch.sum(grad_empty, 0, out=out.see_bias)
+        torch.sum(grad_empty, 0, out=out["see.bias"])
 
 
 class _Evaluated(NamedTuple):
@@ -292,8 +272,8 @@ class FusedForward:
         out: Sequence[Tensor],
     ) -> None:
         """Write the gradient of every parameter, as `Network.gradient` does."""
-        grads = ParameterGradients(*out)
         weights = self._weights
+        grads = dict(zip(weights.names, out, strict=True))
         features = self._overview.features
         evaluated = self._evaluate(discrete)
         grad_log_prob, grad_value = output_gradients(evaluated.log_prob, self.value)
@@ -302,15 +282,9 @@ class FusedForward:
         )
         grad_everywhere = self._around_backward(grad_units, grads)
         grad_features = _linear_backward(
-            weights.everywhere,
-            features,
-            grad_everywhere,
-            grads.everywhere_weight,
-            grads.everywhere_bias,
+            weights.everywhere, features, grad_everywhere, grads
         )
-        grad_features += _linear_backward(
-            weights.critic, features, grad_value, grads.critic_weight, grads.critic_bias
-        )
+        grad_features += _linear_backward(weights.critic, features, grad_value, grads)
         self._overview.backward(grad_features, grads)
 
     def _choices_backward(
@@ -318,7 +292,7 @@ class FusedForward:
         evaluated: _Evaluated,
         grad_log_prob: Float[Tensor, " B"],
         entropy_gradient: float,
-        out: ParameterGradients,
+        out: Gradients,
     ) -> Float[Tensor, "K1 F"]:
         """Write the gradients of `point` and `order`; returns the one by the units' features."""
         weights, chosen = self._weights, evaluated.chosen
@@ -333,28 +307,17 @@ class FusedForward:
             *_arrays(evaluated.entropies, evaluated.read_probs, grad_log_prob),
             *_arrays(grad_scores[:, 0], grad_logits),
         )
-        grad_units = _linear_backward(
-            weights.point, self._units, grad_scores, out.point_weight, out.point_bias
-        )
-        grad_hidden = _linear_backward(
-            weights.order,
-            evaluated.hidden,
-            grad_logits,
-            out.order_weight,
-            out.order_bias,
-        )
-        grad_hidden = _relu_backward(grad_hidden, evaluated.hidden, 0)
+        grad_units = _linear_backward(weights.point, self._units, grad_scores, out)
+        hidden = evaluated.hidden
+        grad_hidden = _linear_backward(weights.order, hidden, grad_logits, out)
+        grad_hidden = _relu_backward(grad_hidden, hidden, 0)
         grad_chosen = _linear_backward(
-            weights.hidden,
-            self._units[chosen],
-            grad_hidden,
-            out.hidden_weight,
-            out.hidden_bias,
+            weights.hidden, self._units[chosen], grad_hidden, out
         )
         return grad_units.index_add_(0, chosen, grad_chosen)
 
     def _around_backward(
-        self, grad_units: Float[Tensor, "K1 F"], out: ParameterGradients
+        self, grad_units: Float[Tensor, "K1 F"], out: Gradients
     ) -> Float[Tensor, "B F"]:
         """Write the gradients of `around` and `place`; returns the one by what is added for all
         units of a board.
@@ -362,20 +325,22 @@ class FusedForward:
         weights = self._weights
         grad_weights = torch.zeros_like(weights.around)
         grad_everywhere = torch.zeros(len(self._boards), self._units.shape[1])
-        out.place.zero_()
+        # What an empty board gives is the bias plus the place, so both have the same gradient.
+        grad_place, grad_bias = out["place"], out["around.bias"]
+        grad_place.zero_()
         kernels.around_backward(
             *_arrays(self._boards, weights.planes_of_code, self._starts, self._cell),
-            *_arrays(self._units, grad_units, grad_weights, out.place, grad_everywhere),
+            *_arrays(
+                self._units, grad_units, grad_weights, grad_place, grad_everywhere
+            ),
         )
-        grad_weight = out.around_weight.view(
-            len(out.around_bias), -1, len(weights.empty_plane)
-        )
+        empty_plane = weights.empty_plane
+        grad_weight = out["around.weight"].view(len(grad_bias), -1, len(empty_plane))
         around_inside = weights.windows.around_inside
         _arranged_backward(
-            grad_weights, out.place, around_inside, weights.empty_plane, grad_weight
+            grad_weights, grad_place, around_inside, empty_plane, grad_weight
         )
-        # What an empty board gives is the bias plus the place, so both have the same gradient.
-        torch.sum(out.place, 0, out=out.around_bias)
+        torch.sum(grad_place, 0, out=grad_bias)
         return grad_everywhere
 
     def _draw(
@@ -465,19 +430,16 @@ def _arranged_backward(
 
 
 def _linear(layer: _Layer, x: Float[Tensor, "B I"]) -> Float[Tensor, "B O"]:
-    bias, weight = layer
-    return torch.addmm(bias, x, weight)
+    return torch.addmm(layer.bias, x, layer.weight)
 
 
 def _linear_backward(
     layer: _Layer,
     x: Float[Tensor, "B I"],
     grad_output: Float[Tensor, "B O"],
-    weight_out: Float[Tensor, "O I"],
-    bias_out: Float[Tensor, " O"],
+    out: Gradients,
 ) -> Float[Tensor, "B I"]:
     """Write the gradients of a linear layer; returns the one by its input."""
-    _, weight = layer
-    torch.mm(grad_output.t(), x, out=weight_out)
-    torch.sum(grad_output, 0, out=bias_out)
-    return torch.mm(grad_output, weight.t())
+    torch.mm(grad_output.t(), x, out=out[f"{layer.name}.weight"])
+    torch.sum(grad_output, 0, out=out[f"{layer.name}.bias"])
+    return torch.mm(grad_output, layer.weight.t())

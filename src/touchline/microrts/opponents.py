@@ -79,6 +79,7 @@ def play_games(
     """The first `per_area` games of every area, for team 0; `report` gets their number so far."""
     slots = Slots(env)
     rows = slots.reset(seed)
+    # Games that were played before this reset do not count.
     env.pop_records()
     records: list[GameRecord] = []
     num_played = np.zeros(env.num_areas, np.int64)

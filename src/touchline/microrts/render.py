@@ -111,6 +111,7 @@ def draw_board(
     _draw_ground(draw, layout, walls)
     _draw_units(draw, layout, planes, scoreboard.player)
     _draw_caption(draw, scoreboard, size[0])
+    # A copy, because Pillow's own memory cannot be written to.
     return np.asarray(image, np.uint8).copy()
 
 
