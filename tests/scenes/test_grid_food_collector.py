@@ -15,7 +15,7 @@ from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
 from touchline.physics.shapes import BOX_TAG, HALF_X, ROUND_TAG, Y
 from touchline.physics.upright.balls import touch_at
-from touchline.physics.upright.contacts import MU, new_contacts
+from touchline.physics.upright.contacts import MU, Contacts, new_records
 from touchline.physics.upright.solve import solve
 from touchline.physics.world import GRAVITY
 from touchline.scenes.grid_food_collector.actions import FROZEN_STEPS
@@ -217,7 +217,8 @@ def test_an_item_alone_on_the_floor_moves_as_the_solver_moves_it() -> None:
         item = np.array([1.0, REST_Y + gap, 2.0, FOOD_RADIUS_M, 0.0, 0.0])
         mine, moved = velocity[0].copy(), item.copy()
         roll(moved, mine)
-        contacts, moving, n = new_contacts(), np.zeros((2, 6)), 0
+        contacts = Contacts(new_records(), velocity, inverse)
+        moving, n = np.zeros((2, 6)), 0
         none = (0.0, 0.0, 0.0)
         if gap < 0.02:
             n = touch_at(
@@ -231,11 +232,9 @@ def test_an_item_alone_on_the_floor_moves_as_the_solver_moves_it() -> None:
                 none,
                 MU,
                 0.0,
-                velocity,
-                inverse,
             )
         moving[:] = velocity
-        solve(contacts, n, velocity, inverse, moving)
+        solve(contacts, n, moving)
         # While it is lifted out of the floor, the solver rubs harder: only the height is compared
         # then.
         assert mine[1] == pytest.approx(velocity[0, 1], abs=1e-9)

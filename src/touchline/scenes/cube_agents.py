@@ -13,26 +13,40 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.physics.kernels import compiled
-from touchline.physics.shapes import COS, SIN, Floats, X, Z
-from touchline.physics.upright.boxes import Boxes, step_areas
+from touchline.physics.kernels import compiled, makes_arrays
+from touchline.physics.shapes import (
+    ABSENT,
+    BOX_COLUMNS,
+    BOX_TAG,
+    COS,
+    HALF_X,
+    HALF_Z,
+    SIN,
+    Floats,
+    Vector,
+    X,
+    Y,
+    Z,
+)
+from touchline.physics.upright.boxes import Boxes, box_gap, step_areas
 from touchline.physics.upright.contacts import TOUCH_M
+from touchline.scenes.random import StreamArrays, draw
 from touchline.scenes.scene import ActionNames
 from touchline.specs import ObservationSpec
 
 CHOICES = 7
-NAMES = ActionNames(
-    branches=[
-        (
-            *("nothing", "ahead", "back", "turn right", "turn left"),
-            *("step left", "step right"),
-        )
-    ]
-)
+_NAMES = "nothing, ahead, back, turn right, turn left, step left, step right"
+NAMES = ActionNames(branches=[_NAMES.split(", ")])
 SIDEWAYS = 0.75
 RIGID_BODY = ObservationSpec.vector(10, "RBSensor")
 """Velocity in the agent's frame (x, y, z), then a pose (x, y, z and a quaternion) relative to the
 agent: its own, which never changes."""
+
+
+SPAWN_M, SPAWN_HEIGHT_M = 6.25, 1.0
+"""Half the 25 m floor of several scenes times their spawn margin of 0.5."""
+NOWHERE_M = -100.0
+"""Height of what has no place yet, so that it is in nothing's way."""
 
 
 class CubeGame(NamedTuple):
@@ -117,6 +131,41 @@ def turn_to(angle_rad: float, body: int, boxes: Floats, yaw: Floats) -> None:
     yaw[body] = angle_rad
     boxes[body, COS] = math.cos(angle_rad)
     boxes[body, SIN] = math.sin(angle_rad)
+
+
+@makes_arrays
+def new_slab(half_m: Vector) -> Floats:
+    """A box of these half sizes at the height of new places, to find a free one with."""
+    slab = np.zeros(BOX_COLUMNS)
+    slab[HALF_X : HALF_Z + 1] = half_m
+    slab[Y] = SPAWN_HEIGHT_M
+    slab[COS] = 1.0
+    return slab
+
+
+@compiled
+def throw(slab: Floats, streams: StreamArrays, area: int) -> float:
+    """Move a slab to a random place; returns a random turn in rad."""
+    u, v, turn, _ = draw(streams, area)
+    slab[X] = SPAWN_M * (2.0 * u - 1.0)
+    slab[Z] = SPAWN_M * (2.0 * v - 1.0)
+    return 2.0 * math.pi * turn
+
+
+@compiled
+def is_free(slab: Floats, shapes: Floats) -> bool:
+    """Whether a box touches none of these boxes."""
+    for k in range(len(shapes)):
+        if shapes[k, BOX_TAG] != ABSENT and box_gap(slab, shapes[k])[0] <= 0.0:
+            return False
+    return True
+
+
+@compiled
+def put_at(slab: Floats, shape: Floats) -> None:
+    shape[X] = slab[X]
+    shape[Y] = slab[Y]
+    shape[Z] = slab[Z]
 
 
 def observe_rigid_bodies(velocity: Floats, boxes: Floats) -> NDArray[np.float32]:

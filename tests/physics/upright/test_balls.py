@@ -7,7 +7,7 @@ import pytest
 
 from touchline.physics.shapes import box
 from touchline.physics.upright.balls import nearest_on_box, touch_at
-from touchline.physics.upright.contacts import new_contacts
+from touchline.physics.upright.contacts import Contacts, new_records
 from touchline.physics.upright.solve import solve
 from touchline.physics.world import GRAVITY
 from touchline.scenes.soccer import physics
@@ -21,7 +21,8 @@ def _bounce(approach, gap, bounce):
     velocity[0, 0] = -approach
     inverse = np.zeros((3, 6))
     inverse[0, [0, 2]] = 1.0
-    contacts, moving = new_contacts(), np.zeros((3, 6))
+    contacts = Contacts(new_records(), velocity, inverse)
+    moving = np.zeros((3, 6))
     n = touch_at(
         contacts,
         0,
@@ -33,10 +34,8 @@ def _bounce(approach, gap, bounce):
         (0, 0, 0),
         0.0,
         bounce,
-        velocity,
-        inverse,
     )
-    solve(contacts, n, velocity, inverse, moving)
+    solve(contacts, n, moving)
     return velocity[0, 0], moving[0, 0]
 
 
@@ -87,7 +86,7 @@ def test_logged_steps_of_soccer_are_met(shared):
     for t in range(1, steps):
         since[t] = np.where(jumped[t - 1], 0, since[t - 1] + 1)
     scene = SoccerTwos(1, 1)
-    contacts, moving = new_contacts(), np.zeros((6, 6))
+    records, moving = new_records(), np.zeros((6, 6))
     gaps, points = np.zeros(4), np.zeros((4, 2))
     errors = {"free": [], "wall": [], "ball": []}
     for field in range(8):
@@ -113,19 +112,11 @@ def test_logged_steps_of_soccer_are_met(shared):
             )
             physics.act(0, 1, fields)
             physics.slow_down(speed, np.zeros(2))
-            _, n = touch(
-                contacts,
-                scene.field,
-                GRAVITY,
-                shapes,
-                speed,
-                fields.inverse,
-                gaps,
-                points,
-            )
-            met = contacts[:n]
+            contacts = Contacts(records, speed, fields.inverse)
+            _, n = touch(contacts, scene.field, GRAVITY, shapes, gaps, points)
+            met = records[:n]
             pairs = set(zip(met["a"].tolist(), met["b"].tolist(), strict=True))
-            solve(contacts, n, speed, fields.inverse, moving)
+            solve(contacts, n, moving)
             for i in range(5):
                 physics.travel(
                     scene.field,

@@ -8,7 +8,7 @@ import pytest
 from touchline.physics.shapes import ABSENT, box, boxes
 from touchline.physics.threads import Threads
 from touchline.physics.upright.boxes import Body, BoxWorld, box_gap, step_boxes
-from touchline.physics.upright.contacts import MU, TOUCH_M, new_contacts
+from touchline.physics.upright.contacts import MU, TOUCH_M, Contacts, new_records
 from touchline.physics.world import DT_S, GRAVITY
 from touchline.scenes import push_block
 from touchline.scenes.cube_agents import move_cube
@@ -145,8 +145,8 @@ def test_logged_steps_of_push_block_are_met(push_block_log):
     whole = push_block.PushBlock(1, 1)
     whole.begin_episodes(np.array([0]))
     scene = whole.world
-    contacts, moving, gaps = (
-        new_contacts(),
+    records, moving, gaps = (
+        new_records(),
         np.zeros((3, 6)),
         np.zeros_like(scene.gaps[0]),
     )
@@ -169,12 +169,10 @@ def test_logged_steps_of_push_block_are_met(push_block_log):
             velocity,
         )
         step_boxes(
-            contacts,
+            Contacts(records, velocity, scene.inverse),
             push_block.FIXED,
             shapes,
             yaw,
-            velocity,
-            scene.inverse,
             np.array([4.0, 0.5]),
             2.5 * GRAVITY,
             scene.friction[0],

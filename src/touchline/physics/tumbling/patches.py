@@ -24,6 +24,7 @@ from touchline.physics.ragdoll.lanes import cross, dot, minus
 from touchline.physics.ragdoll.own_contacts import sliding_direction
 from touchline.physics.shapes import Floats, Vector
 from touchline.physics.tumbling.touch import GAP, MAX_POINTS, Touching
+from touchline.physics.upright.contacts import Direction
 from touchline.physics.world import DT_S
 
 MAX_PATCHES = 128
@@ -45,33 +46,8 @@ class Patch:
     """The last tick at which it was solved (`solve`)."""
 
 
-class Row:
-    """A direction in which an impulse acts at a point, with its Jacobian."""
-
-    nx: float
-    """The unit vector n along which a is pushed; b is pushed along −n."""
-    ny: float
-    nz: float
-    ax: float
-    """How the impulse turns a: arm × n."""
-    ay: float
-    az: float
-    bx: float
-    """How it turns b: −(arm × n)."""
-    by: float
-    bz: float
-    gain: float
-    """Effective mass, kg; of friction, PhysX's share of it."""
-    impulse: float
-    """The impulse so far, N s."""
-    target_moving: float
-    """Normals only: the relative speed to reach while poses move, m/s."""
-    target_kept: float
-    """Normals only: the relative speed to reach in the velocity that is kept, m/s."""
-
-
 PATCH: np.dtype[Any] = record_type(Patch)
-ROW: np.dtype[Any] = record_type(Row)
+ROW: np.dtype[Any] = record_type(Direction)
 
 
 class Contacts(NamedTuple):
@@ -80,7 +56,8 @@ class Contacts(NamedTuple):
     patches: NDArray[np.void]
     """[MAX_PATCHES] records with the fields of `Patch`."""
     rows: NDArray[np.void]
-    """[MAX_PATCHES * ROWS] records with the fields of `Row`."""
+    """[MAX_PATCHES * ROWS] records with the fields of `Direction`; of friction, `mass` is PhysX's
+    share of the effective mass."""
     changed_at: NDArray[np.int64]
     """[bodies + 1] the last tick at which a body's velocity changed (`solve`)."""
 
@@ -136,10 +113,10 @@ def add_patch(
             arms = _arms(room.points[i], centers)
             row = contacts.rows[first + MAX_POINTS + 2 * i]
             _set_row(row, patch, along, arms, inverse)
-            row.gain *= FRICTION_GAIN
+            row.mass *= FRICTION_GAIN
             row = contacts.rows[first + MAX_POINTS + 2 * i + 1]
             _set_row(row, patch, aside, arms, inverse)
-            row.gain *= FRICTION_GAIN
+            row.mass *= FRICTION_GAIN
     return n + 1
 
 
@@ -156,7 +133,7 @@ def _arms(point: Floats, centers: tuple[Vector, Vector]) -> tuple[Vector, Vector
 
 @inlined
 def _set_row(
-    row: Row,
+    row: Direction,
     patch: Patch,
     along: Vector,
     arms: tuple[Vector, Vector],
@@ -166,11 +143,11 @@ def _set_row(
     turn_a = cross(arms[0], along)
     turn_b = cross(along, arms[1])
     row.nx, row.ny, row.nz = along
-    row.ax, row.ay, row.az = turn_a
-    row.bx, row.by, row.bz = turn_b
+    row.turn_ax, row.turn_ay, row.turn_az = turn_a
+    row.turn_bx, row.turn_by, row.turn_bz = turn_b
     # The inverse of the effective mass: J M⁻¹ Jᵀ.
     response = inverse[a, 0] + inverse[b, 0]
     response += inverse[a, 1] * dot(turn_a, turn_a)
     response += inverse[b, 1] * dot(turn_b, turn_b)
-    row.gain = 1.0 / response
+    row.mass = 1.0 / response
     row.impulse = 0.0

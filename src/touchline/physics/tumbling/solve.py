@@ -14,8 +14,9 @@ from typing import Any
 from touchline.physics.kernels import compiled, inlined
 from touchline.physics.ragdoll.lanes import dot, minus, plus, times
 from touchline.physics.shapes import Floats, Vector
-from touchline.physics.tumbling.patches import ROWS, Contacts, Patch, Row
+from touchline.physics.tumbling.patches import ROWS, Contacts, Patch
 from touchline.physics.tumbling.touch import MAX_POINTS
+from touchline.physics.upright.contacts import Direction
 
 SWEEPS, FRICTION_SWEEPS = 12, 3
 """Sweeps of either phase, and those at the end of the first phase that apply friction."""
@@ -113,7 +114,7 @@ def _solve_patch(
         row = rows[first + k]
         target = row.target_moving if is_moving else row.target_kept
         # The sum over all sweeps must push, not each change: later sweeps may take some of it back.
-        impulse = row.impulse + row.gain * (target - _speed(row, motion))
+        impulse = row.impulse + row.mass * (target - _speed(row, motion))
         impulse = max(impulse, 0.0)
         growth = impulse - row.impulse
         row.impulse = impulse
@@ -125,7 +126,7 @@ def _solve_patch(
         start = first + MAX_POINTS
         for k in range(2 * patch.num_anchors):
             row = rows[start + k]
-            impulse = row.impulse - row.gain * _speed(row, motion)
+            impulse = row.impulse - row.mass * _speed(row, motion)
             impulse = min(max(impulse, -limit), limit)
             growth = impulse - row.impulse
             row.impulse = impulse
@@ -146,21 +147,24 @@ def _three(velocity: Floats, body: int, at: int) -> Vector:
 
 
 @inlined
-def _speed(row: Row, motion: Motion) -> float:
+def _speed(row: Direction, motion: Motion) -> float:
     """How fast a's point moves away from b's along the row's direction."""
     speed = dot((row.nx, row.ny, row.nz), minus(motion[0], motion[2]))
-    speed += dot((row.ax, row.ay, row.az), motion[1])
-    return speed + dot((row.bx, row.by, row.bz), motion[3])
+    speed += dot((row.turn_ax, row.turn_ay, row.turn_az), motion[1])
+    return speed + dot((row.turn_bx, row.turn_by, row.turn_bz), motion[3])
 
 
 @inlined
 def _pushed(
-    row: Row, motion: Motion, growth: float, masses: tuple[float, float, float, float]
+    row: Direction,
+    motion: Motion,
+    growth: float,
+    masses: tuple[float, float, float, float],
 ) -> Motion:
     """The velocities after the row's impulse has grown."""
     along = (row.nx, row.ny, row.nz)
-    turn_a = (row.ax, row.ay, row.az)
-    turn_b = (row.bx, row.by, row.bz)
+    turn_a = (row.turn_ax, row.turn_ay, row.turn_az)
+    turn_b = (row.turn_bx, row.turn_by, row.turn_bz)
     return (
         plus(motion[0], times(along, growth * masses[0])),
         plus(motion[1], times(turn_a, growth * masses[1])),

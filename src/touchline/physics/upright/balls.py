@@ -37,14 +37,13 @@ def touch_at(
     arm_b: Vector,
     friction: float,
     bounce: float,
-    velocity: Floats,
-    inverse: Floats,
 ) -> int:
     """Add a contact in one point, the normal pointing from b to a; arms reach from the centers.
 
     Returns the number of contacts.
     """
-    contact = contacts[n]
+    contact = contacts.records[n]
+    velocity, inverse = contacts.velocity, contacts.inverse
     begin_contact(contact, a, b, ROUND, friction, friction, 0.0)
     set_direction(contact, contact.normal, normal, arm_a, arm_b, inverse)
     set_target_velocity(contact, contact.normal, gap, bounce, velocity)
@@ -57,20 +56,19 @@ def add_floor_friction(
     contacts: Contacts,
     n: int,
     a: int,
-    static: int,
     arm_m: float,
     impulse_moving: float,
     impulse_kept: float,
     friction: float,
-    velocity: Floats,
-    inverse: Floats,
 ) -> int:
     """Add the friction of a floor `arm_m` below the center of a body whose height is locked.
 
-    `static` is the row of all that is static. The normal impulses are given, in N s, while poses
-    move and afterwards. Returns the number of contacts.
+    The normal impulses are given, in N s, while poses move and afterwards. Returns the number of
+    contacts.
     """
-    contact = contacts[n]
+    contact = contacts.records[n]
+    velocity, inverse = contacts.velocity, contacts.inverse
+    static = len(velocity) - 1
     begin_contact(contact, a, static, ROUND, friction, friction, 0.0)
     nowhere = (0.0, 0.0, 0.0)
     # A normal without a direction has no mass: `solve` takes its targets for the impulses.

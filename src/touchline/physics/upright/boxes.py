@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from touchline.physics.kernels import compiled, inlined, makes_arrays
 from touchline.physics.shapes import (
@@ -35,7 +36,7 @@ from touchline.physics.upright.contacts import (
     Contacts,
     add_friction,
     begin_contact,
-    new_contacts,
+    new_records,
     set_direction,
     set_target_velocity,
 )
@@ -147,21 +148,19 @@ def _inverse_mass(body: Body) -> list[float]:
 @makes_arrays
 def step_areas(first: int, last: int, world: Boxes) -> None:
     """One time step of these areas, for kernels that continue from there."""
-    _step_each(first, last, world, new_contacts(), np.zeros_like(world.inverse))
+    _step_each(first, last, world, new_records(), np.zeros_like(world.inverse))
 
 
 @compiled
 def _step_each(
-    first: int, last: int, world: Boxes, contacts: Contacts, moving: Floats
+    first: int, last: int, world: Boxes, records: NDArray[np.void], moving: Floats
 ) -> None:
     for area in range(first, last):
         step_boxes(
-            contacts,
+            Contacts(records, world.velocity[area], world.inverse),
             world.fixed,
             world.boxes[area],
             world.yaw[area],
-            world.velocity[area],
-            world.inverse,
             world.drag[area],
             world.gravity[area],
             world.friction[area],
@@ -176,8 +175,6 @@ def step_boxes(
     fixed: Floats,
     boxes: Floats,
     yaw: Floats,
-    velocity: Floats,
-    inverse: Floats,
     drag: Floats,
     gravity: float,
     friction: Floats,
@@ -189,9 +186,9 @@ def step_boxes(
     `moving` [bodies + 1, 6] gets the velocity that the poses moved with.
     """
     bodies = len(yaw)
-    _slow_down(boxes, velocity, inverse, drag, gravity)
+    _slow_down(boxes, contacts, drag, gravity)
     gaps[:] = np.inf
-    area = _Area(contacts, boxes, velocity, inverse, friction, gaps)
+    area = _Area(contacts, boxes, friction, gaps)
     # Later contacts override earlier ones: bodies among themselves, then walls, then the floor.
     # With the floor first, friction lifts a pushing agent up to 3 cm off it; Unity's never leave
     # it.
@@ -203,7 +200,7 @@ def step_boxes(
         if boxes[i, BOX_TAG] != ABSENT:
             n = _touch_each(area, n, i, boxes, bodies, len(fixed), False)
             n = _touch_each(area, n, i, fixed, 0, 0, False)
-    solve(contacts, n, velocity, inverse, moving)
+    solve(contacts, n, moving)
     for i in range(bodies):
         boxes[i, X] += moving[i, 0] * DT_S
         boxes[i, Y] += moving[i, 1] * DT_S
@@ -220,17 +217,14 @@ class _Area(NamedTuple):
 
     contacts: Contacts
     boxes: Floats
-    velocity: Floats
-    inverse: Floats
     friction: Floats
     gaps: Floats
 
 
 @compiled
-def _slow_down(
-    boxes: Floats, velocity: Floats, inverse: Floats, drag: Floats, gravity: float
-) -> None:
+def _slow_down(boxes: Floats, contacts: Contacts, drag: Floats, gravity: float) -> None:
     """Gravity and drag, as PhysX applies them: drag slows what gravity has just added, too."""
+    velocity, inverse = contacts.velocity, contacts.inverse
     for i in range(len(drag)):
         if boxes[i, BOX_TAG] == ABSENT:
             # All poses move by their velocities, below in `step_boxes`.
@@ -260,7 +254,7 @@ def _touch_each(
     Their pairs with i begin at column `first` of `friction` and `gaps`. Returns the number of
     contacts.
     """
-    static = len(area.velocity) - 1
+    static = len(area.contacts.velocity) - 1
     # The floor comes first, so it is solved last.
     for k in range(len(others) - 1, start - 1, -1):
         j = first + k
@@ -274,8 +268,6 @@ def _touch_each(
                 others[k],
                 area.friction[i, j, 0],
                 area.friction[i, j, 1],
-                area.velocity,
-                area.inverse,
             )
     return n
 
@@ -310,10 +302,9 @@ def touch_boxes(
     box_b: Floats,
     friction_static: float,
     friction_dynamic: float,
-    velocity: Floats,
-    inverse: Floats,
 ) -> tuple[int, float]:
     """Add the contact of two boxes, if they touch. Returns the number of contacts, and the gap."""
+    velocity, inverse = contacts.velocity, contacts.inverse
     gap, nx, ny, nz, face = box_gap(box_a, box_b)
     if gap >= TOUCH_M:
         return n, gap
@@ -322,7 +313,7 @@ def touch_boxes(
     kind = STRAIGHT
     if turns:
         kind = FLAT if face == _LEVEL else COUPLED
-    contact = contacts[n]
+    contact = contacts.records[n]
     static, dynamic = ANCHORS * friction_static, ANCHORS * friction_dynamic
     begin_contact(contact, a, b, kind, static, dynamic, _SPIN_LEVER_M)
     normal = (nx, ny, nz)

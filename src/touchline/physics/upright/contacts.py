@@ -12,7 +12,7 @@ PushBlock).
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,14 +92,22 @@ class Contact:
     """FLAT only: mass (here 1 / (kg m²)⁻¹) and impulse (N m s) about the normal."""
 
 
-Contacts = NDArray[np.void]
-"""Room for the contacts of one area: records [contacts] with the fields of `Contact`."""
-
 CONTACT: np.dtype[Any] = record_type(Contact)
 
 
+class Contacts(NamedTuple):
+    """The contacts of one area, and the bodies that they act on."""
+
+    records: NDArray[np.void]
+    """[most contacts] with the fields of `Contact`."""
+    velocity: Floats
+    """[bodies + 1, 6]"""
+    inverse: Floats
+    """[bodies + 1, 6] inverse masses."""
+
+
 @makes_arrays
-def new_contacts(count: int = MAX_CONTACTS) -> Contacts:
+def new_records(count: int = MAX_CONTACTS) -> NDArray[np.void]:
     """Room for this many contacts, uninitialized."""
     return np.empty(count, CONTACT)
 

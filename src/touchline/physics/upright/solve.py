@@ -33,29 +33,25 @@ _STILL_MPS = 1e-7
 
 
 @compiled
-def solve(
-    contacts: Contacts, n: int, velocity: Floats, inverse: Floats, moving: Floats
-) -> None:
+def solve(contacts: Contacts, n: int, moving: Floats) -> None:
     """Solve the first n contacts.
 
-    `velocity` [bodies + 1, 6] becomes the velocity that is kept, `moving` of the same shape the one
-    that poses move with.
+    The contacts' velocity becomes the one that is kept, `moving` [bodies + 1, 6] the one that poses
+    move with.
     """
-    if _are_independent(contacts, n, len(velocity) - 1):
-        _sweep(contacts, n, True, 1, True, velocity, inverse)
-        _copy(velocity, moving)
+    if _are_independent(contacts, n):
+        _sweep(contacts, n, True, 1, True)
+        _copy(contacts.velocity, moving)
         # Where nothing penetrates and nothing approaches, both velocities are the same.
         if _targets_differ(contacts, n):
-            _sweep(contacts, n, False, 1, True, velocity, inverse)
+            _sweep(contacts, n, False, 1, True)
         return
     # As PhysX does: friction only in the last sweeps, when the normal forces are nearly known.
-    _sweep(
-        contacts, n, True, _SWEEPS_MOVING - _SWEEPS_FRICTION, False, velocity, inverse
-    )
-    _sweep(contacts, n, True, _SWEEPS_FRICTION, True, velocity, inverse)
-    _copy(velocity, moving)
+    _sweep(contacts, n, True, _SWEEPS_MOVING - _SWEEPS_FRICTION, False)
+    _sweep(contacts, n, True, _SWEEPS_FRICTION, True)
+    _copy(contacts.velocity, moving)
     # Impulses are not reset: these sweeps continue from those above, towards other targets.
-    _sweep(contacts, n, False, _SWEEPS_KEPT, True, velocity, inverse)
+    _sweep(contacts, n, False, _SWEEPS_KEPT, True)
 
 
 @compiled
@@ -66,14 +62,15 @@ def _copy(source: Floats, target: Floats) -> None:
 
 
 @compiled
-def _are_independent(contacts: Contacts, n: int, static: int) -> bool:
+def _are_independent(contacts: Contacts, n: int) -> bool:
     """Whether no contact disturbs another, so that one sweep is exact.
 
-    The common case: each body touches one thing at most. `static` is the row of all that is static.
+    The common case: each body touches one thing at most.
     """
+    static = len(contacts.velocity) - 1
     met = 0  # a bit per body
     for c in range(n):
-        contact = contacts[c]
+        contact = contacts.records[c]
         both = 1 << contact.a
         # The static row may be met by any number of contacts: it passes nothing on.
         if contact.b < static:
@@ -88,7 +85,7 @@ def _are_independent(contacts: Contacts, n: int, static: int) -> bool:
 def _targets_differ(contacts: Contacts, n: int) -> bool:
     """Whether a second sweep, towards the kept speeds, changes anything; one normal each."""
     for c in range(n):
-        normal = contacts[c].normal
+        normal = contacts.records[c].normal
         if normal.target_moving != normal.target_kept:
             return True
     return False
@@ -96,19 +93,14 @@ def _targets_differ(contacts: Contacts, n: int) -> bool:
 
 @compiled
 def _sweep(
-    contacts: Contacts,
-    n: int,
-    is_moving: bool,
-    sweeps: int,
-    with_friction: bool,
-    velocity: Floats,
-    inverse: Floats,
+    contacts: Contacts, n: int, is_moving: bool, sweeps: int, with_friction: bool
 ) -> None:
     """Solve contact after contact, up to `sweeps` times, until no speed changes any more."""
+    velocity, inverse = contacts.velocity, contacts.inverse
     for _ in range(sweeps):
         change = 0.0
         for c in range(n):
-            contact = contacts[c]
+            contact = contacts.records[c]
             if contact.kind == COUPLED:
                 changed = _solve_in_turn(
                     contact, is_moving, with_friction, velocity, inverse

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.physics.kernels import compiled, inlined
-from touchline.physics.shapes import HALF_X, HALF_Y, Floats, Vector, X, Y, Z
+from touchline.physics.shapes import HALF_X, HALF_Y, Floats, X, Y, Z
 from touchline.physics.upright.balls import nearest_on_box, touch_at
 from touchline.physics.upright.boxes import ANCHORS, touch_boxes
 from touchline.physics.upright.contacts import MU, TOUCH_M, Contacts
@@ -28,25 +28,7 @@ MAX_CONTACTS = 160
 _MOST_OTHERS = MAX_CONTACTS - MOST_BODIES
 """What may be added before the floor's contacts."""
 _CENTER = (0.0, 0.0, 0.0)
-"""The arm of a body that contacts do not turn."""
-
-
-@inlined
-def _touch(
-    contacts: Contacts,
-    n: int,
-    a: int,
-    b: int,
-    normal: Vector,
-    gap: float,
-    arms: tuple[Vector, Vector],
-    v: Floats,
-    inverse: Floats,
-) -> int:
-    """Add a contact in one point with the default friction; nothing here bounces."""
-    return touch_at(
-        contacts, n, a, b, normal, gap, arms[0], arms[1], MU, 0.0, v, inverse
-    )
+"""The arm of a body that contacts do not turn; nothing here bounces, either."""
 
 
 @compiled
@@ -55,12 +37,10 @@ def touch_agents(
     n: int,
     walls: Floats,
     agent: Floats,
-    v: Floats,
-    inverse: Floats,
     touches: NDArray[np.bool_],
 ) -> int:
     """Contacts of agents with each other and with walls."""
-    static = len(v) - 1
+    static = len(contacts.velocity) - 1
     for g in range(len(agent)):
         me = agent[g]
         reach = 1.5 * me[HALF_X] + TOUCH_M  # more than half a diagonal
@@ -69,16 +49,14 @@ def touch_agents(
             is_near = abs(me[X] - agent[k, X]) < far and abs(me[Z] - agent[k, Z]) < far
             if is_near and n < _MOST_OTHERS:
                 before = n
-                n, _ = touch_boxes(contacts, n, g, me, k, agent[k], MU, MU, v, inverse)
+                n, _ = touch_boxes(contacts, n, g, me, k, agent[k], MU, MU)
                 if n > before:
                     touches[g] = touches[k] = True
         if max(abs(me[X]), abs(me[Z])) > COURT_M - reach:
             for w in range(len(walls)):
                 if n < _MOST_OTHERS:
                     before = n
-                    n, _ = touch_boxes(
-                        contacts, n, g, me, static, walls[w], MU, MU, v, inverse
-                    )
+                    n, _ = touch_boxes(contacts, n, g, me, static, walls[w], MU, MU)
                     touches[g] = touches[g] or n > before
     return n
 
@@ -89,8 +67,6 @@ def touch_food_with_agents(
     n: int,
     agent: Floats,
     food: Floats,
-    v: Floats,
-    inverse: Floats,
     touches: NDArray[np.bool_],
     eaten: NDArray[np.int64],
 ) -> tuple[int, int]:
@@ -117,12 +93,11 @@ def touch_food_with_agents(
                         -FOOD_RADIUS_M * ny,
                         -FOOD_RADIUS_M * nz,
                     )
-                    normal = (nx, ny, nz)
-                    arms = (arm, _CENTER)
-                    n = _touch(
-                        contacts, n, agents + k, g, normal, gap, arms, v, inverse
+                    item, normal = agents + k, (nx, ny, nz)
+                    n = touch_at(
+                        contacts, n, item, g, normal, gap, arm, _CENTER, MU, 0.0
                     )
-                    touches[g] = touches[agents + k] = True
+                    touches[g] = touches[item] = True
                     eaten[meals, 0] = g
                     eaten[meals, 1] = k
                     meals += 1
@@ -131,16 +106,11 @@ def touch_food_with_agents(
 
 @compiled
 def touch_food_and_walls(
-    contacts: Contacts,
-    n: int,
-    food: Floats,
-    v: Floats,
-    inverse: Floats,
-    touches: NDArray[np.bool_],
+    contacts: Contacts, n: int, food: Floats, touches: NDArray[np.bool_]
 ) -> int:
     """Contacts of items with each other and with walls."""
     wide = 2.0 * FOOD_RADIUS_M + TOUCH_M
-    agents = len(v) - 1 - FOOD
+    agents = len(contacts.velocity) - 1 - FOOD
     for k in range(FOOD):
         x = food[k, X]
         y = food[k, Y]
@@ -163,9 +133,9 @@ def touch_food_and_walls(
                 a = agents + k
                 b = agents + j
                 normal = (nx, ny, nz)
-                n = _touch(contacts, n, a, b, normal, gap, (here, there), v, inverse)
+                n = touch_at(contacts, n, a, b, normal, gap, here, there, MU, 0.0)
                 touches[a] = touches[b] = True
-        n = _touch_walls(contacts, n, k, x, z, v, inverse, touches)
+        n = _touch_walls(contacts, n, k, x, z, touches)
     return n
 
 
@@ -176,13 +146,11 @@ def _touch_walls(
     k: int,
     x: float,
     z: float,
-    v: Floats,
-    inverse: Floats,
     touches: NDArray[np.bool_],
 ) -> int:
     """Contacts of item k at (x, z) with walls."""
     edge = COURT_M - FOOD_RADIUS_M
-    static = len(v) - 1
+    static = len(contacts.velocity) - 1
     item = static - FOOD + k
     if max(abs(x), abs(z)) <= edge - TOUCH_M:
         return n
@@ -191,9 +159,9 @@ def _touch_walls(
         (0.0, -math.copysign(1.0, z), edge - abs(z)),
     ):
         if gap < TOUCH_M and n < _MOST_OTHERS:
-            arms = ((-FOOD_RADIUS_M * wx, 0.0, -FOOD_RADIUS_M * wz), _CENTER)
+            arm = (-FOOD_RADIUS_M * wx, 0.0, -FOOD_RADIUS_M * wz)
             normal = (wx, 0.0, wz)
-            n = _touch(contacts, n, item, static, normal, gap, arms, v, inverse)
+            n = touch_at(contacts, n, item, static, normal, gap, arm, _CENTER, MU, 0.0)
             touches[item] = True
     return n
 
@@ -204,8 +172,6 @@ def touch_floor(
     n: int,
     agent: Floats,
     food: Floats,
-    v: Floats,
-    inverse: Floats,
     touches: NDArray[np.bool_],
 ) -> int:
     """Contacts of the floor with bodies that touch something else as well."""
@@ -214,27 +180,17 @@ def touch_floor(
         return 0
     up = (0.0, 1.0, 0.0)
     agents = len(agent)
-    static = len(v) - 1
+    static = len(contacts.velocity) - 1
+    flat_mu = ANCHORS * MU
     for g in range(agents):
         gap = agent[g, Y] - agent[g, HALF_Y] - FLOOR_Y
         if touches[g] and gap < TOUCH_M:
             n = touch_at(
-                contacts,
-                n,
-                g,
-                static,
-                up,
-                gap,
-                _CENTER,
-                _CENTER,
-                ANCHORS * MU,
-                0.0,
-                v,
-                inverse,
+                contacts, n, g, static, up, gap, _CENTER, _CENTER, flat_mu, 0.0
             )
     for k in range(FOOD):
         gap = food[k, Y] - FOOD_RADIUS_M - FLOOR_Y
         if touches[agents + k] and gap < TOUCH_M:
-            arms = ((0.0, -FOOD_RADIUS_M, 0.0), _CENTER)
-            n = _touch(contacts, n, agents + k, static, up, gap, arms, v, inverse)
+            item, arm = agents + k, (0.0, -FOOD_RADIUS_M, 0.0)
+            n = touch_at(contacts, n, item, static, up, gap, arm, _CENTER, MU, 0.0)
     return n

@@ -1,8 +1,7 @@
 """The scene: starts, observations, rounds and time limits."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +34,7 @@ from touchline.physics.shapes import (
     Z,
     boxes,
 )
-from touchline.physics.world import DT_S, Arrays
+from touchline.physics.world import Arrays
 from touchline.scenes.academy import Agents
 from touchline.scenes.grid_food_collector.actions import act
 from touchline.scenes.grid_food_collector.court import (
@@ -63,6 +62,8 @@ from touchline.scenes.scene import ActionNames, Scene
 from touchline.sensors.grids import Cells, GridSensor, GridView, bounds_of
 from touchline.specs import ActionSpec, BehaviorSpec
 
+_STATE = ("agent", "yaw", "food", "velocity", "push", "frozen", "shooting")
+"""The arrays of `Courts` that change from one step to the next."""
 MAX_STEP = 5000
 SENSOR = GridSensor(TAGS, TAGS, cells=(40, 40), cell_m=(1.0, 0.01, 1.0))
 CAMERA = Camera(eye=(0.0, 100.0, -88.0), target=(0.0, 0.0, -6.0), extent_m=75.0)
@@ -85,21 +86,20 @@ class GridFoodCollector(Scene):
     | branch 0 | 1 shoots: 25 m ahead, at half push and with the speed cut to 75 % |
     """
 
-    name: ClassVar[str] = "GridFoodCollector"
-    action_names: ClassVar[ActionNames] = ActionNames(
+    name = "GridFoodCollector"
+    action_names = ActionNames(
         ("ahead / back", "right / left", "turn left / turn right"),
         [("nothing", "shoot")],
     )
-    unity_areas: ClassVar[int] = 4
-    seconds_per_step: ClassVar[float] = DT_S
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
+    unity_areas = 4
+    behaviors = {
         "GridFoodCollector?team=0": BehaviorSpec(
             (SENSOR.spec("GridSensor"),), ActionSpec.create_hybrid(3, (2,))
         )
     }
-    agents_per_area: ClassVar[int] = AGENTS
-    max_step: ClassVar[int] = MAX_STEP
-    parameters: ClassVar[Mapping[str, Parameter]] = {
+    agents_per_area = AGENTS
+    max_step = MAX_STEP
+    parameters = {
         "laser_length": Parameter(
             1.0,
             0.0,
@@ -142,30 +142,16 @@ class GridFoodCollector(Scene):
         self._wall_bounds = np.array([ring] * len(WALLS))
 
     def arrays(self) -> Arrays:
-        courts = self.courts
-        return {
-            "agent": courts.agent,
-            "yaw": courts.yaw,
-            "food": courts.food,
-            "velocity": courts.velocity,
-            "push": courts.push,
-            "frozen": courts.frozen,
-            "shooting": courts.shooting,
-            "laser": self._laser,
-        }
+        courts = {name: getattr(self.courts, name) for name in _STATE}
+        return courts | {"laser": self._laser}
 
     # reset
 
     def restart(self) -> None:
         """Put all bodies to rest, thawed; places follow when episodes begin."""
         courts = self.courts
-        courts.agent.fill(0)
-        courts.yaw.fill(0)
-        courts.food.fill(0)
-        courts.velocity.fill(0)
-        courts.push.fill(0)
-        courts.frozen.fill(0)
-        courts.shooting.fill(False)
+        for name in _STATE:
+            getattr(courts, name).fill(0)
         courts.agent[..., BOX_TAG] = TAG_AGENT
         courts.food[..., RADIUS] = FOOD_RADIUS_M
         courts.food[:, :GOOD, ROUND_TAG] = TAG_FOOD

@@ -17,7 +17,7 @@ from touchline.physics.upright.contacts import (
     MU,
     TOUCH_M,
     Contacts,
-    new_contacts,
+    new_records,
 )
 from touchline.physics.upright.solve import solve
 from touchline.physics.world import ANGULAR_DRAG, DT_S, GRAVITY, MAX_SPIN
@@ -50,7 +50,7 @@ def play_rounds(
     first: int, last: int, most: int, courts: Courts, streams: StreamArrays
 ) -> None:
     """Play this many rounds, from the first one's physics on."""
-    contacts = new_contacts(MAX_CONTACTS)
+    records = new_records(MAX_CONTACTS)
     bodies = courts.velocity.shape[1] - 1
     moving = np.zeros((bodies + 1, 6))
     touches = np.zeros(bodies, np.bool_)
@@ -58,7 +58,7 @@ def play_rounds(
     for played in range(most):
         if played > 0:
             act(first, last, courts)
-        _step_each(first, last, courts, streams, contacts, moving, touches, eaten)
+        _step_each(first, last, courts, streams, records, moving, touches, eaten)
 
 
 @compiled
@@ -67,7 +67,7 @@ def _step_each(
     last: int,
     courts: Courts,
     streams: StreamArrays,
-    contacts: Contacts,
+    records: NDArray[np.void],
     moving: Floats,
     touches: NDArray[np.bool_],
     eaten: NDArray[np.int64],
@@ -77,21 +77,19 @@ def _step_each(
     `touches` marks bodies that touch something other than the floor, `eaten` lists the pairs of
     agent and item.
     """
-    inverse = courts.inverse
     for a in range(first, last):
         agent = courts.agent[a]
         food = courts.food[a]
         v = courts.velocity[a]
         _accelerate(v, courts.push[a])
         touches[:] = False
-        n = touch_agents(contacts, 0, courts.walls, agent, v, inverse, touches)
-        n, meals = touch_food_with_agents(
-            contacts, n, agent, food, v, inverse, touches, eaten
-        )
-        n = touch_food_and_walls(contacts, n, food, v, inverse, touches)
-        n = touch_floor(contacts, n, agent, food, v, inverse, touches)
+        contacts = Contacts(records, v, courts.inverse)
+        n = touch_agents(contacts, 0, courts.walls, agent, touches)
+        n, meals = touch_food_with_agents(contacts, n, agent, food, touches, eaten)
+        n = touch_food_and_walls(contacts, n, food, touches)
+        n = touch_floor(contacts, n, agent, food, touches)
         if n > 0:
-            solve(contacts, n, v, inverse, moving)
+            solve(contacts, n, moving)
         agents = len(agent)
         for g in range(agents):
             if touches[g]:

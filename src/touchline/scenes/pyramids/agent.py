@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.physics.kernels import compiled, makes_arrays
-from touchline.physics.shapes import COS, SIN, Floats, X, Z
+from touchline.physics.shapes import Floats, X, Z
 from touchline.physics.upright.boxes import step_boxes
-from touchline.physics.upright.contacts import MU, TOUCH_M, new_contacts
+from touchline.physics.upright.contacts import MU, TOUCH_M, Contacts, new_records
 from touchline.physics.world import DT_S, GRAVITY
+from touchline.scenes.cube_agents import move_cube
 from touchline.scenes.pyramids.layout import (
     AGENT,
     AGENT_KG,
@@ -96,29 +97,24 @@ def act(
     upright: Upright,
 ) -> None:
     """Give these areas' agents the reward of a step, and push or turn them by their actions."""
-    boxes = upright.boxes
-    yaw = upright.yaw
-    velocity = upright.velocity
     for a in range(first, last):
         # Unity adds rewards up in single precision, and so do these lines.
         reward[a, 0] += np.float32(STEP_REWARD)
-        me = boxes[a, AGENT]
-        choice = discrete[a, 0, 0]
-        if choice in (1, 2):
-            push = PUSH_MPS if choice == 1 else -PUSH_MPS
-            velocity[a, AGENT, 0] += push * me[SIN]
-            velocity[a, AGENT, 2] += push * me[COS]
-        elif choice in (3, 4):
-            # transform.Rotate turns at once, without spin: nothing keeps turning afterwards.
-            yaw[a, AGENT] += TURN_RAD if choice == 3 else -TURN_RAD
-            me[COS] = math.cos(yaw[a, AGENT])
-            me[SIN] = math.sin(yaw[a, AGENT])
+        move_cube(
+            discrete[a, 0, 0],
+            AGENT,
+            PUSH_MPS,
+            TURN_RAD,
+            upright.boxes[a],
+            upright.yaw[a],
+            upright.velocity[a],
+        )
 
 
 @makes_arrays
 def step_upright(first: int, last: int, upright: Upright, solid: Floats) -> None:
     """One time step of these areas among the `solid` boxes."""
-    contacts = new_contacts()
+    records = new_records()
     drag = np.array([AGENT_DRAG, 0.0])
     poses = np.zeros((BODIES + 1, 6))
     gaps = np.empty(upright.friction.shape[:2])
@@ -127,12 +123,10 @@ def step_upright(first: int, last: int, upright: Upright, solid: Floats) -> None
         x = upright.boxes[a, SWITCH, X]
         z = upright.boxes[a, SWITCH, Z]
         step_boxes(
-            contacts,
+            Contacts(records, upright.velocity[a], upright.inverse),
             solid,
             upright.boxes[a],
             upright.yaw[a],
-            upright.velocity[a],
-            upright.inverse,
             drag,
             GRAVITY,
             upright.friction,

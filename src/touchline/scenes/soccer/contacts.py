@@ -23,6 +23,8 @@ from touchline.scenes.soccer.field import (
 )
 
 SUNK_M = BALL_RADIUS_M - HEIGHT_M
+_CENTER = (0.0, 0.0, 0.0)
+"""The arm of what contacts do not turn."""
 OPEN_X_M, OPEN_Z_M = 11.5, 6.6
 """Nothing within these can touch a wall, whatever the step."""
 
@@ -33,8 +35,6 @@ def touch(
     field: Floats,
     gravity: float,
     body: Floats,
-    speed: Floats,
-    inverse: Floats,
     gaps: Floats,
     points: Floats,
 ) -> tuple[int, int]:
@@ -46,54 +46,37 @@ def touch(
     Later contacts override earlier ones: bodies among themselves, then walls, then the floor.
     """
     the_ball = len(body) - 1
-    n = _touch_bodies(contacts, 0, body, speed, inverse, gaps, points)
+    n = _touch_bodies(contacts, 0, body, gaps, points)
     goal = 0
     for i in range(the_ball + 1):
         if abs(body[i, X]) > OPEN_X_M or abs(body[i, Z]) > OPEN_Z_M:
-            tag, n = _touch_walls(contacts, n, field, i, body, speed, inverse)
+            tag, n = _touch_walls(contacts, n, field, i, body)
             goal = max(goal, tag)
-    n = _touch_floor(contacts, n, gravity, body, speed, inverse)
+    n = _touch_floor(contacts, n, gravity, body)
     return goal, n
 
 
 @inlined
-def _touch_floor(
-    contacts: Contacts,
-    n: int,
-    gravity: float,
-    body: Floats,
-    speed: Floats,
-    inverse: Floats,
-) -> int:
+def _touch_floor(contacts: Contacts, n: int, gravity: float, body: Floats) -> int:
     """Add the floor's friction under the ball, and under players that touch something else.
 
     The floor's impulse is known, because heights are locked: the weight of one step, and for the
     ball what would push it out of the floor. Returns the number of contacts.
     """
     the_ball = len(body) - 1
-    static = the_ball + 1
+    speed = contacts.velocity
     others = n
     weight = BALL_KG * gravity * DT_S * (1.0 - BALL_DRAG * DT_S)
     sunk = BALL_KG * APPROACH * SUNK_M / DT_S
     mu = _floor_mu(body[the_ball, X])
-    n = add_floor_friction(
-        contacts,
-        n,
-        the_ball,
-        static,
-        HEIGHT_M,
-        weight + sunk,
-        weight,
-        mu,
-        speed,
-        inverse,
-    )
+    n = add_floor_friction(contacts, n, the_ball, HEIGHT_M, weight + sunk, weight, mu)
     # Drag slows the fall of one step as well, before contacts are solved.
     press = PLAYER_KG * gravity * DT_S * (1.0 - PLAYER_DRAG * DT_S)
     for i in range(the_ball):
         alone = True
         for c in range(others):
-            alone = alone and contacts[c].a != i and contacts[c].b != i
+            contact = contacts.records[c]
+            alone = alone and contact.a != i and contact.b != i
         mu = _floor_mu(body[i, X])
         if alone:
             # Most players touch nothing but the floor, which brakes them along their way: worked
@@ -104,9 +87,7 @@ def _touch_floor(
             speed[i, 0] *= share
             speed[i, 2] *= share
         else:
-            n = add_floor_friction(
-                contacts, n, i, static, HEIGHT_M, press, press, mu, speed, inverse
-            )
+            n = add_floor_friction(contacts, n, i, HEIGHT_M, press, press, mu)
     return n
 
 
@@ -117,13 +98,7 @@ def _floor_mu(x: float) -> float:
 
 @inlined
 def _touch_walls(
-    contacts: Contacts,
-    n: int,
-    field: Floats,
-    i: int,
-    body: Floats,
-    speed: Floats,
-    inverse: Floats,
+    contacts: Contacts, n: int, field: Floats, i: int, body: Floats
 ) -> tuple[int, int]:
     """Find the contacts of one body with the walls and goals around the field.
 
@@ -157,32 +132,14 @@ def _touch_walls(
             goal = tag
         if abs(ny) < 0.5:  # a goal's floor is below, and heights are locked
             arm = (-distance * nx, 0.0, -distance * nz)
-            n = touch_at(
-                contacts,
-                n,
-                i,
-                the_ball + 1,
-                (nx, ny, nz),
-                gap,
-                arm,
-                (0.0, 0.0, 0.0),
-                MU,
-                bounce,
-                speed,
-                inverse,
-            )
+            static, normal = the_ball + 1, (nx, ny, nz)
+            n = touch_at(contacts, n, i, static, normal, gap, arm, _CENTER, MU, bounce)
     return goal, n
 
 
 @inlined
 def _touch_bodies(
-    contacts: Contacts,
-    n: int,
-    body: Floats,
-    speed: Floats,
-    inverse: Floats,
-    gaps: Floats,
-    points: Floats,
+    contacts: Contacts, n: int, body: Floats, gaps: Floats, points: Floats
 ) -> int:
     """Find the contacts of players and ball with each other, in the middle of gap or overlap."""
     the_ball = len(body) - 1
@@ -211,18 +168,6 @@ def _touch_bodies(
             if k == the_ball:
                 points[i, 0] = body[i, X] + arm_i[0]
                 points[i, 1] = body[i, Z] + arm_i[2]
-            n = touch_at(
-                contacts,
-                n,
-                i,
-                k,
-                (nx, 0.0, nz),
-                gap,
-                arm_i,
-                arm_k,
-                MU,
-                bounce,
-                speed,
-                inverse,
-            )
+            normal = (nx, 0.0, nz)
+            n = touch_at(contacts, n, i, k, normal, gap, arm_i, arm_k, MU, bounce)
     return n

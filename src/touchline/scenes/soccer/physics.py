@@ -13,7 +13,7 @@ from touchline.physics.kernels import compiled, inlined, makes_arrays
 from touchline.physics.shapes import COS, HALF_X, HALF_Y, HALF_Z, SIN, Floats, X, Y, Z
 from touchline.physics.sweeps import sweep_box
 from touchline.physics.upright.balls import nearest_on_box
-from touchline.physics.upright.contacts import TOUCH_M, Contacts, new_contacts
+from touchline.physics.upright.contacts import TOUCH_M, Contacts, new_records
 from touchline.physics.upright.solve import solve
 from touchline.physics.world import DT_S, MAX_SPIN
 from touchline.scenes.random import StreamArrays, draw
@@ -187,7 +187,7 @@ def _step(first: int, last: int, fields: Fields) -> None:
     moving = np.zeros_like(fields.inverse)
     gaps = np.zeros(count)
     points = np.zeros((count, 2))
-    _step_each(first, last, fields, new_contacts(), moving, gaps, points)
+    _step_each(first, last, fields, new_records(), moving, gaps, points)
 
 
 @compiled
@@ -195,21 +195,22 @@ def _step_each(
     first: int,
     last: int,
     fields: Fields,
-    contacts: Contacts,
+    records: NDArray[np.void],
     moving: Floats,
     gaps: Floats,
     points: Floats,
 ) -> None:
-    inverse, field = fields.inverse, fields.field
+    field = fields.field
     the_ball = len(fields.players)
     for area in range(first, last):
         body = fields.rounds[area]
         speed = fields.velocity[area]
         slow_down(speed, fields.kick[area])
+        contacts = Contacts(records, speed, fields.inverse)
         fields.goal[area], n = touch(
-            contacts, field, fields.gravity[area], body, speed, inverse, gaps, points
+            contacts, field, fields.gravity[area], body, gaps, points
         )
-        solve(contacts, n, speed, inverse, moving)
+        solve(contacts, n, moving)
         ball_x = body[the_ball, X]
         for i in range(the_ball + 1):
             # Only the ball's material bounces.
