@@ -31,7 +31,7 @@ from touchline.scenes.pyramids.layout import (
     VISIBLE,
 )
 from touchline.scenes.pyramids.sight import add_bricks, fan_of
-from touchline.sensors.rays import RayFan, RaySensor, Shapes
+from touchline.sensors.rays import RayFan, RaySensor, View
 from touchline.specs import ActionTuple
 
 BEHAVIOR = "Pyramids?team=0"
@@ -351,19 +351,19 @@ def test_bricks_are_observed_as_upright_boxes_of_the_same_place_are(
         RayFan(rays_per_direction=5, max_degrees=60.0, length_m=35.0, end_m=5.0),
     )
     for _ in range(30):
-        eye = np.array([[*rng.uniform(-10, 10, 3), rng.uniform(0, 6)]])
+        eye, yaw = rng.uniform(-10, 10, (1, 1, 3)), rng.uniform(0, 6, (1, 1))
         at = rng.uniform(-10, 10, 3)
         shape = box(at, (size,) * 3, GOAL if size == 2 else BLOCK, yaw_deg)
         one, no_fixed, no_rounds = np.array([0]), np.zeros((0, 9)), np.zeros((1, 0, 6))
-        with_box = Shapes(no_fixed, np.array([[shape]]), no_rounds)
-        want = sensor.read(Threads(1), one, one, eye, with_box)
-        empty = Shapes(no_fixed, np.zeros((1, 0, 9)), no_rounds)
-        got = sensor.read(Threads(1), one, one, eye, empty)
+        with_box = View(eye, yaw, no_fixed, np.array([[shape]]), no_rounds)
+        want = sensor.read(Threads(1), one, with_box)
+        empty = with_box._replace(boxes=np.zeros((1, 0, 9)))
+        got = sensor.read(Threads(1), one, empty)
         pose = np.full((1, NUM_BRICKS, 7), 1e4)
         half = math.radians(yaw_deg) / 2
         turn = 0.0, math.sin(half), 0.0, math.cos(half)
         pose[0, NUM_BRICKS - 1 if size == 2 else 0] = *at, *turn
-        add_bricks(0, 1, one, eye, np.array([True]), pose, fan_of(sensor), got)
+        add_bricks(0, 1, one, empty, np.array([True]), pose, fan_of(sensor), got)
         assert got == pytest.approx(want, abs=1e-6)
 
 

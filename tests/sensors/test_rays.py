@@ -11,7 +11,7 @@ from touchline.physics.threads import Threads
 from touchline.scenes import push_block
 from touchline.scenes.soccer.field import BLUE_AGENT, FIELD, PURPLE_AGENT
 from touchline.scenes.soccer.soccer_twos import SoccerTwos
-from touchline.sensors.rays import RayFan, RaySensor, Shapes, ray_angles_deg
+from touchline.sensors.rays import RayFan, RaySensor, View, ray_angles_deg
 
 TAGS = ["wall", "goal"]
 HERE = np.array([0])
@@ -21,9 +21,10 @@ def look(fixed=(), round_shapes=(), *, eye=(0.0, 0.5, 0.0), agent_yaw_deg=0.0, *
     """One frame [rays, tags + 2] of an agent that looks along z from `eye`."""
     arguments = {"rays_per_direction": 0, "max_degrees": 90.0, "length_m": 10.0} | fan
     sensor = RaySensor(TAGS, TAGS, RayFan(**arguments))
-    eyes = np.array([[*eye, math.radians(agent_yaw_deg)]])
-    shapes = Shapes(boxes(*fixed), boxes()[None], rounds(*round_shapes)[None])
-    frame = sensor.read(Threads(1), HERE, HERE, eyes, shapes)
+    yaw = np.array([[math.radians(agent_yaw_deg)]])
+    seen = boxes(*fixed), boxes()[None], rounds(*round_shapes)[None]
+    view = View(np.array([[eye]]), yaw, *seen)
+    frame = sensor.read(Threads(1), HERE, view)
     return frame.reshape(-1, len(TAGS) + 2)
 
 
@@ -168,11 +169,10 @@ def test_rays_from_poses_logged_in_push_block_are_those_that_unity_sent(push_blo
     shapes = np.repeat(push_block.PushBlock(1, 1).world.boxes, count, axis=0)
     shapes[:, :, :3] = log.position[steps]
     shapes[:, :, 6], shapes[:, :, 7] = np.cos(log.yaw[steps]), np.sin(log.yaw[steps])
-    eyes = np.concatenate([log.position[steps, 0], log.yaw[steps, :1]], axis=1)
-    agents = np.arange(count)
     no_rounds = np.tile(rounds(), (count, 1, 1))
-    view = Shapes(push_block.FIXED, shapes, no_rounds)
-    sensors = push_block.RAYS.read(Threads(1), agents, agents, eyes, view)
+    view = View(shapes, log.yaw[steps, :1], push_block.FIXED, shapes, no_rounds)
+    rays = push_block.PushBlock.sensor
+    sensors = rays.read(Threads(1), np.arange(count), view)
     for index, least in ((0, 0.98), (1, 0.995)):
         frame = sensors[:, 35 * index : 35 * index + 35]
         sent = log.observation[
@@ -195,18 +195,18 @@ def test_rays_from_poses_logged_in_soccer_are_those_that_unity_sent(shared):
         places = log["position"][steps].reshape(fields, 5, 2)
         shapes[:, :, 0], shapes[:, :, 2] = places[..., 0], places[..., 1]
         shapes[:, :4, 5] = np.where(is_blue, BLUE_AGENT, PURPLE_AGENT)
-        eyes = np.zeros((fields, 4, 4))
-        eyes[..., [0, 2]], eyes[..., 1] = places[:, :4], 0.5
-        eyes[..., 3] = np.radians(log["yaw_deg"][steps].reshape(fields, 4))
+        eyes = np.full((fields, 4, 3), 0.5)
+        eyes[..., [0, 2]] = places[:, :4]
+        yaw = np.radians(log["yaw_deg"][steps].reshape(fields, 4))
         agents = (np.arange(fields)[:, None] * 4 + who).reshape(-1)
-        areas = np.repeat(np.arange(fields), 4)
+        no_boxes = np.tile(boxes(), (fields, 1, 1))
+        view = View(eyes, yaw, FIELD, no_boxes, shapes)
         sent = (
             log["observation"][1:200].reshape(fields, 4, 336)[:, who].reshape(-1, 336)
         )
         at = 0
         for sensor in scene.sensors[behavior].values():
-            view = Shapes(FIELD, np.tile(boxes(), (fields, 1, 1)), shapes)
-            frame = sensor.read(Threads(1), agents, areas, eyes.reshape(-1, 4), view)
+            frame = sensor.read(Threads(1), agents, view)
             newest = sent[:, at + 2 * sensor.size : at + 3 * sensor.size]
             at += 3 * sensor.size
             assert (

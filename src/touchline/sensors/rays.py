@@ -91,28 +91,22 @@ def ray_angles_deg(rays_per_direction: int, max_degrees: float) -> list[float]:
     return angles
 
 
-class Shapes(NamedTuple):
-    """What rays may hit in A areas (`physics.shapes`)."""
-
-    fixed: Floats
-    """[B, 9] boxes that every area has."""
-    boxes: Floats
-    """[A, B, 9] boxes of each area."""
-    rounds: Floats
-    """[A, S, 6] spheres and upright capsules of each area."""
-
-
 class View(NamedTuple):
-    """From where the agents of A areas look, and what rays may hit: a scene's own arrays."""
+    """From where the agents of A areas look, and what rays may hit: a scene's own arrays.
+
+    Shapes are rows of `physics.shapes`.
+    """
 
     bodies: Floats
     """[A, S, x y z and more], of which the first G have sensors."""
     yaw: Floats
     """[A, G] rad"""
     fixed: Floats
-    """As in `Shapes`."""
+    """[B, 9] boxes that every area has."""
     boxes: Floats
+    """[A, B, 9] boxes of each area."""
     rounds: Floats
+    """[A, S, 6] spheres and upright capsules of each area."""
 
 
 class _Fan:
@@ -224,21 +218,11 @@ class RaySensor:
         )
 
     def read(
-        self,
-        threads: Threads,
-        agents: NDArray[np.intp],
-        areas: NDArray[np.intp],
-        eyes: Floats,
-        shapes: Shapes,
+        self, threads: Threads, agents: NDArray[np.intp], view: View
     ) -> NDArray[np.float32]:
-        """One frame [K, size] for K agents.
-
-        `areas` [N] and `eyes` [N, (x, y, z, yaw in radians)] are for all agents; `agents` are K
-        indices into them.
-        """
+        """One frame [K, size] for K agents, given by their indices a * G + g."""
         frame = np.empty((len(agents), self.size), np.float32)
-        look = _Look(agents, areas, eyes, shapes)
-        threads.run(_read, len(agents), frame, look, self._geometry)
+        threads.run(_read, len(agents), agents, view, self._geometry, frame)
         return frame
 
     def traces(
@@ -361,18 +345,6 @@ class _Rays(NamedTuple):
     """How far each traveled; 0 for padding, so that it hits nothing."""
     tag: Floats
     """Tag of the shape that each has hit; ABSENT: none."""
-
-
-class _Look(NamedTuple):
-    """Who looks from where at what."""
-
-    agents: NDArray[np.intp]
-    """[K] indices into what follows."""
-    areas: NDArray[np.intp]
-    """[N]"""
-    eyes: Floats
-    """[N, (x, y, z, yaw in radians)]"""
-    shapes: Shapes
 
 
 class _Room(NamedTuple):
@@ -536,13 +508,13 @@ def _hit_box(box: _NearBox, rays: _Rays, rise: float, radius: float) -> None:
 def _read(
     first: int,
     last: int,
-    frame: NDArray[np.float32],
-    look: _Look,
+    agents: NDArray[np.intp],
+    view: View,
     geometry: _Geometry,
+    frame: NDArray[np.float32],
 ) -> None:
-    shapes = look.shapes
-    boxes = np.empty(len(shapes.fixed) + shapes.boxes.shape[1], _NEAR_BOX)
-    rounds = np.empty(shapes.rounds.shape[1], _NEAR_ROUND)
+    boxes = np.empty(len(view.fixed) + view.boxes.shape[1], _NEAR_BOX)
+    rounds = np.empty(view.rounds.shape[1], _NEAR_ROUND)
     begin = 0
     for k in range(len(geometry.fans)):
         fan = geometry.fans[k]
@@ -555,7 +527,7 @@ def _read(
             tag=np.empty(lanes),
         )
         room = _Room(boxes, rounds, rays)
-        _read_fan(first, last, frame, look, geometry, fan, begin, room)
+        _read_fan(first, last, agents, view, geometry, fan, begin, room, frame)
         begin += fan.num_rays
 
 
@@ -563,29 +535,27 @@ def _read(
 def _read_fan(
     first: int,
     last: int,
-    frame: NDArray[np.float32],
-    look: _Look,
+    agents: NDArray[np.intp],
+    view: View,
     geometry: _Geometry,
     fan: _Fan,
     begin: int,
     room: _Room,
+    frame: NDArray[np.float32],
 ) -> None:
     """Read the rays of one fan, from the sensor's ray `begin` on."""
     rise = fan.rise
-    eyes = look.eyes
-    shapes = look.shapes
     rays = room.rays
     for row in range(first, last):
-        agent = look.agents[row]
-        area = look.areas[agent]
-        height = eyes[agent, 1] + fan.start_m
-        start = (eyes[agent, 0], height, eyes[agent, 2])
-        yaw = eyes[agent, 3]
+        area, agent = divmod(agents[row], view.yaw.shape[1])
+        body = view.bodies[area, agent]
+        start = (body[X], body[Y] + fan.start_m, body[Z])
+        yaw = view.yaw[area, agent]
         cos = math.cos(yaw)
         sin = math.sin(yaw)
-        num_boxes = _find_boxes(shapes.fixed, start, fan, room.boxes, 0)
-        num_boxes = _find_boxes(shapes.boxes[area], start, fan, room.boxes, num_boxes)
-        num_rounds = _find_rounds(shapes.rounds[area], start, fan, room.rounds)
+        num_boxes = _find_boxes(view.fixed, start, fan, room.boxes, 0)
+        num_boxes = _find_boxes(view.boxes[area], start, fan, room.boxes, num_boxes)
+        num_rounds = _find_rounds(view.rounds[area], start, fan, room.rounds)
         for ray in range(fan.num_rays):
             lx = geometry.directions[begin + ray, 0]
             lz = geometry.directions[begin + ray, 2]
@@ -634,33 +604,10 @@ def _observe(
     geometry: _Geometry,
 ) -> None:
     """Agents first to last are rows from `start` + first on, of `total` in `obs`."""
-    count = last - first
-    frame = np.empty((count, frames.shape[2]), np.float32)
-    rows = np.arange(count)
-    areas = np.empty(count, np.intp)
-    eyes = np.empty((count, 4))
-    _place_eyes(first, agents, view, areas, eyes)
-    shapes = Shapes(view.fixed, view.boxes, view.rounds)
-    _read(0, count, frame, _Look(rows, areas, eyes, shapes), geometry)
-    _push_frames(
-        frame, start + first, total, obs, frames, geometry.sizes, agents[first:last]
-    )
-
-
-@compiled
-def _place_eyes(
-    first: int,
-    agents: NDArray[np.intp],
-    view: View,
-    areas: NDArray[np.intp],
-    eyes: Floats,
-) -> None:
-    for row in range(len(areas)):
-        area, body = divmod(agents[first + row], view.yaw.shape[1])
-        areas[row] = area
-        for k in range(3):
-            eyes[row, k] = view.bodies[area, body, k]
-        eyes[row, 3] = view.yaw[area, body]
+    own = agents[first:last]
+    frame = np.empty((len(own), frames.shape[2]), np.float32)
+    _read(0, len(own), own, view, geometry, frame)
+    _push_frames(frame, start + first, total, obs, frames, geometry.sizes, own)
 
 
 @compiled

@@ -48,8 +48,11 @@ NEAR_M = 1.5
 most."""
 
 
-class BrickArrays(NamedTuple):
-    """What a step with bricks reads and writes, for kernels."""
+class Bricks(NamedTuple):
+    """The bricks of A areas, also for kernels."""
+
+    spot: Floats
+    """[A, (x, z)] the place of the pyramid that appears next, or is there."""
 
     on: NDArray[np.bool_]
     """[A] whether there are bricks: the switch was pressed."""
@@ -62,27 +65,6 @@ class BrickArrays(NamedTuple):
     at_gold: NDArray[np.bool_]
     """[A] whether the agent touched gold in the last step."""
 
-
-class Bricks:
-    """The bricks of A areas."""
-
-    def __init__(self, num_areas: int) -> None:
-        self.spot = np.zeros((num_areas, 2))
-        """[A, (x, z)] the pyramid's place."""
-        self.kernel_arrays = BrickArrays(
-            on=np.zeros(num_areas, np.bool_),
-            still=np.zeros(num_areas, np.int64),
-            pose=np.zeros((num_areas, NUM_BRICKS, 7)),
-            velocity=np.zeros((num_areas, NUM_BRICKS, 6)),
-            at_gold=np.zeros(num_areas, np.bool_),
-        )
-        self.on = self.kernel_arrays.on
-        self.still = self.kernel_arrays.still
-        self.pose = self.kernel_arrays.pose
-        self.velocity = self.kernel_arrays.velocity
-        self.at_gold = self.kernel_arrays.at_gold
-        self.restart()
-
     def arrays(self) -> Arrays:
         return {
             "on": self.on,
@@ -94,7 +76,7 @@ class Bricks:
 
     def restart(self) -> None:
         """No bricks anywhere."""
-        for array in self.kernel_arrays:
+        for array in (self.on, self.still, self.pose, self.velocity, self.at_gold):
             array.fill(0)
         self.pose[..., 6] = 1.0  # where no bricks are, their poses are poses, too
 
@@ -116,9 +98,22 @@ class Bricks:
         self.on[areas] = True
 
 
+def new_bricks(num_areas: int) -> Bricks:
+    bricks = Bricks(
+        spot=np.zeros((num_areas, 2)),
+        on=np.zeros(num_areas, np.bool_),
+        still=np.zeros(num_areas, np.int64),
+        pose=np.zeros((num_areas, NUM_BRICKS, 7)),
+        velocity=np.zeros((num_areas, NUM_BRICKS, 6)),
+        at_gold=np.zeros(num_areas, np.bool_),
+    )
+    bricks.restart()
+    return bricks
+
+
 @compiled
 def step_bricks(
-    first: int, last: int, upright: Upright, bricks: BrickArrays, room: Room
+    first: int, last: int, upright: Upright, bricks: Bricks, room: Room
 ) -> None:
     """One step of the bricks and of the agents near them, after the upright bodies' step."""
     for a in range(first, last):
@@ -163,7 +158,7 @@ def _is_anything_near(shapes: Floats, pose: Floats, is_turning: bool) -> bool:
 
 
 @compiled
-def _begin(upright: Upright, bricks: BrickArrays, a: int, room: Room) -> None:
+def _begin(upright: Upright, bricks: Bricks, a: int, room: Room) -> None:
     """Set one area's cuboids and velocities, and apply gravity, PhysX's drag and its spin limit."""
     pose = bricks.pose[a]
     velocity = room.velocity
@@ -191,7 +186,7 @@ def _length(x: float, y: float, z: float) -> float:
 
 
 @compiled
-def _move(bricks: BrickArrays, a: int, room: Room) -> float:
+def _move(bricks: Bricks, a: int, room: Room) -> float:
     """Move one area's bricks, and keep their velocities; returns the fastest one's speed."""
     fastest = 0.0
     for k in range(NUM_BRICKS):

@@ -1,15 +1,26 @@
 """The scene: places, observations, rounds, rewards and ends."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.drawing.tableau import Tableau
+from touchline.drawing.look import BLUE, WALL_COLOR, WHITE
+from touchline.drawing.tableau import (
+    Camera,
+    DrawnShapes,
+    Kind,
+    Tableau,
+    box_shapes,
+    eye_shapes,
+    floor_shapes,
+    join,
+    make_shapes,
+)
 from touchline.physics.kernels import compiled, makes_arrays
 from touchline.physics.shapes import BOX_TAG, COS, SIN, Floats, X, Y, Z, box
-from touchline.physics.world import DT_S, Arrays
+from touchline.physics.world import Arrays
 from touchline.scenes.academy import Agents
 from touchline.scenes.cube_agents import STATE_OF_BODY, state_of_bodies
 from touchline.scenes.pyramids.agent import (
@@ -19,14 +30,16 @@ from touchline.scenes.pyramids.agent import (
     new_upright,
     step_upright,
 )
-from touchline.scenes.pyramids.bricks import BrickArrays, Bricks, step_bricks
+from touchline.scenes.pyramids.bricks import Bricks, new_bricks, step_bricks
 from touchline.scenes.pyramids.collisions import new_room
 from touchline.scenes.pyramids.layout import (
     AGENT,
     BODIES,
+    BRICK_M,
     BUTTON,
     BUTTON_SIZE_M,
     BUTTON_UP_M,
+    GOLD_M,
     PLACE_CENTERS_M,
     PLACE_SPREAD_M,
     SOLID,
@@ -38,10 +51,9 @@ from touchline.scenes.pyramids.layout import (
     VISIBLE,
     stone_boxes,
 )
-from touchline.scenes.pyramids.looks import tableau_of
 from touchline.scenes.pyramids.sight import RAYS, SENSORS, add_bricks, fan_of
 from touchline.scenes.scene import ActionNames, Scene
-from touchline.sensors.rays import Shapes, Traces, View
+from touchline.sensors.rays import Traces, View
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 
@@ -53,7 +65,7 @@ def play_rounds(
     discrete: NDArray[np.int32],
     reward: NDArray[np.float32],
     upright: Upright,
-    bricks: BrickArrays,
+    bricks: Bricks,
     solid: Floats,
 ) -> int:
     """Play rounds from the first one's physics on, until something happens; how many.
@@ -72,7 +84,7 @@ def play_rounds(
 
 
 @compiled
-def _has_happened(first: int, last: int, upright: Upright, bricks: BrickArrays) -> bool:
+def _has_happened(first: int, last: int, upright: Upright, bricks: Bricks) -> bool:
     for a in range(first, last):
         is_pressed = upright.pressed[a] and not bricks.on[a]
         if is_pressed or bricks.at_gold[a]:
@@ -81,6 +93,16 @@ def _has_happened(first: int, last: int, upright: Upright, bricks: BrickArrays) 
 
 
 GOLD_REWARD = 2.0
+CAMERA = Camera(eye=(0.0, 97.0, -83.0), target=(0.0, 18.0, -22.0), extent_m=217.5)
+STONE_COLOR = (0.55, 0.55, 0.58, 1.0)
+BRICK_COLOR = (0.80, 0.45, 0.30, 1.0)
+GOLD_COLOR = (0.95, 0.75, 0.20, 1.0)
+SWITCH_OFF_COLOR = (0.75, 0.25, 0.20, 1.0)
+SWITCH_ON_COLOR = (0.30, 0.75, 0.35, 1.0)
+STATIC = join(
+    floor_shapes(box((0.0, -0.5, 0.0), (120.0, 1.0, 120.0)), cells=(20, 20)),
+    box_shapes(VISIBLE[1:], WALL_COLOR),  # without the collider of the floor
+)
 STATE_M, STATE_MPS = 25.0, 10.0
 """Units of places and velocities in the state."""
 
@@ -101,13 +123,12 @@ class Pyramids(Scene):
     step).
     """
 
-    name: ClassVar[str] = "Pyramids"
-    action_names: ClassVar[ActionNames] = ActionNames(
+    name = "Pyramids"
+    action_names = ActionNames(
         branches=[("nothing", "ahead", "back", "turn right", "turn left")]
     )
-    unity_areas: ClassVar[int] = 16
-    seconds_per_step: ClassVar[float] = DT_S
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
+    unity_areas = 16
+    behaviors = {
         "Pyramids?team=0": BehaviorSpec(
             (
                 *(
@@ -119,14 +140,21 @@ class Pyramids(Scene):
             ActionSpec.create_discrete((5,)),
         )
     }
-    max_step: ClassVar[int] = MAX_STEP
-    state_size: ClassVar[int] = STATE_OF_BODY + 8
+    max_step = MAX_STEP
+    state_size = STATE_OF_BODY + 8
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
         self.upright = new_upright(num_areas)
-        self.bricks = Bricks(num_areas)
-        self._no_rounds = np.zeros((num_areas, 0, 6))
+        self.bricks = new_bricks(num_areas)
+        boxes = self.upright.boxes
+        self._view = View(
+            bodies=boxes,
+            yaw=self.upright.yaw[:, : AGENT + 1],
+            fixed=VISIBLE,
+            boxes=boxes,
+            rounds=np.zeros((num_areas, 0, 6)),
+        )
 
     def arrays(self) -> Arrays:
         upright = {
@@ -184,15 +212,12 @@ class Pyramids(Scene):
         boxes = self.upright.boxes
         on = self.bricks.on
         self._place_buttons()
-        eyes = np.empty((self.num_areas, 4))
-        eyes[:, :3] = boxes[:, AGENT, :3]
-        eyes[:, 3] = self.upright.yaw[:, AGENT]
-        shapes = Shapes(VISIBLE, boxes, self._no_rounds)
+        view = self._view
         frames = []
         for sensor in SENSORS.values():
-            frame = sensor.read(self._threads, agents, self._areas, eyes, shapes)
+            frame = sensor.read(self._threads, agents, view)
             bricks = on, self.bricks.pose, fan_of(sensor)
-            self._threads.run(add_bricks, len(agents), agents, eyes, *bricks, frame)
+            self._threads.run(add_bricks, len(agents), agents, view, *bricks, frame)
             frames.append(frame)
 
         cos = boxes[agents, AGENT, COS]
@@ -237,9 +262,7 @@ class Pyramids(Scene):
     def rays(self, area: int, agent: int) -> Traces:
         *frames, _ = self.observe(self.name, self._areas[[area]])
         frame = np.concatenate([of_sensor[0] for of_sensor in frames])
-        boxes = self.upright.boxes
-        view = View(boxes, self.upright.yaw, VISIBLE, boxes, self._no_rounds)
-        return RAYS.traces(view, area, AGENT, frame)
+        return RAYS.traces(self._view, area, AGENT, frame)
 
     # play
 
@@ -256,7 +279,7 @@ class Pyramids(Scene):
             academy.discrete,
             academy.reward,
             self.upright,
-            self.bricks.kernel_arrays,
+            self.bricks,
             SOLID,
         )
 
@@ -266,7 +289,7 @@ class Pyramids(Scene):
             areas = np.flatnonzero(newly_pressed)
             self.upright.boxes[areas, SWITCH, BOX_TAG] = SWITCH_ON
             self.bricks.place(areas)
-        at_gold = self.bricks.kernel_arrays.at_gold
+        at_gold = self.bricks.at_gold
         if np.count_nonzero(at_gold):
             self._end_at_gold(np.flatnonzero(at_gold))
 
@@ -279,9 +302,28 @@ class Pyramids(Scene):
         self.begin_episodes(areas)
 
     def tableau(self, area: int) -> Tableau:
-        return tableau_of(
-            self.upright.boxes[area],
-            float(self.upright.yaw[area, AGENT]),
-            self.bricks.pose[area],
-            bool(self.bricks.on[area]),
+        boxes = self.upright.boxes[area]
+        agent = boxes[[AGENT]]
+        is_on = bool(self.bricks.on[area])
+        switch_color = SWITCH_ON_COLOR if is_on else SWITCH_OFF_COLOR
+        return Tableau(
+            static=STATIC,
+            moving=join(
+                box_shapes(agent, BLUE),
+                eye_shapes(agent, self.upright.yaw[area, [AGENT]], WHITE),
+                box_shapes(boxes[[SWITCH]], switch_color),
+                box_shapes(boxes[BODIES:BUTTON], STONE_COLOR),
+                _brick_shapes(self.bricks.pose[area], is_on),
+            ),
+            camera=CAMERA,
         )
+
+
+def _brick_shapes(bricks: Floats, shown: bool) -> DrawnShapes:
+    """Bricks [NUM_BRICKS, 7], which appear when the switch is pressed; gold is the last."""
+    position = bricks[:, :3]
+    rotation = bricks[:, 3:]
+    red = make_shapes(Kind.BOX, BRICK_M / 2, position[:-1], BRICK_COLOR, rotation[:-1])
+    gold = make_shapes(Kind.BOX, GOLD_M / 2, position[-1:], GOLD_COLOR, rotation[-1:])
+    pyramid = join(red, gold)
+    return replace(pyramid, shown=np.full(len(pyramid), shown))

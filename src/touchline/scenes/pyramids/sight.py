@@ -13,8 +13,8 @@ from touchline.physics.shapes import Floats, Vector
 from touchline.physics.sweeps import sweep_box
 from touchline.physics.tumbling.touch import AXES, CUBOID_COLUMNS, HALF
 from touchline.scenes.pyramids.collisions import set_brick
-from touchline.scenes.pyramids.layout import BLOCK, GOAL, NUM_BRICKS, TAGS
-from touchline.sensors.rays import RayFan, RaySensor
+from touchline.scenes.pyramids.layout import AGENT, BLOCK, GOAL, NUM_BRICKS, TAGS
+from touchline.sensors.rays import RayFan, RaySensor, View
 
 
 def _fan(max_degrees: float, rise_m: float) -> RaySensor:
@@ -51,32 +51,26 @@ def add_bricks(
     first: int,
     last: int,
     agents: NDArray[np.intp],
-    eyes: Floats,
+    view: View,
     on: NDArray[np.bool_],
     pose: Floats,
     fan: Fan,
     frame: NDArray[np.float32],
 ) -> None:
-    """Replace in `frame`, which a sensor has filled, what bricks hide.
-
-    `eyes` are [A, (x, y, z, yaw)], `pose` [A, NUM_BRICKS, 7].
-    """
+    """Replace in `frame`, which a sensor has filled, what bricks [A, NUM_BRICKS, 7] hide."""
     brick = np.empty(CUBOID_COLUMNS)
     width = frame.shape[1] // len(fan.directions)
     for row in range(first, last):
         a = agents[row]
         if not on[a]:
             continue
-        cos = math.cos(eyes[a, 3])
-        sin = math.sin(eyes[a, 3])
+        eye = view.bodies[a, AGENT]
+        cos = math.cos(view.yaw[a, AGENT])
+        sin = math.sin(view.yaw[a, AGENT])
         for k in range(NUM_BRICKS):
             set_brick(brick, pose[a, k], k)
             half = brick[HALF]
-            apart = (
-                eyes[a, 0] - brick[0],
-                eyes[a, 1] - brick[1],
-                eyes[a, 2] - brick[2],
-            )
+            apart = (eye[0] - brick[0], eye[1] - brick[1], eye[2] - brick[2])
             # The ball around the brick, grown by the ray's.
             around = half * math.sqrt(3.0) + fan.radius_m
             square = dot(apart, apart)
