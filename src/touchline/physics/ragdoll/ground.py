@@ -45,6 +45,7 @@ from touchline.physics.ragdoll.records import (
     Friction,
     Normal,
     Patch,
+    Work,
 )
 from touchline.physics.shapes import Floats, Vector
 
@@ -83,17 +84,17 @@ class Anchors(NamedTuple):
 def build_ground(
     part: PartRecord,
     index: int,
-    block: Any,
+    work: Work,
     start: int,
     count: int,
     anchors: Anchors,
     touching: NDArray[np.bool_],
     settings: Settings,
 ) -> None:
-    """Fill a part's patch, contact points and friction; `block` is one block's `Work`."""
-    bodies, patches, normals, frictions, points = block
-    body = bodies[index]
-    patch = patches[index]
+    """Fill a part's patch, contact points and friction, in one block's room."""
+    normals, frictions, points = work.normals, work.frictions, work.points
+    body = work.bodies[index]
+    patch = work.patches[index]
     _find_lowest(part, body, patch, settings.ground_top)
     patch.num_points = 0
     patch.num_anchors = 0

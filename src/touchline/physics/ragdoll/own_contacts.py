@@ -35,22 +35,17 @@ from touchline.physics.ragdoll.lanes import (
     times,
 )
 from touchline.physics.ragdoll.model import PartRecord, Settings, collider_turn
-from touchline.physics.ragdoll.records import OWN_CONTACTS, Body, OwnContact
+from touchline.physics.ragdoll.records import OWN_CONTACTS, Body, OwnContact, Work
 from touchline.physics.shapes import Floats, Vector
 
 
 @compiled
 def find_own_contacts(
-    pairs: NDArray[np.int64],
-    parts: Any,
-    bodies: Any,
-    near: Floats,
-    contacts: Any,
-    num_contacts: NDArray[np.int64],
-    count: int,
-    settings: Settings,
+    pairs: NDArray[np.int64], parts: Any, work: Work, count: int, settings: Settings
 ) -> None:
-    """List the contacts of each lane in `contacts` [LANES * OWN_CONTACTS]."""
+    """List the contacts of each lane in `work.own`, in one block's room."""
+    bodies, contacts, num_contacts = work.bodies, work.own, work.num_own
+    near = work.frames[0].near
     for lane in range(LANES):
         num_contacts[lane] = 0
     for i in range(len(pairs)):
@@ -198,18 +193,13 @@ def _response(
 
 @compiled
 def sweep_own_contacts(
-    contacts: Any,
-    num_contacts: NDArray[np.int64],
-    parts: Any,
-    bodies: Any,
-    is_moving: bool,
-    with_friction: bool,
-    friction: float,
+    parts: Any, work: Work, is_moving: bool, with_friction: bool, friction: float
 ) -> None:
     """One sweep over all lanes' own contacts."""
+    bodies = work.bodies
     for lane in range(LANES):
-        for i in range(num_contacts[lane]):
-            contact = contacts[lane * OWN_CONTACTS + i]
+        for i in range(work.num_own[lane]):
+            contact = work.own[lane * OWN_CONTACTS + i]
             _solve(contact, parts, bodies, lane, is_moving, with_friction, friction)
 
 

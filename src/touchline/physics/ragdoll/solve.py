@@ -17,6 +17,7 @@ from touchline.physics.ragdoll.records import (
     Normal,
     Patch,
     Row,
+    Work,
 )
 
 
@@ -91,18 +92,11 @@ def _turn(row: Row, owner: Body, connected: Body) -> None:
 
 
 @compiled
-def sweep_ground(
-    parts: Any,
-    bodies: Any,
-    patches: Any,
-    normals: Any,
-    frictions: Any,
-    with_friction: bool,
-    friction: float,
-) -> None:
+def sweep_ground(parts: Any, work: Work, with_friction: bool, friction: float) -> None:
     """All parts on the ground: of each patch its points, then its friction, anchor by anchor."""
-    for i in range(len(patches)):
-        patch = patches[i]
+    bodies, normals, frictions = work.bodies, work.normals, work.frictions
+    for i in range(len(work.patches)):
+        patch = work.patches[i]
         if patch.num_points == 0:
             continue
         for lane in range(LANES):
@@ -159,7 +153,7 @@ def _solve_friction(
 
 
 @compiled
-def keep_velocity(joints: Any, rows: Any, normals: Any, frictions: Any) -> None:
+def keep_velocity(joints: Any, work: Work) -> None:
     """From here on errors are not corrected: what the sweeps reach is the velocity that is kept."""
     # Only what is not yet touched or crossed keeps its constant: it stops what would cross within
     # this step. Springs continue as before.
@@ -168,14 +162,14 @@ def keep_velocity(joints: Any, rows: Any, normals: Any, frictions: Any) -> None:
         first = joint.first_row + joint.num_drive_rows
         last = first + joint.num_equality_rows + joint.num_limit_rows
         for i in range(first, last):
-            row = rows[i]
+            row = work.rows[i]
             for lane in range(LANES):
                 row.constant[lane] = row.kept_constant[lane]
-    for i in range(len(normals)):
-        normal = normals[i]
+    for i in range(len(work.normals)):
+        normal = work.normals[i]
         for lane in range(LANES):
             normal.bias[lane] = normal.kept_bias[lane]
-    for i in range(len(frictions)):
-        row = frictions[i]
+    for i in range(len(work.frictions)):
+        row = work.frictions[i]
         for lane in range(LANES):
             row.bias[lane] = 0.0

@@ -177,97 +177,66 @@ def step_block(block: int, room: int, model: Model, state: State, work: Work) ->
     # and nothing in it outlasts a block.
     start = block * LANES
     count = min(LANES, len(state.position) - start)
-    bodies = work.bodies[room]
-    patches = work.patches[room]
-    _build(room, start, count, model, state, work)
+    own = Work(
+        work.bodies[room],
+        work.frames[room],
+        work.rows[room],
+        work.patches[room],
+        work.normals[room],
+        work.frictions[room],
+        work.own[room],
+        work.num_own[room],
+        work.points[room],
+    )
+    _build(own, start, count, model, state)
     for sweep in range(2 * SWEEPS):
-        _sweep(sweep, room, model, work)
+        _sweep(sweep, model, own)
         # Poses move with the velocity that corrects errors; the velocity that is kept comes
         # after it.
         if sweep == SWEEPS - 1:
             for i in range(len(model.parts)):
-                _move(bodies[i], model.settings.dt)
-            keep_velocity(
-                model.joints,
-                work.rows[room],
-                work.normals[room],
-                work.frictions[room],
-            )
+                _move(own.bodies[i], model.settings.dt)
+            keep_velocity(model.joints, own)
     for i in range(len(model.parts)):
-        _store(model.parts[i], bodies[i], patches[i], i, state, start, count)
+        part, body, patch = model.parts[i], own.bodies[i], own.patches[i]
+        _store(part, body, patch, i, state, start, count)
 
 
 @compiled
-def _build(
-    room: int, start: int, count: int, model: Model, state: State, work: Work
-) -> None:
+def _build(work: Work, start: int, count: int, model: Model, state: State) -> None:
     """Load the bodies, and build the rows of joints and contacts from their poses."""
     parts = model.parts
     settings = model.settings
-    bodies = work.bodies[room]
-    rows = work.rows[room]
+    bodies = work.bodies
     # One frame serves all joints, one after the other.
-    frame = work.frames[room, 0]
+    frame = work.frames[0]
     for i in range(len(parts)):
         _load(parts[i], bodies[i], i, state, start, count)
         _prepare(parts[i], bodies[i], state.gravity, start, count, settings.dt)
     for j in range(len(model.joints)):
         joint = model.joints[j]
-        build_joint(joint, bodies, parts, frame, rows, settings)
+        build_joint(joint, bodies, parts, frame, work.rows, settings)
         if joint.num_drive_rows:
             _load_drive(state, joint.drive, start, count, frame)
-            build_drive(joint, bodies, frame, rows, settings)
-    ground = (
-        bodies,
-        work.patches[room],
-        work.normals[room],
-        work.frictions[room],
-        work.points[room],
-    )
+            build_drive(joint, bodies, frame, work.rows, settings)
     for i in range(len(parts)):
         build_ground(
-            parts[i], i, ground, start, count, state.anchors, state.touching, settings
+            parts[i], i, work, start, count, state.anchors, state.touching, settings
         )
-    find_own_contacts(
-        model.pairs,
-        parts,
-        bodies,
-        frame.near,
-        work.own[room],
-        work.num_own[room],
-        count,
-        settings,
-    )
+    find_own_contacts(model.pairs, parts, work, count, settings)
 
 
 @compiled
-def _sweep(sweep: int, room: int, model: Model, work: Work) -> None:
+def _sweep(sweep: int, model: Model, work: Work) -> None:
     """Solve every row once: joints first, then contacts, as PhysX orders them; within a sweep the
     ground's impulses come last and override them.
     """
-    bodies = work.bodies[room]
     friction = model.settings.friction
     with_friction = sweep >= model.settings.friction_from
     is_moving = sweep < SWEEPS
-    sweep_joints(model.joints, bodies, work.rows[room])
-    sweep_own_contacts(
-        work.own[room],
-        work.num_own[room],
-        model.parts,
-        bodies,
-        is_moving,
-        with_friction,
-        friction,
-    )
-    sweep_ground(
-        model.parts,
-        bodies,
-        work.patches[room],
-        work.normals[room],
-        work.frictions[room],
-        with_friction,
-        friction,
-    )
+    sweep_joints(model.joints, work.bodies, work.rows)
+    sweep_own_contacts(model.parts, work, is_moving, with_friction, friction)
+    sweep_ground(model.parts, work, with_friction, friction)
 
 
 @compiled

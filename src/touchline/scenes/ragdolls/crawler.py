@@ -5,8 +5,7 @@ The body and the upper legs may not touch the ground.
 Source: ML-Agents Release 22, `CrawlerAgent.cs`, `PhysicsBodySensor.cs`, `Crawler.prefab`.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,8 +133,8 @@ class Crawler(WalkingScene):
     and knees (16-19). They are executed once per decision and stay.
     """
 
-    name: ClassVar[str] = "Crawler"
-    action_names: ClassVar[ActionNames] = ActionNames(
+    name = "Crawler"
+    action_names = ActionNames(
         [
             *(f"hip {leg} {axis}" for leg in range(1, 5) for axis in "xy"),
             *(f"knee {leg} x" for leg in range(1, 5)),
@@ -146,8 +145,8 @@ class Crawler(WalkingScene):
             ),
         ]
     )
-    unity_areas: ClassVar[int] = 10
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
+    unity_areas = 10
+    behaviors = {
         "Crawler?team=0": BehaviorSpec(
             (
                 ObservationSpec.vector(BODY_SENSOR_SIZE, "PhysicsBodySensor:Body"),
@@ -156,8 +155,8 @@ class Crawler(WalkingScene):
             ActionSpec.create_continuous(20),
         )
     }
-    anatomy: ClassVar[Anatomy] = _anatomy()
-    stage: ClassVar[Stage] = Stage(
+    anatomy = _anatomy()
+    stage = Stage(
         ground_top=GROUND_TOP_M,
         half_m=50.0,
         wall_m=4.0,
@@ -165,12 +164,12 @@ class Crawler(WalkingScene):
         eyes=("body", 0, 0.1),
         camera_offset=(-4.0, 3.0, 5.0),
     )
-    target_place: ClassVar[TargetPlace] = TargetPlace(
+    target_place = TargetPlace(
         edge=1.0, radius=40.0, x=0.0, y=START_M[1], z=0.0, ground_top=GROUND_TOP_M
     )
-    deadly: ClassVar[tuple[str, ...]] = ("body", "leg0", "leg1", "leg2", "leg3")
-    goal_speeds: ClassVar[tuple[float, float]] = (0.1, 15.0)
-    rewarded: ClassVar[Rewarded] = Rewarded(parts=PARTS, facing=0)
+    deadly = ("body", "leg0", "leg1", "leg2", "leg3")
+    goal_speeds = (0.1, 15.0)
+    rewarded = Rewarded(parts=PARTS, facing=0)
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         return self.sense(_observe, agents, BODY_SENSOR_SIZE, VECTOR_SIZE)
@@ -183,8 +182,6 @@ def _observe(
     agents: Agents,
     state: State,
     walk: Walk,
-    parents: NDArray[np.int64],
-    drive_of: NDArray[np.int64],
     body: NDArray[np.float32],
     vector: NDArray[np.float32],
 ) -> None:
@@ -192,18 +189,12 @@ def _observe(
     end = min(last * LANES, len(agents))
     for row in range(first * LANES, end):
         agent = agents[row]
-        _sense_body(agent, state, walk, parents, body[row])
-        _observe_one(agent, state, walk, drive_of, vector[row])
+        _sense_body(agent, state, walk, body[row])
+        _observe_one(agent, state, walk, vector[row])
 
 
 @compiled
-def _sense_body(
-    agent: int,
-    state: State,
-    walk: Walk,
-    parents: NDArray[np.int64],
-    out: NDArray[np.float32],
-) -> None:
+def _sense_body(agent: int, state: State, walk: Walk, out: NDArray[np.float32]) -> None:
     ahead = (walk.ahead[agent, 0], walk.ahead[agent, 1])
     cube = vector_of(walk.cube[agent])
     from_cube = conjugate(cube_rotation(ahead))
@@ -223,17 +214,13 @@ def _sense_body(
             # The body hangs on nothing, so its rotation is seen from the orientation cube.
             at = write_turn(out, at, relative_turn(conjugate(from_cube), own))
         else:
-            parent = turn_of(state.rotation[agent, parents[i]])
+            parent = turn_of(state.rotation[agent, walk.parents[i]])
             at = write_turn(out, at, relative_turn(parent, own))
 
 
 @compiled
 def _observe_one(
-    agent: int,
-    state: State,
-    walk: Walk,
-    drive_of: NDArray[np.int64],
-    out: NDArray[np.float32],
+    agent: int, state: State, walk: Walk, out: NDArray[np.float32]
 ) -> None:
     ahead = (walk.ahead[agent, 0], walk.ahead[agent, 1])
     direction = (ahead[0], 0.0, ahead[1])
@@ -251,5 +238,5 @@ def _observe_one(
     for i in range(1, PARTS):
         out[at] = state.touching[agent, i]
         # Drives are numbered by strength, which lists the hips before the knees.
-        out[at + 1] = walk.strength[agent, drive_of[i]]
+        out[at + 1] = walk.strength[agent, walk.drive_of[i]]
         at += 2

@@ -2,7 +2,6 @@
 
 import logging
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,9 +43,9 @@ FALL_REWARD = -1.0
 class WalkingScene(Scene):
     """The base of the three scenes: a ragdoll per area that is to reach a cube."""
 
-    seconds_per_step: ClassVar[float] = DT_S
-    max_step: ClassVar[int] = MAX_STEP
-    parameters: ClassVar[Mapping[str, Parameter]] = {
+    seconds_per_step = DT_S
+    max_step = MAX_STEP
+    parameters = {
         "gravity": Parameter(GRAVITY, 0.0, 100.0, "downward acceleration, m/s²"),
     }
     anatomy: ClassVar[Anatomy]
@@ -74,18 +73,19 @@ class WalkingScene(Scene):
             anatomy.ragdoll, num_areas, self._threads, ground_top=top
         )
         drives = anatomy.ragdoll.num_drives
+        joints = self.world.model.joints
+        drive_of = np.full(len(anatomy.ragdoll.parts), -1)
+        drive_of[joints["owner"]] = joints["drive"]
         self.walk = Walk(
             cube=np.zeros((num_areas, 3)),
             ahead=np.zeros((num_areas, 2)),
             goal_speed=np.zeros(num_areas),
             strength=np.zeros((num_areas, drives)),
             target=Target(position=np.zeros((num_areas, 3)), fall=np.zeros(num_areas)),
+            parents=anatomy.parents,
+            drive_of=drive_of,
             ended=np.zeros(num_areas, np.int64),
         )
-        joints = self.world.model.joints
-        self._drive_of = np.full(len(anatomy.ragdoll.parts), -1)
-        """The drive of each part's own joint, -1 where it has none."""
-        self._drive_of[joints["owner"]] = joints["drive"]
         # Masks over all parts, because kernels cannot look parts up by name.
         self._game = Game(
             model=self.world.model,
@@ -130,19 +130,22 @@ class WalkingScene(Scene):
     # reset
 
     def restart(self) -> None:
-        anatomy = self.anatomy
         current = self.world.current
-        current.position[:] = anatomy.position
-        current.rotation[:] = anatomy.rotation
-        current.velocity[:] = 0.0
-        current.spin[:] = 0.0
+        self._stand_still(self._areas)
         # Until the first action, drives hold the prefab's pose with all their torque.
         current.target[:] = (0.0, 0.0, 0.0, 1.0)
-        current.torque[:] = anatomy.motors.max_torque
+        current.torque[:] = self.anatomy.motors.max_torque
         self.walk.strength[:] = 0.0
-        self.walk.cube[:] = anatomy.position[0]
         self._is_started[:] = False
         _place_targets(self.walk.target, self.target_place, self.streams.arrays())
+
+    def _stand_still(self, areas: Agents) -> None:
+        anatomy, current = self.anatomy, self.world.current
+        current.position[areas] = anatomy.position
+        current.rotation[areas] = anatomy.rotation
+        current.velocity[areas] = 0.0
+        current.spin[areas] = 0.0
+        self.walk.cube[areas] = anatomy.position[0]
 
     def begin_episodes(self, agents: Agents) -> None:
         """Put the ragdoll back to its start, turned at random; drives keep their targets."""
@@ -164,7 +167,7 @@ class WalkingScene(Scene):
     def sense(self, kernel: Kernel, agents: Agents, *sizes: int) -> list[NDArray[Any]]:
         """Observations [K, size] that the kernel writes, block of agents by block.
 
-        It is called as kernel(first, last, agents, state, walk, parents, drives, *observations).
+        It is called as kernel(first, last, agents, state, walk, *observations).
         """
         observations = [np.empty((len(agents), size), np.float32) for size in sizes]
         self._threads.run(
@@ -173,8 +176,6 @@ class WalkingScene(Scene):
             agents,
             self.world.current,
             self.walk,
-            self.anatomy.parents,
-            self._drive_of,
             *observations,
         )
         return observations
@@ -230,13 +231,7 @@ class WalkingScene(Scene):
 
     def _restore_lost(self, areas: NDArray[np.intp]) -> None:
         """Log broken bodies and bring them back, so that their last observations are finite."""
-        current = self.world.current
-        anatomy = self.anatomy
-        current.position[areas] = anatomy.position
-        current.rotation[areas] = anatomy.rotation
-        current.velocity[areas] = 0.0
-        current.spin[areas] = 0.0
-        self.walk.cube[areas] = anatomy.position[0]
+        self._stand_still(areas)
         rewards = self.academy.reward
         paid = rewards[areas]
         rewards[areas] = np.nan_to_num(paid, posinf=0.0, neginf=0.0)

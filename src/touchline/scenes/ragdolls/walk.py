@@ -26,6 +26,10 @@ class Walk(NamedTuple):
     strength: Floats
     """[N, D] of each drive, 0 to 1"""
     target: Target
+    parents: NDArray[np.int64]
+    """[B] the part that each part hangs on; the root is its own"""
+    drive_of: NDArray[np.int64]
+    """[B] the drive of each part's own joint, -1 where it has none"""
     ended: NDArray[np.int64]
     """[N] FELL, DROPPED, LOST or 0: room for a round"""
 

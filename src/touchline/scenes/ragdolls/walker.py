@@ -5,8 +5,7 @@ Only shins and feet may touch the ground.
 Source: ML-Agents Release 22, `WalkerAgent.cs`, `WalkerRagdoll.prefab`, `Platform.prefab`.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,6 @@ from touchline.physics.ragdoll.lanes import (
 from touchline.physics.ragdoll.world import State
 from touchline.physics.shapes import Floats
 from touchline.scenes.academy import Agents
-from touchline.scenes.ragdolls.anatomy import Anatomy
 from touchline.scenes.ragdolls.game import WalkingScene
 from touchline.scenes.ragdolls.humanoid import GROUND_TOP_M, humanoid
 from touchline.scenes.ragdolls.looks import Stage
@@ -94,22 +92,22 @@ class Walker(WalkingScene):
     upper arm, forearm (26-38). They are executed once per decision and stay.
     """
 
-    name: ClassVar[str] = "Walker"
-    action_names: ClassVar[ActionNames] = ActionNames(
+    name = "Walker"
+    action_names = ActionNames(
         [
             *(f"{part} {axis}" for part, axes in _TURNS.items() for axis in axes),
             *(f"{part} strength" for part in _STRONG),
         ]
     )
-    unity_areas: ClassVar[int] = 10
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
+    unity_areas = 10
+    behaviors = {
         "Walker?team=0": BehaviorSpec(
             (ObservationSpec.vector(OBS_SIZE, f"VectorSensor_size{OBS_SIZE}"),),
             ActionSpec.create_continuous(39),
         )
     }
-    anatomy: ClassVar[Anatomy] = humanoid()
-    stage: ClassVar[Stage] = Stage(
+    anatomy = humanoid()
+    stage = Stage(
         ground_top=GROUND_TOP_M,
         half_m=12.5,
         wall_m=1.0,
@@ -117,15 +115,15 @@ class Walker(WalkingScene):
         eyes=("head", 0, 0.045),
         camera_offset=(-2.2, 0.9, 3.0),
     )
-    target_place: ClassVar[TargetPlace] = TargetPlace(
+    target_place = TargetPlace(
         edge=0.25, radius=9.0, x=0.0, y=1.0, z=1.0, ground_top=GROUND_TOP_M
     )
-    deadly: ClassVar[tuple[str, ...]] = (
+    deadly = (
         *("hips", "chest", "spine", "head", "thighL", "thighR"),
         *("armL", "forearmL", "handL", "armR", "forearmR", "handR"),
     )
-    goal_speeds: ClassVar[tuple[float, float]] = (0.1, 10.0)
-    rewarded: ClassVar[Rewarded] = Rewarded(parts=PARTS, facing=HEAD)
+    goal_speeds = (0.1, 10.0)
+    rewarded = Rewarded(parts=PARTS, facing=HEAD)
 
     def put_back(self, agents: Agents, yaw: Floats) -> None:
         # At a world's start nothing has moved yet, so no chest is displaced.
@@ -178,8 +176,6 @@ def _observe(
     agents: Agents,
     state: State,
     walk: Walk,
-    parents: NDArray[np.int64],
-    drive_of: NDArray[np.int64],
     obs: NDArray[np.float32],
 ) -> None:
     # Blocks hold 16 agents each; the last one may be partly empty.
@@ -199,11 +195,12 @@ def _observe(
             offset = minus(vector_of(state.position[agent, i]), hips)
             at = write(out, at, in_cube(ahead, offset))
             # Hips and hands have no drive: WalkerAgent.cs leaves out their rotation as well.
-            if drive_of[i] >= 0:
-                parent = turn_of(state.rotation[agent, parents[i]])
+            drive = walk.drive_of[i]
+            if drive >= 0:
+                parent = turn_of(state.rotation[agent, walk.parents[i]])
                 own = turn_of(state.rotation[agent, i])
                 at = write_turn(out, at, relative_turn(parent, own))
-                out[at] = walk.strength[agent, drive_of[i]]
+                out[at] = walk.strength[agent, drive]
                 at += 1
 
 

@@ -6,9 +6,8 @@ Source: ML-Agents Release 22, `WormAgent.cs`, `Worm.prefab`, `PlatformWorm.prefa
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,22 +136,22 @@ class Worm(WalkingScene):
     strengths (6-8). They are executed once per decision and stay.
     """
 
-    name: ClassVar[str] = "Worm"
-    action_names: ClassVar[ActionNames] = ActionNames(
+    name = "Worm"
+    action_names = ActionNames(
         [
             *(f"joint {joint} {axis}" for joint in range(1, 4) for axis in "xy"),
             *(f"joint {joint} strength" for joint in range(1, 4)),
         ]
     )
-    unity_areas: ClassVar[int] = 10
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
+    unity_areas = 10
+    behaviors = {
         "Worm?team=0": BehaviorSpec(
             (ObservationSpec.vector(OBS_SIZE, f"VectorSensor_size{OBS_SIZE}"),),
             ActionSpec.create_continuous(9),
         )
     }
-    anatomy: ClassVar[Anatomy] = _anatomy()
-    stage: ClassVar[Stage] = Stage(
+    anatomy = _anatomy()
+    stage = Stage(
         ground_top=GROUND_TOP_M,
         half_m=50.0,
         wall_m=4.0,
@@ -160,15 +159,15 @@ class Worm(WalkingScene):
         eyes=("seg0", 0, 0.0),
         camera_offset=(-5.0, 4.0, 5.5),
     )
-    target_place: ClassVar[TargetPlace] = TargetPlace(
+    target_place = TargetPlace(
         edge=1.0, radius=40.0, x=0.0, y=1.65, z=0.0, ground_top=GROUND_TOP_M
     )
-    touched_by: ClassVar[tuple[str, ...]] = ("mouth",)
-    carried: ClassVar[tuple[str, ...]] = ("mouth", "eyeL", "eyeR")
-    goal_speeds: ClassVar[tuple[float, float]] = (GOAL_SPEED_MPS, GOAL_SPEED_MPS)
-    rewarded: ClassVar[Rewarded] = Rewarded(1, 0, TURNED_AWAY_DEG)
+    touched_by = ("mouth",)
+    carried = ("mouth", "eyeL", "eyeR")
+    goal_speeds = (GOAL_SPEED_MPS, GOAL_SPEED_MPS)
+    rewarded = Rewarded(1, 0, TURNED_AWAY_DEG)
     # WormAgent.cs: 2 m below where it started.
-    dropped_below_m: ClassVar[float] = 1.65 - 2.0
+    dropped_below_m = 1.65 - 2.0
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         return self.sense(_observe, agents, OBS_SIZE)
@@ -181,24 +180,17 @@ def _observe(
     agents: Agents,
     state: State,
     walk: Walk,
-    parents: NDArray[np.int64],
-    drive_of: NDArray[np.int64],
     obs: NDArray[np.float32],
 ) -> None:
     # Blocks hold 16 agents each; the last one may be partly empty.
     end = min(last * LANES, len(agents))
     for row in range(first * LANES, end):
-        _observe_one(agents[row], state, walk, parents, drive_of, obs[row])
+        _observe_one(agents[row], state, walk, obs[row])
 
 
 @compiled
 def _observe_one(
-    agent: int,
-    state: State,
-    walk: Walk,
-    parents: NDArray[np.int64],
-    drive_of: NDArray[np.int64],
-    out: NDArray[np.float32],
+    agent: int, state: State, walk: Walk, out: NDArray[np.float32]
 ) -> None:
     ahead = (walk.ahead[agent, 0], walk.ahead[agent, 1])
     root = vector_of(state.position[agent, 0])
@@ -221,10 +213,10 @@ def _observe_one(
         if i > 0:
             offset: Vector = minus(vector_of(state.position[agent, i]), root)
             at = write(out, at, in_cube(ahead, offset))
-            parent: Floats = state.rotation[agent, parents[i]]
+            parent: Floats = state.rotation[agent, walk.parents[i]]
             own = turn_of(state.rotation[agent, i])
             at = write_turn(out, at, relative_turn(turn_of(parent), own))
         # The last segment has no joint behind it, and so no strength.
         if i < SEGMENTS - 1:
-            out[at] = walk.strength[agent, drive_of[i]]
+            out[at] = walk.strength[agent, walk.drive_of[i]]
             at += 1
