@@ -16,10 +16,9 @@ from touchline.drawing.tableau import (
     lowered,
     make_shapes,
     round_shapes,
-    yaw_quaternion,
 )
 from touchline.envs.env import EnvRecipe, make
-from touchline.physics.frames import rotate
+from touchline.physics.frames import rotate, turn_about
 from touchline.physics.shapes import ABSENT, ball, box, boxes, pillar, rounds
 from touchline.scenes import SCENES
 from touchline.testing import play_randomly
@@ -108,7 +107,7 @@ def test_eyes_are_on_the_side_that_an_agent_faces_and_vanish_with_it():
 
 def test_shapes_attached_to_a_body_turn_with_it():
     arm = make_shapes(Kind.SPHERE, 0.1, (0.0, 0.0, 1.0), BLUE)
-    quarter = yaw_quaternion(np.array(math.pi / 2))
+    quarter = turn_about(1, np.array(math.pi / 2))
     moved = arm.attached_to(np.array([10.0, 0.0, 0.0]), quarter)
     np.testing.assert_allclose(moved.position, [[11.0, 0.0, 0.0]], atol=1e-12)
     np.testing.assert_allclose(moved.rotation, [quarter], atol=1e-12)

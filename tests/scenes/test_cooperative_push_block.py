@@ -5,13 +5,10 @@ import pytest
 
 from touchline.envs.scene_env import SceneEnv
 from touchline.physics.shapes import ABSENT, BOX_TAG, HALF_X, X, Y, Z
-from touchline.scenes.cooperative_push_block.game import (
-    BEHAVIOR,
-    CooperativePushBlock,
-)
-from touchline.scenes.cooperative_push_block.yard import (
+from touchline.scenes.cooperative_push_block import (
     AGENT_TAG,
     AGENTS,
+    BEHAVIOR,
     BLOCK_TAGS,
     FLOOR,
     GOAL_TAG,
@@ -19,6 +16,7 @@ from touchline.scenes.cooperative_push_block.yard import (
     SMALL,
     VERY_LARGE,
     WALL,
+    CooperativePushBlock,
 )
 from touchline.scenes.cube_agents import turn_to
 from touchline.specs import ActionTuple

@@ -13,7 +13,7 @@ from touchline.scenes.dungeon_escape.hall import (
     KEY,
     TOMB_STONE,
 )
-from touchline.scenes.dungeon_escape.places import PATIENCE
+from touchline.scenes.dungeon_escape.rounds import PATIENCE
 from touchline.specs import ActionTuple
 
 

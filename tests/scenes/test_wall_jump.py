@@ -5,8 +5,8 @@ import pytest
 
 from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
-from touchline.scenes.wall_jump.course import AGENT, BLOCK, WALL_BOX
 from touchline.scenes.wall_jump.game import BIG, SMALL, WallJump
+from touchline.scenes.wall_jump.motion import AGENT, BLOCK, WALL_BOX
 from touchline.specs import ActionTuple
 
 

@@ -137,6 +137,7 @@ def _add_shapes(
         mujoco.mju_quat2Mat(matrix, quaternion[i])
         mujoco.mjv_initGeom(geom, kind, size[i], position[i], matrix, shapes.color[i])
         geom.category = mujoco.mjtCatBit.mjCAT_DYNAMIC
+        # Matt, as surfaces are on the page, which has no highlights either (`look`).
         geom.specular = 0.0
         scene.ngeom += 1
 

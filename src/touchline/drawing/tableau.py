@@ -27,7 +27,7 @@ from touchline.drawing.look import (
     Light,
     Point,
 )
-from touchline.physics.frames import product, rotate
+from touchline.physics.frames import product, rotate, turn_about
 from touchline.physics.shapes import (
     ABSENT,
     COS,
@@ -182,7 +182,7 @@ def box_shapes(rows: Floats, color: Color | Sequence[Color] | Floats) -> DrawnSh
         rows[:, HALF_X : HALF_Z + 1],
         rows[:, X : Z + 1],
         color,
-        yaw_quaternion(yaw),
+        turn_about(Y, yaw),
     )
     return replace(boxes, shown=rows[:, -1] != ABSENT)
 
@@ -253,21 +253,6 @@ def eye_shapes(rows: Floats, yaw: Floats, color: Color = DARK) -> DrawnShapes:
     is_there = rows[:, -1] != ABSENT
     eyes = make_shapes(Kind.SPHERE, radius, position, color)
     return replace(eyes, shown=np.repeat(is_there, 2))
-
-
-def boxes_with_eyes(
-    rows: Floats, yaw: Floats, colors: Sequence[Color], agents: int = 1
-) -> DrawnShapes:
-    """Boxes, each of its own color; the first ones are agents and have eyes."""
-    return join(box_shapes(rows, colors), eye_shapes(rows[:agents], yaw[:agents]))
-
-
-def yaw_quaternion(yaw: Floats) -> Floats:
-    """Unit quaternions [S, 4] of turns about the vertical axis by angles [S] in radians."""
-    rotation = np.zeros((*yaw.shape, 4))
-    rotation[..., Y] = np.sin(yaw / 2)
-    rotation[..., 3] = np.cos(yaw / 2)
-    return rotation
 
 
 def join(*parts: DrawnShapes) -> DrawnShapes:

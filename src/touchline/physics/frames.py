@@ -52,23 +52,9 @@ def rotate(
     return vector + w * twice + np.cross(axis, twice)
 
 
-def rotated(
-    quaternion: NDArray[np.float64], axis: int, angle_rad: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Unity quaternions [K, 4] after a rotation about their own x, y or z axis.
-
-    `axis` is 0, 1 or 2. The same as Unity's `Transform.Rotate` in local space.
-    """
-    # The product q * (s on the axis, c), written out: most of its 16 terms are zero.
-    s = np.sin(angle_rad / 2)
-    c = np.cos(angle_rad / 2)
-    i = axis
-    j = (axis + 1) % 3
-    k = (axis + 2) % 3
-    q = quaternion
-    out = np.empty_like(q)
-    out[:, i] = q[:, i] * c + q[:, 3] * s
-    out[:, j] = q[:, j] * c + q[:, k] * s
-    out[:, k] = q[:, k] * c - q[:, j] * s
-    out[:, 3] = q[:, 3] * c - q[:, i] * s
-    return out
+def turn_about(axis: int, angle_rad: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Unity's unit quaternions [..., 4] of rotations about the x (0), y (1) or z (2) axis."""
+    turn = np.zeros((*angle_rad.shape, 4))
+    turn[..., axis] = np.sin(angle_rad / 2)
+    turn[..., 3] = np.cos(angle_rad / 2)
+    return turn

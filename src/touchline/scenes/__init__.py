@@ -28,7 +28,7 @@ SCENES = {
     "DungeonEscape": "dungeon_escape.game:DungeonEscape",
     "Hallway": "hallway:Hallway",
     "PushBlock": "push_block:PushBlock",
-    "CooperativePushBlock": "cooperative_push_block.game:CooperativePushBlock",
+    "CooperativePushBlock": "cooperative_push_block:CooperativePushBlock",
     "WallJump": "wall_jump.game:WallJump",
     "Sorter": "sorter:Sorter",
     "Match3": "match3.game:Match3",

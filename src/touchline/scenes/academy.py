@@ -84,11 +84,26 @@ class Academy:
         """The episode ended, and the agent has not decided since."""
         self._counters = np.zeros(2, np.int64)
         """The clock, and the next unused agent id."""
-        self._stored = StoredActions(behaviors, num_areas, agents_per_area)
-        self.continuous = self._stored.continuous
+        specs = {name: spec.action_spec for name, spec in behaviors.items()}
+        most_continuous = max(spec.continuous_size for spec in specs.values())
+        most_discrete = max(spec.discrete_size for spec in specs.values())
+        # As wide as the widest of the behaviors needs.
+        self.continuous = np.zeros((*shape, most_continuous), np.float32)
         """[A, G, C] what agents do until their next decision; scenes read them."""
-        self.discrete = self._stored.discrete
+        self.discrete = np.zeros((*shape, most_discrete), np.int32)
         """[A, G, D] likewise."""
+        continuous = self.continuous.reshape(self.enabled.size, most_continuous)
+        discrete = self.discrete.reshape(self.enabled.size, most_discrete)
+        self._actions: list[NDArray[Any]] = [continuous, discrete]
+        """[A * G, actions]: views."""
+        self._columns: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {
+            name: (
+                continuous[:, : spec.continuous_size],
+                discrete[:, : spec.discrete_size],
+            )
+            for name, spec in specs.items()
+        }
+        """The columns that each behavior uses: views."""
 
         sent = (self.reward, self.agent_id, self.group_id, self.group_reward)
         self._sent: list[NDArray[Any]] = [array.reshape(-1) for array in sent]
@@ -143,7 +158,7 @@ class Academy:
         self.group_reward.fill(0)
         self.requested.fill(False)
         self._end_sent.fill(False)
-        self._stored.forget(self._all_agents)
+        self._forget_actions(self._all_agents)
         self._forget_ends()
 
     def set_actions(self, behavior: str, actions: ActionTuple) -> None:
@@ -151,7 +166,12 @@ class Academy:
 
         Rows are in the order of that exchange.
         """
-        self._stored.store(behavior, self._due[behavior], actions)
+        agents = self._due[behavior]
+        continuous, discrete = self._columns[behavior]
+        if continuous.shape[1]:
+            continuous[agents] = actions.continuous
+        if discrete.shape[1]:
+            discrete[agents] = actions.discrete
 
     def end(
         self, scene: SceneHooks, agents: Agents, *, interrupted: bool = False
@@ -182,7 +202,7 @@ class Academy:
         self._end_sent.reshape(-1)[ending] = True
         self.step_count.reshape(-1)[flat] = 0
         # An agent does nothing between its end and its next decision.
-        self._stored.forget(flat)
+        self._forget_actions(flat)
 
     @property
     def has_news(self) -> bool:
@@ -314,6 +334,11 @@ class Academy:
             return False
         return bool(np.count_nonzero(self.requested & self.enabled))
 
+    def _forget_actions(self, agents: Agents) -> None:
+        """Let these agents do nothing (zeros) until their next decision."""
+        for actions in self._actions:
+            actions[agents] = 0
+
     def _forget_ends(self) -> None:
         for chunks in self._ended.values():
             chunks.clear()
@@ -389,47 +414,3 @@ def _joined(chunks: list[TerminalSteps]) -> TerminalSteps:
         group_id=np.concatenate([c.group_id for c in chunks]),
         group_reward=np.concatenate([c.group_reward for c in chunks]),
     )
-
-
-class StoredActions:
-    """The actions of A areas of G agents, as wide as the widest of their behaviors needs."""
-
-    def __init__(
-        self,
-        behaviors: Mapping[str, BehaviorSpec],
-        num_areas: int,
-        agents_per_area: int,
-    ) -> None:
-        specs = {name: spec.action_spec for name, spec in behaviors.items()}
-        most_continuous = max(spec.continuous_size for spec in specs.values())
-        most_discrete = max(spec.discrete_size for spec in specs.values())
-        shape = (num_areas, agents_per_area)
-        self.continuous = np.zeros((*shape, most_continuous), np.float32)
-        self.discrete = np.zeros((*shape, most_discrete), np.int32)
-        num_agents = num_areas * agents_per_area
-        continuous = self.continuous.reshape(num_agents, most_continuous)
-        discrete = self.discrete.reshape(num_agents, most_discrete)
-        self._of_all: list[NDArray[Any]] = [continuous, discrete]
-        """[A * G, actions]: views."""
-        self._columns: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
-        """The columns that each behavior uses: views."""
-        for name, spec in specs.items():
-            self._columns[name] = (
-                continuous[:, : spec.continuous_size],
-                discrete[:, : spec.discrete_size],
-            )
-
-    def store(
-        self, behavior: str, agents: NDArray[np.intp], actions: ActionTuple
-    ) -> None:
-        """The actions of K agents of one behavior, a row for each."""
-        continuous, discrete = self._columns[behavior]
-        if continuous.shape[1]:
-            continuous[agents] = actions.continuous
-        if discrete.shape[1]:
-            discrete[agents] = actions.discrete
-
-    def forget(self, agents: NDArray[np.intp]) -> None:
-        """Let these agents do nothing (zeros) until their next decision."""
-        for actions in self._of_all:
-            actions[agents] = 0

@@ -28,9 +28,10 @@ from touchline.operating_systems import num_cores
 from touchline.parameters import Parameter, ParameterValue
 from touchline.physics.frames import (
     from_mujoco_quaternion,
-    rotated,
+    product,
     swap_axes,
     to_mujoco_quaternion,
+    turn_about,
 )
 from touchline.physics.kernels import compiled
 from touchline.physics.mujoco_batch import MujocoBatch
@@ -117,17 +118,14 @@ class Ball3D(Scene):
     Action 0 turns the cube about its own z axis, action 1 about its own x axis.
     """
 
-    name: ClassVar[str] = "3DBall"
-    action_names: ClassVar[ActionNames] = ActionNames(
-        ("tilt left / tilt right", "tilt ahead / tilt back")
-    )
-    unity_areas: ClassVar[int] = 12
-    seconds_per_step: ClassVar[float] = 0.02
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
+    name = "3DBall"
+    action_names = ActionNames(("tilt left / tilt right", "tilt ahead / tilt back"))
+    unity_areas = 12
+    behaviors = {
         "3DBall?team=0": BehaviorSpec((_VECTOR,), ActionSpec.create_continuous(2))
     }
-    max_step: ClassVar[int] = MAX_STEP
-    parameters: ClassVar[Mapping[str, Parameter]] = {
+    max_step = MAX_STEP
+    parameters = {
         "mass": Parameter(1.0, 1e-3, 1e3, "the ball's mass, kg"),
         "scale": Parameter(1.0, 0.05, 4.0, "the ball's diameter, m"),
         "gravity": Parameter(9.81, 0.0, 100.0, "downward acceleration, m/s²"),
@@ -179,10 +177,9 @@ class Ball3D(Scene):
         # The ball keeps its spin, as in Unity.
         self.streams.next_episode(agents)
         draws = self.streams.uniform(agents, 4, -1.0, 1.0)
-        level = np.zeros((len(agents), 4))
-        level[:, 3] = 1.0
-        tilted = rotated(level, 0, draws[:, 0] * START_TILT_RAD)
-        self._quaternion[agents] = rotated(tilted, 2, draws[:, 1] * START_TILT_RAD)
+        tilt = draws[:, :2] * START_TILT_RAD
+        about_x = turn_about(0, tilt[:, 0])
+        self._quaternion[agents] = product(about_x, turn_about(2, tilt[:, 1]))
         self.world.mocap_quat[agents, 0] = to_mujoco_quaternion(
             self._quaternion[agents]
         )
@@ -278,13 +275,13 @@ class Ball3DHard(Ball3D):
     frame first.
     """
 
-    name: ClassVar[str] = "3DBallHard"
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
+    name = "3DBallHard"
+    behaviors = {
         "3DBallHard?team=0": BehaviorSpec(
             (_POSITION, _ROTATION), ActionSpec.create_continuous(2)
         )
     }
-    rereads_ball: ClassVar[bool] = False
+    rereads_ball = False
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
@@ -354,7 +351,7 @@ def _tilt(q: NDArray[np.float64], action: NDArray[np.float32]) -> None:
         if may_rise or may_sink:
             s = np.sin(tilt / 2)
             c = np.cos(tilt / 2)
-            # The product with a rotation about one axis, written out as in `frames.rotated`.
+            # The product with a rotation about one axis, written out: most of its terms are zero.
             j = (i + 1) % 3
             k = (i + 2) % 3
             q[i], q[3] = q[i] * c + q[3] * s, q[3] * c - q[i] * s

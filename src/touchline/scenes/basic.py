@@ -9,8 +9,7 @@ Source: ML-Agents Release 22, `BasicController.cs`, `BasicSensorComponent.cs`,
 choice; Unity's depends on the frame rate.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,20 +43,17 @@ class Basic(Scene):
     Observation `Basic`: one-hot of the cell [20]. One branch: 0 stay, 1 left, 2 right.
     """
 
-    name: ClassVar[str] = "Basic"
-    action_names: ClassVar[ActionNames] = ActionNames(
-        branches=[("nothing", "left", "right")]
-    )
-    unity_areas: ClassVar[int] = 1
-    seconds_per_step: ClassVar[float] = 0.02
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
+    name = "Basic"
+    action_names = ActionNames(branches=[("nothing", "left", "right")])
+    unity_areas = 1
+    behaviors = {
         "Basic?team=0": BehaviorSpec(
             (ObservationSpec.vector(NUM_CELLS, "Basic"),),
             ActionSpec.create_discrete((3,)),
         )
     }
-    decision_period: ClassVar[int] = 1
-    parameters: ClassVar[Mapping[str, Parameter]] = {
+    decision_period = 1
+    parameters = {
         "gravity": Parameter(
             9.81, 0.0, 100.0, "accepted as in Unity; nothing here falls"
         ),

@@ -4,28 +4,19 @@ Source: ML-Agents 3.0.0, `HallwayArea.prefab`, `HallwayAgent.cs`.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from touchline.drawing.look import BLUE, ORANGE, WALL_COLOR, YELLOW
-from touchline.drawing.tableau import (
-    Camera,
-    Tableau,
-    box_shapes,
-    boxes_with_eyes,
-    floor_shapes,
-    join,
-    lowered,
-)
-from touchline.parameters import Parameter
-from touchline.physics.shapes import COS, SIN, Floats, X, Y, Z, box, boxes, rounds
-from touchline.physics.upright.boxes import Body, BoxWorld
+from touchline.drawing.tableau import Camera, box_shapes, floor_shapes, join, lowered
+from touchline.physics.shapes import COS, SIN, X, Y, Z, box, boxes
+from touchline.physics.upright.boxes import Body
 from touchline.physics.upright.contacts import TOUCH_M
-from touchline.physics.world import DT_S, GRAVITY, Arrays
+from touchline.physics.world import DT_S, Arrays
 from touchline.scenes.academy import Agents
+from touchline.scenes.box_scene import BoxScene, gravity_times
 from touchline.scenes.cube_agents import (
     STATE_OF_BODY,
     CubeGame,
@@ -33,8 +24,8 @@ from touchline.scenes.cube_agents import (
     play_alone,
     state_of_bodies,
 )
-from touchline.scenes.scene import ActionNames, Scene
-from touchline.sensors.rays import RayFan, RaySensor, Traces, View
+from touchline.scenes.scene import ActionNames
+from touchline.sensors.rays import RayFan, RaySensor
 from touchline.sensors.stacking import Stack, stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec
 
@@ -48,7 +39,6 @@ RIGHT_REWARD, WRONG_REWARD = 1.0, -0.1
 STEP_REWARD = -1.0 / MAX_STEP
 
 AGENT_KG, AGENT_DRAG = 25.0, 2.0
-GRAVITY_MULTIPLIER = 2.0
 
 TAGS = ["symbol_O_Goal", "symbol_X_Goal", "symbol_O", "symbol_X", "wall"]
 FIXED = boxes(
@@ -93,14 +83,11 @@ PLACED = [
     *_goal(TAGS.index("symbol_X_Goal")),
 ]
 """The boxes after the agent: `SYMBOL_O` to `BOARD_X`."""
-CAMERA = Camera(eye=(26.0, 38.0, -30.0), target=(0.0, 0.0, 1.0))
-STATIC = join(
-    floor_shapes(FIXED[0], cells=(8, 20)),
-    box_shapes(lowered(FIXED[1:], 1.5), WALL_COLOR),
-)
+_AGENT_BOX = box((0.0, START_Y_M, START_Z_M), (1.0, 1.0, 1.0))
+_O_COLOR, _X_COLOR = ORANGE, YELLOW
 
 
-class Hallway(Scene):
+class Hallway(BoxScene):
     """Look at the symbol in the corridor, then walk to the goal that shows the same one.
 
     Observations, three frames each: `…RayPerceptionSensor` (105), five rays over ±70°, 12 m, at
@@ -114,13 +101,12 @@ class Hallway(Scene):
     episode. 3000 steps interrupt it.
     """
 
-    name: ClassVar[str] = "Hallway"
-    action_names: ClassVar[ActionNames] = ActionNames(
+    name = "Hallway"
+    action_names = ActionNames(
         branches=[("nothing", "ahead", "back", "turn right", "turn left")]
     )
-    unity_areas: ClassVar[int] = 16
-    seconds_per_step: ClassVar[float] = DT_S
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
+    unity_areas = 16
+    behaviors = {
         BEHAVIOR: BehaviorSpec(
             (
                 stacked_spec("RayPerceptionSensor", SENSOR.size, FRAMES),
@@ -129,33 +115,26 @@ class Hallway(Scene):
             ActionSpec.create_discrete([CHOICES]),
         )
     }
-    decision_period: ClassVar[int] = DECISION_PERIOD
-    max_step: ClassVar[int] = MAX_STEP
-    state_size: ClassVar[int] = STATE_OF_BODY + 4
-    parameters: ClassVar[Mapping[str, Parameter]] = {
-        "gravity": Parameter(
-            GRAVITY * GRAVITY_MULTIPLIER, 0.0, 1000.0, "downward acceleration, m/s²"
-        ),
-    }
+    decision_period = DECISION_PERIOD
+    max_step = MAX_STEP
+    state_size = STATE_OF_BODY + 4
+    parameters = {"gravity": gravity_times(2.0)}
+    fixed = FIXED
+    bodies = [Body(_AGENT_BOX, AGENT_KG, AGENT_DRAG, turns=True)]
+    placed = PLACED
+    sensor = SENSOR
+    frames = FRAMES
+    static = join(
+        floor_shapes(FIXED[0], cells=(8, 20)),
+        box_shapes(lowered(FIXED[1:], 1.5), WALL_COLOR),
+    )
+    camera = Camera(eye=(26.0, 38.0, -30.0), target=(0.0, 0.0, 1.0))
+    colors = [BLUE, _O_COLOR, _X_COLOR, *[_O_COLOR] * 2, *[_X_COLOR] * 2]
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
-        agent = box((0.0, START_Y_M, START_Z_M), (1.0, 1.0, 1.0))
-        self.world = BoxWorld(
-            num_areas,
-            FIXED,
-            [Body(agent, AGENT_KG, AGENT_DRAG, turns=True)],
-            PLACED,
-            GRAVITY * GRAVITY_MULTIPLIER,
-            self._threads,
-        )
         self.shows_x = np.zeros(num_areas, np.bool_)
-        self._rays = Stack(num_areas, FRAMES, SENSOR.size)
         self._time = Stack(num_areas, FRAMES, 1)
-        no_rounds = np.tile(rounds(), (num_areas, 1, 1))
-        self._view = View(
-            self.world.boxes, self.world.yaw, FIXED, self.world.boxes, no_rounds
-        )
         self._game = CubeGame(
             discrete=self.academy.discrete,
             reward=self.academy.reward,
@@ -170,13 +149,10 @@ class Hallway(Scene):
     def arrays(self) -> Arrays:
         own = {
             "shows_x": self.shows_x,
-            "rays": self._rays.frames,
+            "rays": self._stack.frames,
             "time": self._time.frames,
         }
-        return own | self.world.arrays()
-
-    def parameter_arrays(self) -> dict[str, Floats]:
-        return {"gravity": self.world.gravity}
+        return own | super().arrays()
 
     # reset
 
@@ -187,8 +163,7 @@ class Hallway(Scene):
         """Draw the symbol, the sides of the goals and the agent's place."""
         # The agent keeps its spin, as in Unity.
         areas, world = agents, self.world
-        self.streams.next_episode(areas)
-        world.gravity[areas] = self.parameter_values.read("gravity", areas)
+        self._next_episode(areas)
         draws = self.streams.uniform(areas, 7, -1.0, 1.0)
         boxes = world.boxes
 
@@ -215,15 +190,14 @@ class Hallway(Scene):
         boxes[areas, AGENT, COS] = np.cos(yaw)
         boxes[areas, AGENT, SIN] = np.sin(yaw)
         world.velocity[areas, AGENT, :3] = 0.0
-        self._rays.clear(areas)
+        self._stack.clear(areas)
         self._time.clear(areas)
 
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        rays = SENSOR.observe(self._threads, self._rays, agents, self._view)
         time_share = self.academy.step_count.reshape(-1)[agents, None] / MAX_STEP
-        return [*rays, self._time.push(agents, time_share)]
+        return [*self._see(agents), self._time.push(agents, time_share)]
 
     def observe_state(self, behavior: str, agents: Agents) -> NDArray[np.float32]:
         """Where the agent is, what the symbol shows, on which side its goal is, and the time."""
@@ -260,19 +234,9 @@ class Hallway(Scene):
         areas = np.flatnonzero(touched_o | touched_x)
         # One that touches both counts as right.
         is_right = np.where(self.shows_x, touched_x, touched_o)[areas]
+        # Set, not added: HallwayAgent.cs calls SetReward, which replaces the step's cost.
         self.academy.reward[areas, 0] = np.where(is_right, RIGHT_REWARD, WRONG_REWARD)
         self.add_statistic("Goal/Correct", float(is_right.sum()))
         self.add_statistic("Goal/Wrong", float((~is_right).sum()))
         self.academy.end(self, areas)
         self.begin_episodes(areas)
-
-    def rays(self, area: int, agent: int) -> Traces:
-        frames = self._rays.frames[area]
-        return SENSOR.traces(self._view, area, agent, frames[-1])
-
-    def tableau(self, area: int) -> Tableau:
-        boxes, yaw = self.world.boxes[area], self.world.yaw[area]
-        o_color, x_color = ORANGE, YELLOW
-        goals = [o_color, o_color, x_color, x_color]
-        moving = boxes_with_eyes(boxes, yaw, [BLUE, o_color, x_color, *goals])
-        return Tableau(static=STATIC, moving=moving, camera=CAMERA)

@@ -8,55 +8,40 @@ step of a running Unity scene.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from touchline.drawing.look import BLUE, GREEN, ORANGE, WALL_COLOR
-from touchline.drawing.tableau import (
-    Camera,
-    Tableau,
-    box_shapes,
-    boxes_with_eyes,
-    floor_shapes,
-    join,
-    lowered,
-)
+from touchline.drawing.tableau import Camera, box_shapes, floor_shapes, join, lowered
 from touchline.parameters import Parameter
-from touchline.physics.kernels import compiled, makes_arrays
-from touchline.physics.shapes import (
-    COS,
-    HALF_X,
-    HALF_Y,
-    HALF_Z,
-    Floats,
-    X,
-    Y,
-    Z,
-    box,
-    boxes,
-    rounds,
-)
-from touchline.physics.upright.boxes import Body, BoxWorld, box_gap
+from touchline.physics.kernels import makes_arrays
+from touchline.physics.shapes import HALF_X, HALF_Z, X, Y, Z, box, boxes
+from touchline.physics.upright.boxes import Body, Boxes
 from touchline.physics.upright.contacts import MU, TOUCH_M
-from touchline.physics.world import DT_S, GRAVITY, Arrays
+from touchline.physics.world import DT_S, Arrays
 from touchline.scenes.academy import Agents
+from touchline.scenes.box_scene import BoxScene, gravity_times
 from touchline.scenes.cube_agents import (
     CHOICES,
     NAMES,
+    NOWHERE_M,
+    SPAWN_HEIGHT_M,
     STATE_OF_BODY,
     CubeGame,
     act_alone,
+    is_free,
+    new_slab,
     play_alone,
+    put_at,
     state_of_bodies,
+    throw,
     turn_to,
 )
-from touchline.scenes.random import StreamArrays, draw
-from touchline.scenes.scene import ActionNames, Scene
-from touchline.sensors.rays import RayFan, RaySensor, Traces, View
-from touchline.sensors.stacking import Stack, stacked_spec
+from touchline.scenes.random import StreamArrays
+from touchline.sensors.rays import RayFan, RaySensor
+from touchline.sensors.stacking import stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec
 
 BEHAVIOR = "PushBlock?team=0"
@@ -70,13 +55,7 @@ AGENT, BLOCK = 0, 1
 MASS_KG = 10.0
 AGENT_DRAG, BLOCK_DRAG = 4.0, 0.5
 BLOCK_HEIGHT_M = 0.75
-GRAVITY_MULTIPLIER = 2.5
 
-SPAWN_M = 6.25
-"""Half the 25 m floor times the spawn margin of 0.5."""
-SPAWN_HEIGHT_M = 1.0
-NOWHERE_M = -100.0
-"""Height before the first placing, so that no old place is in the way."""
 CLEAR_M = (2.5, 0.01, 2.5)
 """Half extents of the box around a new place that must be free."""
 
@@ -103,17 +82,10 @@ HIGH = RaySensor(
 LEVEL = RaySensor(
     TAGS, TAGS, RayFan(rays_per_direction=3, max_degrees=90.0, length_m=12.0)
 )
-RAYS = HIGH.joined_with(LEVEL)
-CAMERA = Camera(eye=(0.0, 25.0, -22.0), target=(0.0, 0.0, -1.2))
-STATIC = join(
-    floor_shapes(FIXED[0]),
-    # The goal's box is higher than the agent, which would vanish in it.
-    box_shapes(lowered(FIXED[1:2], 0.04), GREEN),
-    box_shapes(lowered(FIXED[2:], 1.0), WALL_COLOR),
-)
+_UP = (0.0, SPAWN_HEIGHT_M, 0.0)
 
 
-class PushBlock(Scene):
+class PushBlock(BoxScene):
     """Push a block onto the goal strip.
 
     Observations, two ray sensors of three frames each: `…OffsetRayPerceptionSensor` (105) 1.5 m
@@ -126,11 +98,10 @@ class PushBlock(Scene):
     interrupt it.
     """
 
-    name: ClassVar[str] = "PushBlock"
-    action_names: ClassVar[ActionNames] = NAMES
-    unity_areas: ClassVar[int] = 32
-    seconds_per_step: ClassVar[float] = DT_S
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
+    name = "PushBlock"
+    action_names = NAMES
+    unity_areas = 32
+    behaviors = {
         BEHAVIOR: BehaviorSpec(
             (
                 stacked_spec("OffsetRayPerceptionSensor", HIGH.size, FRAMES),
@@ -139,9 +110,9 @@ class PushBlock(Scene):
             ActionSpec.create_discrete([CHOICES]),
         )
     }
-    max_step: ClassVar[int] = MAX_STEP
-    state_size: ClassVar[int] = 2 * STATE_OF_BODY + 4
-    parameters: ClassVar[Mapping[str, Parameter]] = {
+    max_step = MAX_STEP
+    state_size = 2 * STATE_OF_BODY + 4
+    parameters = {
         "block_scale": Parameter(2.0, 0.1, 5.0, "the block's length and width, m"),
         "dynamic_friction": Parameter(
             0.0, 0.0, 10.0, "the ground's friction under sliding bodies"
@@ -150,33 +121,30 @@ class PushBlock(Scene):
             0.0, 0.0, 10.0, "the ground's friction under resting bodies"
         ),
         "block_drag": Parameter(BLOCK_DRAG, 0.0, 49.0, "the block's drag, 1/s"),
-        "gravity": Parameter(
-            GRAVITY * GRAVITY_MULTIPLIER, 0.0, 1000.0, "downward acceleration, m/s²"
-        ),
+        "gravity": gravity_times(2.5),
     }
+    fixed = FIXED
+    bodies = [
+        Body(box(_UP, (1.0, 1.0, 1.0)), MASS_KG, AGENT_DRAG),
+        Body(
+            box(_UP, (2.0, BLOCK_HEIGHT_M, 2.0), TAGS.index("block")),
+            MASS_KG,
+            BLOCK_DRAG,
+        ),
+    ]
+    sensor = HIGH.joined_with(LEVEL)
+    frames = FRAMES
+    static = join(
+        floor_shapes(FIXED[0]),
+        # The goal's box is higher than the agent, which would vanish in it.
+        box_shapes(lowered(FIXED[1:2], 0.04), GREEN),
+        box_shapes(lowered(FIXED[2:], 1.0), WALL_COLOR),
+    )
+    camera = Camera(eye=(0.0, 25.0, -22.0), target=(0.0, 0.0, -1.2))
+    colors = [BLUE, ORANGE]
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
-        up = (0.0, SPAWN_HEIGHT_M, 0.0)
-        agent = box(up, (1.0, 1.0, 1.0))
-        block = box(up, (2.0, BLOCK_HEIGHT_M, 2.0), TAGS.index("block"))
-        self.world = BoxWorld(
-            num_areas,
-            FIXED,
-            [Body(agent, MASS_KG, AGENT_DRAG), Body(block, MASS_KG, BLOCK_DRAG)],
-            [],
-            GRAVITY * GRAVITY_MULTIPLIER,
-            self._threads,
-        )
-        self._stack = Stack(num_areas, FRAMES, RAYS.size)
-        no_rounds = np.tile(rounds(), (num_areas, 1, 1))
-        self._view = View(
-            self.world.boxes,
-            self.world.yaw[:, : AGENT + 1],
-            FIXED,
-            self.world.boxes,
-            no_rounds,
-        )
         self._game = CubeGame(
             discrete=self.academy.discrete,
             reward=self.academy.reward,
@@ -190,10 +158,7 @@ class PushBlock(Scene):
         self.restart()
 
     def arrays(self) -> Arrays:
-        return {"stack": self._stack.frames} | self.world.arrays()
-
-    def parameter_arrays(self) -> dict[str, Floats]:
-        return {"gravity": self.world.gravity}
+        return {"stack": self._stack.frames} | super().arrays()
 
     # reset
 
@@ -220,15 +185,13 @@ class PushBlock(Scene):
         world.friction[areas, :, FLOOR, 1] = dynamic[:, None]
         world.drag[areas, BLOCK] = parameters.read("block_drag", areas)
         world.gravity[areas] = parameters.read("gravity", areas)
-        _place(
-            areas, self.streams.arrays(), FIXED, world.boxes, world.yaw, world.velocity
-        )
+        _place(areas, self.streams.arrays(), world.kernel_arrays)
         self._stack.clear(areas)
 
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        return RAYS.observe(self._threads, self._stack, agents, self._view)
+        return self._see(agents)
 
     def observe_state(self, behavior: str, agents: Agents) -> NDArray[np.float32]:
         """Where agent and block are, the block seen from the agent, how large it is, the time."""
@@ -261,55 +224,23 @@ class PushBlock(Scene):
             self.academy.end(self, scored)
             self.begin_episodes(scored)
 
-    def rays(self, area: int, agent: int) -> Traces:
-        frames = self._stack.frames[area]
-        return RAYS.traces(self._view, area, agent, frames[-1])
-
-    def tableau(self, area: int) -> Tableau:
-        boxes, yaw = self.world.boxes[area], self.world.yaw[area]
-        moving = boxes_with_eyes(boxes, yaw, [BLUE, ORANGE])
-        return Tableau(static=STATIC, moving=moving, camera=CAMERA)
-
 
 @makes_arrays
-def _place(
-    areas: Agents,
-    streams: StreamArrays,
-    fixed: Floats,
-    shapes: Floats,
-    yaw: Floats,
-    velocity: Floats,
-) -> None:
+def _place(areas: Agents, streams: StreamArrays, world: Boxes) -> None:
     """Put the block, then the agent, where a box around it is free, at rest 1 m up."""
     # A body's own old place is in its way if it reaches as high as that flat box: the agent's does,
     # the block's does not.
-    slab = np.zeros(9)
-    slab[HALF_X], slab[HALF_Y], slab[HALF_Z] = CLEAR_M
-    slab[Y] = SPAWN_HEIGHT_M
-    slab[COS] = 1.0
+    slab = new_slab(CLEAR_M)
     for area in areas:
+        shapes = world.boxes[area]
+        yaw = world.yaw[area]
         for body in (BLOCK, AGENT):
             while True:
-                u, v, _, _ = draw(streams, area)
-                slab[X] = SPAWN_M * (2.0 * u - 1.0)
-                slab[Z] = SPAWN_M * (2.0 * v - 1.0)
-                if _is_free(slab, fixed, shapes[area]):
+                throw(slab, streams, area)
+                if is_free(slab, world.fixed) and is_free(slab, shapes):
                     break
-            shapes[area, body, X] = slab[X]
-            shapes[area, body, Y] = SPAWN_HEIGHT_M
-            shapes[area, body, Z] = slab[Z]
-            velocity[area, body] = 0.0
-        turn_to(yaw[area, AGENT], AGENT, shapes[area], yaw[area])
+            put_at(slab, shapes[body])
+            world.velocity[area, body] = 0.0
+        turn_to(yaw[AGENT], AGENT, shapes, yaw)
         # The block starts square to the walls; the agent keeps its yaw.
-        turn_to(0.0, BLOCK, shapes[area], yaw[area])
-
-
-@compiled
-def _is_free(slab: Floats, fixed: Floats, shapes: Floats) -> bool:
-    """Whether a box of one area touches nothing."""
-    free = True
-    for k in range(len(shapes)):
-        free = free and box_gap(slab, shapes[k])[0] > 0.0
-    for k in range(len(fixed)):
-        free = free and box_gap(slab, fixed[k])[0] > 0.0
-    return free
+        turn_to(0.0, BLOCK, shapes, yaw)

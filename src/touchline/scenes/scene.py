@@ -18,7 +18,7 @@ from touchline.drawing.tableau import Tableau
 from touchline.errors import NotDrawableError, UsageError
 from touchline.parameters import Parameter, ParameterValue, Sampler
 from touchline.physics.threads import Threads
-from touchline.physics.world import Arrays
+from touchline.physics.world import DT_S, Arrays
 from touchline.scenes.academy import Academy, Agents
 from touchline.scenes.random import Streams
 from touchline.sensors.rays import Traces
@@ -45,7 +45,7 @@ class Scene(ABC):
     name: ClassVar[str]
     unity_areas: ClassVar[int]
     """How many areas Unity's own scene file holds."""
-    seconds_per_step: ClassVar[float]
+    seconds_per_step: ClassVar[float] = DT_S
     """Simulated time of one Academy step."""
     behaviors: ClassVar[Mapping[str, BehaviorSpec]]
     """Full behavior name -> spec, in the order of the exchanges."""
@@ -256,6 +256,12 @@ class Scene(ABC):
     def close(self) -> None:
         """Release threads. Idempotent."""
         self._threads.close()
+
+    def _agents_of(self, areas: NDArray[np.intp]) -> Agents:
+        """All agents of these areas."""
+        first = areas[:, None] * self.agents_per_area
+        agents = first + np.arange(self.agents_per_area)  # [K, G]
+        return agents.reshape(-1)
 
     def _play_kernel(
         self, kernel: Callable[..., int], most: int, *arguments: Any

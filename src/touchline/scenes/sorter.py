@@ -5,8 +5,7 @@ Source: ML-Agents 3.0.0 (Release 22), `Area.prefab`, `SorterAgent.cs`, `NumberTi
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,18 +28,18 @@ from touchline.physics.shapes import (
     COS,
     HALF_X,
     SIN,
-    Floats,
     X,
     Z,
     box,
     boxes,
 )
-from touchline.physics.upright.boxes import Body, Boxes, BoxWorld, step_areas
+from touchline.physics.upright.boxes import Body, Boxes, step_areas
 from touchline.physics.upright.contacts import TOUCH_M
-from touchline.physics.world import DT_S, GRAVITY, Arrays
+from touchline.physics.world import DT_S, Arrays
 from touchline.scenes.academy import Agents
+from touchline.scenes.box_scene import BoxScene, gravity_times
 from touchline.scenes.cube_agents import turn_to
-from touchline.scenes.scene import ActionNames, Scene
+from touchline.scenes.scene import ActionNames
 from touchline.sensors.stacking import Stack, stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
@@ -52,7 +51,6 @@ TILE_REWARD, WRONG_REWARD = 1.0, -1.0
 STEP_REWARD = -1.0 / MAX_STEP
 
 AGENT_KG, AGENT_DRAG = 10.0, 4.0
-GRAVITY_MULTIPLIER = 2.5
 START_Y_M = 1.0
 
 TILES = 20
@@ -86,7 +84,6 @@ FIXED = boxes(
 DRAWN = lowered(FIXED[1:], 1.0)
 """For pictures: every wall as wide as its face."""
 DRAWN[:, HALF_X] /= 3
-STATIC = join(floor_shapes(FIXED[0], cells=(20, 20)), box_shapes(DRAWN, WALL_COLOR))
 AGENT, FIRST_TILE = 0, 1
 """Rows of the boxes: the agent, then the tiles from the lowest value to the highest."""
 
@@ -97,13 +94,12 @@ DX, DZ, VISITED = 20, 21, 22
 """Columns of the buffer after the one-hot. Value 20's one-hot falls on `DX` and is overwritten, as
 in Unity."""
 FRAMES = 2
-CAMERA = Camera(eye=(0.0, 36.0, -31.0), target=(0.0, 0.0, -2.2), extent_m=32.0)
 LIGHTEST = np.array([1.0, 0.85, 0.35])
 DARKENING = np.array([0.4, 0.65, 0.33])
 """Darkening of red, green and blue of tiles, from the lowest value to the highest."""
 
 
-class Sorter(Scene):
+class Sorter(BoxScene):
     """Touch the numbered tiles around a round arena in ascending order.
 
     | observation | shape | meaning |
@@ -124,17 +120,16 @@ class Sorter(Scene):
     with the last of them; -1 for another one, which ends it too. 5000 steps interrupt it.
     """
 
-    name: ClassVar[str] = "Sorter"
-    action_names: ClassVar[ActionNames] = ActionNames(
+    name = "Sorter"
+    action_names = ActionNames(
         branches=[
             ("nothing", "ahead", "back"),
             ("nothing", "right", "left"),
             ("nothing", "turn left", "turn right"),
         ]
     )
-    unity_areas: ClassVar[int] = 8
-    seconds_per_step: ClassVar[float] = DT_S
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
+    unity_areas = 8
+    behaviors = {
         BEHAVIOR: BehaviorSpec(
             (
                 ObservationSpec(
@@ -148,38 +143,31 @@ class Sorter(Scene):
             ActionSpec.create_discrete([3, 3, 3]),
         )
     }
-    max_step: ClassVar[int] = MAX_STEP
-    parameters: ClassVar[Mapping[str, Parameter]] = {
+    max_step = MAX_STEP
+    parameters = {
         "num_tiles": Parameter(
             TILES,
             1.0,
             TILES,
             "the most tiles of an episode, which has a random number of them",
         ),
-        "gravity": Parameter(
-            GRAVITY * GRAVITY_MULTIPLIER, 0.0, 1000.0, "downward acceleration, m/s²"
-        ),
+        "gravity": gravity_times(2.5),
     }
+    fixed = FIXED
+    bodies = [Body(box((0.0, START_Y_M, 0.0), (1.0, 1.0, 1.0)), AGENT_KG, AGENT_DRAG)]
+    placed = [box((0.0, TILE_Y_M, 0.0), TILE_SIZE_M, ABSENT)] * TILES
+    static = join(floor_shapes(FIXED[0], cells=(20, 20)), box_shapes(DRAWN, WALL_COLOR))
+    camera = Camera(eye=(0.0, 36.0, -31.0), target=(0.0, 0.0, -2.2), extent_m=32.0)
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
-        agent = box((0.0, START_Y_M, 0.0), (1.0, 1.0, 1.0))
-        tile = box((0.0, TILE_Y_M, 0.0), TILE_SIZE_M, ABSENT)
-        self.world = BoxWorld(
-            num_areas,
-            FIXED,
-            [Body(agent, AGENT_KG, AGENT_DRAG)],
-            [tile] * TILES,
-            GRAVITY * GRAVITY_MULTIPLIER,
-            self._threads,
-        )
         self.value = np.zeros((num_areas, TILES), np.int64)
         """[A, tiles] ascending; 0 for tiles that an episode does not have."""
         self.visited = np.zeros(num_areas, np.int64)
         """[A] how many tiles were visited: always the lowest."""
         self._result = np.zeros(num_areas, np.int8)
         """[A] whether the last round ended the episode, for `play`."""
-        self._stack = Stack(num_areas, FRAMES, 4)
+        self._own = Stack(num_areas, FRAMES, 4)
         self._game = SorterGame(
             self.academy.discrete,
             self.academy.reward,
@@ -194,12 +182,9 @@ class Sorter(Scene):
         own: Arrays = {
             "value": self.value,
             "visited": self.visited,
-            "stack": self._stack.frames,
+            "stack": self._own.frames,
         }
-        return own | self.world.arrays()
-
-    def parameter_arrays(self) -> dict[str, Floats]:
-        return {"gravity": self.world.gravity}
+        return own | super().arrays()
 
     # reset
 
@@ -210,8 +195,7 @@ class Sorter(Scene):
         """Draw the tiles and their bearings, and put the agent in the middle, as it faces."""
         areas = agents
         world = self.world
-        self.streams.next_episode(areas)
-        world.gravity[areas] = self.parameter_values.read("gravity", areas)
+        self._next_episode(areas)
         most = self.parameter_values.read("num_tiles", areas).astype(np.int64)
         # One number for how many tiles there are, one per value, one per bearing.
         draws = self.streams.uniform(areas, 1 + 2 * TILES)
@@ -244,7 +228,7 @@ class Sorter(Scene):
         world.boxes[areas, AGENT, SIN] = np.sin(yaw)
         world.velocity[areas] = 0.0
         # Unity clears a stacked sensor with its episode: the first frame follows zeros.
-        self._stack.clear(areas)
+        self._own.clear(areas)
 
     # observe
 
@@ -254,7 +238,7 @@ class Sorter(Scene):
         body = np.zeros((count, 10), np.float32)
         own = np.empty((count, 4), np.float32)
         _observe(agents, self._game, tiles, body, own)
-        return [tiles, body, self._stack.push(agents, own)]
+        return [tiles, body, self._own.push(agents, own)]
 
     # play
 
@@ -279,13 +263,13 @@ class Sorter(Scene):
         colors[:, :3] = LIGHTEST - shade * DARKENING
         colors[: self.visited[area]] = GREEN
         return Tableau(
-            static=STATIC,
+            static=self.static,
             moving=join(
                 box_shapes(rows[[AGENT]], BLUE),
                 box_shapes(rows[FIRST_TILE:], colors),
                 eye_shapes(rows[[AGENT]], yaw[[AGENT]]),
             ),
-            camera=CAMERA,
+            camera=self.camera,
         )
 
 

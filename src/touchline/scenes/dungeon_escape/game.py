@@ -1,7 +1,6 @@
 """The scene: observations, rounds, deaths, keys, rewards and ends."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,48 +8,46 @@ from numpy.typing import NDArray
 from touchline.drawing.look import BLUE, DARK, ORANGE, PURPLE, RED, WALL_COLOR, YELLOW
 from touchline.drawing.tableau import (
     Camera,
-    Tableau,
     box_shapes,
-    boxes_with_eyes,
     floor_shapes,
     join,
     lowered,
     round_shapes,
 )
-from touchline.parameters import Parameter
-from touchline.physics.shapes import ABSENT, BOX_TAG, COS, HALF_Y, SIN, Floats, X, Y, Z
-from touchline.physics.world import DT_S, GRAVITY, Arrays
+from touchline.physics.shapes import ABSENT, BOX_TAG, COS, HALF_Y, SIN, X, Y, Z
+from touchline.physics.world import Arrays
 from touchline.scenes.academy import Agents
+from touchline.scenes.box_scene import BoxScene, gravity_times
 from touchline.scenes.cube_agents import (
     CHOICES,
     NAMES,
+    NOWHERE_M,
     RIGID_BODY,
     observe_rigid_bodies,
 )
 from touchline.scenes.dungeon_escape.hall import (
     AGENTS,
+    BODIES,
     CARRIED_KEY,
+    COLUMN_MU,
     COLUMNS_M,
     DRAGON,
+    FIRST_COLUMN,
     FIXED,
-    GRAVITY_MULTIPLIER,
     KEY,
     KEY_LEFT_M,
     KEY_TAG,
     KEY_Y_M,
-    NOWHERE_M,
     PILLARS,
+    PLACED,
     TAGS,
     TOMB_FOOT,
     TOMB_STONE,
     WALL,
-    new_world,
 )
-from touchline.scenes.dungeon_escape.places import place
-from touchline.scenes.dungeon_escape.rounds import new_halls, play_rounds
-from touchline.scenes.scene import ActionNames, Scene
-from touchline.sensors.rays import RayFan, RaySensor, Traces, View
-from touchline.sensors.stacking import Stack, stacked_spec
+from touchline.scenes.dungeon_escape.rounds import new_halls, place, play_rounds
+from touchline.sensors.rays import RayFan, RaySensor
+from touchline.sensors.stacking import stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 BEHAVIOR = "DungeonEscape?team=0"
@@ -62,16 +59,9 @@ FRAMES = 3
 SENSOR = RaySensor(
     TAGS, TAGS, RayFan(rays_per_direction=7, max_degrees=60.0, length_m=40.0)
 )
-CAMERA = Camera(eye=(-7.0, 27.0, -22.0), target=(0.0, 0.0, -0.6))
-STATIC = join(
-    floor_shapes(FIXED[0]),
-    box_shapes(lowered(FIXED[1:5], 1.2), WALL_COLOR),
-    box_shapes(FIXED[5:], [ORANGE, PURPLE, *[WALL_COLOR] * len(COLUMNS_M)]),
-    round_shapes(PILLARS, WALL_COLOR),
-)
 
 
-class DungeonEscape(Scene):
+class DungeonEscape(BoxScene):
     """Three agents take a key from a dragon and escape.
 
     | observation | size | meaning |
@@ -92,11 +82,10 @@ class DungeonEscape(Scene):
     a new id, and requests a decision at once, on the decision period or off it.
     """
 
-    name: ClassVar[str] = "DungeonEscape"
-    action_names: ClassVar[ActionNames] = NAMES
-    unity_areas: ClassVar[int] = 12
-    seconds_per_step: ClassVar[float] = DT_S
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
+    name = "DungeonEscape"
+    action_names = NAMES
+    unity_areas = 12
+    behaviors = {
         BEHAVIOR: BehaviorSpec(
             (
                 RIGID_BODY,
@@ -106,16 +95,29 @@ class DungeonEscape(Scene):
             ActionSpec.create_discrete([CHOICES]),
         )
     }
-    agents_per_area: ClassVar[int] = AGENTS
-    parameters: ClassVar[Mapping[str, Parameter]] = {
-        "gravity": Parameter(
-            GRAVITY * GRAVITY_MULTIPLIER, 0.0, 1000.0, "downward acceleration, m/s²"
-        ),
-    }
+    agents_per_area = AGENTS
+    parameters = {"gravity": gravity_times(1.5)}
+    fixed = FIXED
+    bodies = BODIES
+    placed = PLACED
+    pillars = PILLARS
+    sensor = SENSOR
+    frames = FRAMES
+    static = join(
+        floor_shapes(FIXED[0]),
+        box_shapes(lowered(FIXED[1:5], 1.2), WALL_COLOR),
+        box_shapes(FIXED[5:], [ORANGE, PURPLE, *[WALL_COLOR] * len(COLUMNS_M)]),
+        round_shapes(PILLARS, WALL_COLOR),
+    )
+    camera = Camera(eye=(-7.0, 27.0, -22.0), target=(0.0, 0.0, -0.6))
+    colors = [*[BLUE] * AGENTS, RED, *[YELLOW] * 2, *[DARK] * 2]
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
-        self.world = new_world(num_areas, self._threads)
+        first_box = len(FIXED)
+        friction = self.world.friction
+        friction[:, :, [first_box + CARRIED_KEY, first_box + KEY]] = -1.0  # triggers
+        friction[:, :, FIRST_COLUMN:first_box] = COLUMN_MU
         academy = self.academy
         self._halls = new_halls(
             academy.discrete, academy.enabled, self.world.kernel_arrays
@@ -125,11 +127,6 @@ class DungeonEscape(Scene):
         self.dragon_speed_mps = self._halls.dragon_speed_mps
         self.timer = np.zeros(num_areas, np.int64)
         """[A] steps of the running episode."""
-        self._stack = Stack(num_areas * AGENTS, FRAMES, SENSOR.size)
-        pillars = np.tile(PILLARS, (num_areas, 1, 1))
-        self._view = View(
-            self.world.boxes, self.world.yaw, FIXED, self.world.boxes, pillars
-        )
         self.restart()
 
     def arrays(self) -> Arrays:
@@ -140,10 +137,7 @@ class DungeonEscape(Scene):
             "timer": self.timer,
             "stack": self._stack.frames,
         }
-        return own | self.world.arrays()
-
-    def parameter_arrays(self) -> dict[str, Floats]:
-        return {"gravity": self.world.gravity}
+        return own | super().arrays()
 
     # reset
 
@@ -163,10 +157,9 @@ class DungeonEscape(Scene):
     def _reset(self, areas: NDArray[np.intp]) -> None:
         """Give agents new places, the dead ones as new agents, and the dragon another speed."""
         academy, world = self.academy, self.world
-        self.streams.next_episode(areas)
-        world.gravity[areas] = self.parameter_values.read("gravity", areas)
+        self._next_episode(areas)
         place(areas, self.streams.arrays(), world.kernel_arrays, self.dragon_speed_mps)
-        agents = _agents_of(areas)
+        agents = self._agents_of(areas)
         dead = agents[~academy.enabled.reshape(-1)[agents]]
         if len(dead):
             academy.enable(dead)
@@ -179,7 +172,7 @@ class DungeonEscape(Scene):
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         world = self.world
-        (rays,) = SENSOR.observe(self._threads, self._stack, agents, self._view)
+        (rays,) = self._see(agents)
         area = agents // AGENTS
         member = agents % AGENTS
         velocity = world.velocity[area, member]
@@ -275,27 +268,10 @@ class DungeonEscape(Scene):
             self._end(np.flatnonzero(self.timer >= MAX_AREA_STEPS), interrupted=True)
 
     def _end(self, areas: NDArray[np.intp], *, interrupted: bool = False) -> None:
-        agents = _agents_of(areas)
+        agents = self._agents_of(areas)
         is_alive = self.academy.enabled.reshape(-1)[agents]
         alive = agents[is_alive]
         self.academy.end(self, alive, interrupted=interrupted)
         # Or successors of the dead would inherit it.
         self.academy.group_reward[areas] = 0.0
         self._reset(areas)
-
-    def rays(self, area: int, agent: int) -> Traces:
-        frames = self._stack.frames[area * AGENTS + agent]
-        return SENSOR.traces(self._view, area, agent, frames[-1])
-
-    def tableau(self, area: int) -> Tableau:
-        boxes, yaw = self.world.boxes[area], self.world.yaw[area]
-        dragon, keys, tomb = [RED], [YELLOW] * 2, [DARK] * 2
-        colors = [BLUE] * AGENTS + dragon + keys + tomb
-        moving = boxes_with_eyes(boxes, yaw, colors, AGENTS)
-        return Tableau(static=STATIC, moving=moving, camera=CAMERA)
-
-
-def _agents_of(areas: NDArray[np.intp]) -> Agents:
-    """All agents of these areas."""
-    agents = areas[:, None] * AGENTS + np.arange(AGENTS)  # [K, AGENTS]
-    return agents.reshape(-1)

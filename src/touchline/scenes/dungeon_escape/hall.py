@@ -4,16 +4,12 @@ Source: `DungeonEscapePlatform.prefab`.
 """
 
 from touchline.physics.shapes import ABSENT, box, boxes, pillar, rounds
-from touchline.physics.threads import Threads
-from touchline.physics.upright.boxes import Body, BoxWorld
+from touchline.physics.upright.boxes import Body
 from touchline.physics.upright.contacts import MU
-from touchline.physics.world import GRAVITY
+from touchline.scenes.cube_agents import NOWHERE_M
 
 AGENTS = 3
 AGENT_KG, AGENT_DRAG = 10.0, 4.0
-GRAVITY_MULTIPLIER = 1.5
-NOWHERE_M = -100.0
-"""Height of what has no place yet."""
 
 TAGS = ["wall", "agent", "dragon", "key", "lock", "portal"]
 WALL, AGENT_TAG, DRAGON_TAG, KEY_TAG, LOCK_TAG, PORTAL_TAG = range(6)
@@ -43,28 +39,21 @@ PILLARS = rounds(
 COLUMN_MU = 0.5 * MU
 """Columns are frictionless, agents are not; the average counts."""
 
+_NOWHERE = (0.0, NOWHERE_M, 0.0)
+BODIES = [
+    Body(box(_NOWHERE, (1.0, 1.0, 1.0), AGENT_TAG), AGENT_KG, AGENT_DRAG)
+] * AGENTS
 DRAGON, CARRIED_KEY, KEY, TOMB_FOOT, TOMB_STONE = range(AGENTS, AGENTS + 5)
 """The boxes after the agents. The key is carried by the dragon, then lies on the ground."""
+PLACED = [
+    box(_NOWHERE, (1.5, 1.5, 1.5), ABSENT),  # dragon
+    box(_NOWHERE, (1.21, 0.46, 0.18), ABSENT),  # carried key
+    box(_NOWHERE, (1.21, 0.46, 0.18), ABSENT),  # key
+    box(_NOWHERE, (1.21, 0.44, 0.52), ABSENT),  # foot of the tombstone
+    box(_NOWHERE, (1.05, 1.42, 0.33), ABSENT),  # tombstone
+]
 PORTAL_M = (11.58, -11.59)
 """x and z of where the dragon walks."""
 CARRIED_KEY_Y_M, KEY_Y_M = 0.38, 0.75
 KEY_AHEAD_M, KEY_LEFT_M = 0.94, 0.19
 """Place of the key that the dragon carries, relative to it."""
-
-
-def new_world(num_areas: int, threads: Threads) -> BoxWorld:
-    nowhere = (0.0, NOWHERE_M, 0.0)
-    agent = Body(box(nowhere, (1.0, 1.0, 1.0), AGENT_TAG), AGENT_KG, AGENT_DRAG)
-    placed = [
-        box(nowhere, (1.5, 1.5, 1.5), ABSENT),  # dragon
-        box(nowhere, (1.21, 0.46, 0.18), ABSENT),  # carried key
-        box(nowhere, (1.21, 0.46, 0.18), ABSENT),  # key
-        box(nowhere, (1.21, 0.44, 0.52), ABSENT),  # foot of the tombstone
-        box(nowhere, (1.05, 1.42, 0.33), ABSENT),  # tombstone
-    ]
-    gravity = GRAVITY * GRAVITY_MULTIPLIER
-    world = BoxWorld(num_areas, FIXED, [agent] * AGENTS, placed, gravity, threads)
-    first_box = len(FIXED)
-    world.friction[:, :, [first_box + CARRIED_KEY, first_box + KEY]] = -1.0  # triggers
-    world.friction[:, :, FIRST_COLUMN:first_box] = COLUMN_MU
-    return world

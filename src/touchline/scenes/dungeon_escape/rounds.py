@@ -1,4 +1,7 @@
-"""A round of areas: agents act, bodies move, the dragon walks, and what touched what."""
+"""What moves in a hall: where agents and dragon start, their rounds, and what touched what.
+
+Source: `DungeonEscapeEnvController.cs`, `PushAgentEscape.cs`, `SimpleNPC.cs`.
+"""
 
 import math
 from typing import NamedTuple
@@ -6,14 +9,151 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.physics.kernels import compiled
-from touchline.physics.shapes import ABSENT, BOX_TAG, Floats
+from touchline.physics.kernels import compiled, makes_arrays
+from touchline.physics.shapes import (
+    ABSENT,
+    BOX_TAG,
+    COS,
+    HALF_X,
+    HALF_Z,
+    SIN,
+    Floats,
+    X,
+    Y,
+    Z,
+)
 from touchline.physics.upright.boxes import Boxes, box_gap, step_areas
 from touchline.physics.upright.contacts import TOUCH_M
 from touchline.physics.world import DT_S
-from touchline.scenes.cube_agents import move_cube
-from touchline.scenes.dungeon_escape.dragon import step_dragon
-from touchline.scenes.dungeon_escape.hall import AGENTS, DOOR, DRAGON, KEY, PORTAL
+from touchline.scenes.cube_agents import (
+    NOWHERE_M,
+    is_free,
+    move_cube,
+    new_slab,
+    put_at,
+    throw,
+    turn_to,
+)
+from touchline.scenes.dungeon_escape.hall import (
+    AGENT_TAG,
+    AGENTS,
+    CARRIED_KEY,
+    CARRIED_KEY_Y_M,
+    COLUMN_RADIUS_M,
+    COLUMNS_M,
+    DOOR,
+    DRAGON,
+    DRAGON_TAG,
+    KEY,
+    KEY_AHEAD_M,
+    KEY_LEFT_M,
+    KEY_TAG,
+    PORTAL,
+    PORTAL_M,
+    TOMB_FOOT,
+    TOMB_STONE,
+)
+from touchline.scenes.random import StreamArrays, draw
+
+CLEAR_M = (2.5, 0.01, 2.5)
+"""Half extents of the box around a new place that must be free."""
+PATIENCE = 1000
+"""After this many tries old places no longer count; after twice as many, nothing does."""
+DRAGON_START_M = (0.0, 0.75, 8.0)
+DRAGON_SPEED_MPS = (1.0, 7.0)
+
+
+@makes_arrays
+def place(
+    areas: NDArray[np.intp],
+    streams: StreamArrays,
+    world: Boxes,
+    dragon_speed_mps: Floats,
+) -> None:
+    """Put agents where a box around them is free, then the dragon on one side, key in hand."""
+    # What stands there now is in the way, an agent's old self too. Little of the hall is free
+    # between its columns, and old places may cover all of it: there Unity would search forever;
+    # here they no longer count after many tries.
+    slab = new_slab(CLEAR_M)
+    low, high = DRAGON_SPEED_MPS
+    for area in areas:
+        shapes = world.boxes[area]
+        world.velocity[area] = 0.0
+        for i in range(AGENTS):
+            turn = 0.0
+            for tries in range(2 * PATIENCE):
+                turn = throw(slab, streams, area)
+                agents_in_the_way = AGENTS if tries < PATIENCE else i
+                if (
+                    is_free(slab, world.fixed)
+                    and is_free(slab, shapes[:agents_in_the_way])
+                    and is_free(slab, shapes[AGENTS:])
+                    and _is_between_columns(slab)
+                ):
+                    break
+            put_at(slab, shapes[i])
+            shapes[i, BOX_TAG] = AGENT_TAG
+            turn_to(turn, i, shapes, world.yaw[area])
+        u, v, _, _ = draw(streams, area)
+        dragon_speed_mps[area] = low + (high - low) * u
+        _place_dragon(shapes, int(4.0 * v))
+    for area in areas:
+        step_dragon(world.boxes[area], 0.0)
+
+
+@compiled
+def _place_dragon(shapes: Floats, quarters: int) -> None:
+    """Put the dragon at its start, turned about the middle by a number of quarter turns."""
+    # In Unity the start is fixed in the world, and the platform is turned under it.
+    x = DRAGON_START_M[0]
+    z = DRAGON_START_M[2]
+    for _ in range(quarters):
+        x, z = z, -x
+    dragon = shapes[DRAGON]
+    dragon[X] = x
+    dragon[Y] = DRAGON_START_M[1]
+    dragon[Z] = z
+    dragon[COS] = 1.0
+    dragon[SIN] = 0.0
+    dragon[BOX_TAG] = DRAGON_TAG
+    shapes[CARRIED_KEY, BOX_TAG] = KEY_TAG
+    shapes[CARRIED_KEY, Y] = NOWHERE_M
+    for part in (KEY, TOMB_FOOT, TOMB_STONE):
+        shapes[part, BOX_TAG] = ABSENT
+
+
+@compiled
+def _is_between_columns(slab: Floats) -> bool:
+    for x, z in COLUMNS_M:
+        dx = max(abs(slab[X] - x) - slab[HALF_X], 0.0)
+        dz = max(abs(slab[Z] - z) - slab[HALF_Z], 0.0)
+        if dx * dx + dz * dz <= COLUMN_RADIUS_M**2:
+            return False
+    return True
+
+
+@compiled
+def step_dragon(shapes: Floats, speed_mps: float) -> None:
+    """One step of one area's dragon towards the portal, whatever is in the way; at speed 0 it only
+    turns.
+    """
+    dragon = shapes[DRAGON]
+    key = shapes[CARRIED_KEY]
+    dx = PORTAL_M[0] - dragon[X]
+    dz = PORTAL_M[1] - dragon[Z]
+    length = math.sqrt(dx * dx + dz * dz)
+    sin, cos = dx / length, dz / length
+    dragon[COS] = cos
+    dragon[SIN] = sin
+    dragon[X] += sin * speed_mps * DT_S
+    dragon[Z] += cos * speed_mps * DT_S
+    key[COS] = cos
+    key[SIN] = sin
+    # The key hangs on the dragon and turns with it.
+    key[X] = dragon[X] + KEY_AHEAD_M * sin - KEY_LEFT_M * cos
+    key[Y] = CARRIED_KEY_Y_M
+    key[Z] = dragon[Z] + KEY_AHEAD_M * cos + KEY_LEFT_M * sin
+
 
 RUN_SPEED_MPS = 3.0
 TURN_RAD = math.radians(200.0) * DT_S

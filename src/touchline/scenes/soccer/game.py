@@ -13,7 +13,7 @@ from touchline.drawing.look import WHITE
 from touchline.drawing.tableau import Camera, Tableau, eye_shapes, join, round_shapes
 from touchline.parameters import Parameter
 from touchline.physics.shapes import Floats, ball, boxes, rounds
-from touchline.physics.world import DT_S, GRAVITY, Arrays
+from touchline.physics.world import GRAVITY, Arrays
 from touchline.scenes.academy import Agents
 from touchline.scenes.scene import ActionNames, Scene
 from touchline.scenes.soccer import physics
@@ -36,6 +36,10 @@ from touchline.sensors.rays import RayFan, RaySensor, Traces, View
 from touchline.sensors.stacking import Stack, stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec
 
+_STATE = (
+    *("rounds", "velocity", "yaw", "kick", "touching", "timer"),
+    *("gravity", "touch_reward", "progress_reward"),
+)
 MAX_FIELD_STEPS = 5000
 """The field's own time limit (MaxEnvironmentSteps); agents have none."""
 TOUCH_REWARD = 0.2  # AgentSoccer.cs: AddReward(.2f * m_BallTouch)
@@ -53,17 +57,16 @@ class Soccer(Scene):
     Group reward: +(1 - steps/5000) for a goal, -1 against one.
     """
 
-    unity_areas: ClassVar[int] = 8
-    action_names: ClassVar[ActionNames] = ActionNames(
+    unity_areas = 8
+    action_names = ActionNames(
         branches=[
             ("nothing", "ahead", "back"),
             ("nothing", "right", "left"),
             ("nothing", "turn left", "turn right"),
         ]
     )
-    team_names: ClassVar[tuple[str, ...]] = ("blue", "purple")
-    seconds_per_step: ClassVar[float] = DT_S
-    parameters: ClassVar[Mapping[str, Parameter]] = {
+    team_names = ("blue", "purple")
+    parameters = {
         "gravity": Parameter(
             GRAVITY,
             0.0,
@@ -127,17 +130,7 @@ class Soccer(Scene):
 
     def arrays(self) -> Arrays:
         stacks = {f"stack/{name}": stack.frames for name, stack in self._stacks.items()}
-        return stacks | {
-            "rounds": self.rounds,
-            "velocity": self.velocity,
-            "yaw": self.yaw,
-            "kick": self.kick,
-            "touching": self.touching,
-            "timer": self.timer,
-            "gravity": self.gravity,
-            "touch_reward": self.touch_reward,
-            "progress_reward": self.progress_reward,
-        }
+        return stacks | {name: getattr(self, name) for name in _STATE}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         super().load_state(state)
@@ -196,12 +189,6 @@ class Soccer(Scene):
         agents = self._agents_of(areas)
         for stack in self._stacks.values():
             stack.clear(agents)
-
-    def _agents_of(self, areas: NDArray[np.intp]) -> Agents:
-        num_players = len(self.players)
-        first = areas[:, None] * num_players
-        agents = first + np.arange(num_players)  # [K, P]
-        return agents.reshape(-1)
 
     # observe
 

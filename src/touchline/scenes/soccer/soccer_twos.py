@@ -1,12 +1,10 @@
 """SoccerTwos: two against two."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.physics.shapes import Floats
 from touchline.scenes.academy import Agents
 from touchline.scenes.soccer.field import (
     BLUE,
@@ -18,8 +16,8 @@ from touchline.scenes.soccer.field import (
 )
 from touchline.scenes.soccer.game import Soccer, behaviors_of, field_player_sensors
 from touchline.scenes.soccer.state import state_size
-from touchline.sensors.rays import RaySensor, observe_together
-from touchline.specs import BehaviorSpec, base_name, team_of
+from touchline.sensors.rays import observe_together
+from touchline.specs import base_name, team_of
 
 BLUE_NAME, PURPLE_NAME = "SoccerTwos?team=0", "SoccerTwos?team=1"
 AHEAD_MPS, SIDEWAYS_MPS = 2.0, 0.6
@@ -41,17 +39,17 @@ class SoccerTwos(Soccer):
     above the body, three frames; tags ball, own goal, other goal, wall, own agent, other agent.
     """
 
-    name: ClassVar[str] = "SoccerTwos"
-    players: ClassVar[tuple[Player, ...]] = (
+    name = "SoccerTwos"
+    players = (
         _player(PURPLE, 1.0),
         _player(BLUE, 1.0),
         _player(PURPLE, -1.0),
         _player(BLUE, -1.0),
     )
-    agents_per_area: ClassVar[int] = len(players)
-    state_size: ClassVar[int] = state_size(len(players))
-    field: ClassVar[Floats] = FIELD
-    sensors: ClassVar[Mapping[str, Mapping[str, RaySensor]]] = {
+    agents_per_area = len(players)
+    state_size = state_size(len(players))
+    field = FIELD
+    sensors = {
         PURPLE_NAME: field_player_sensors(
             "Purple",
             ["ball", "purpleGoal", "blueGoal", "wall", "purpleAgent", "blueAgent"],
@@ -61,7 +59,7 @@ class SoccerTwos(Soccer):
             ["ball", "blueGoal", "purpleGoal", "wall", "blueAgent", "purpleAgent"],
         ),
     }
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = behaviors_of(sensors)
+    behaviors = behaviors_of(sensors)
 
     def merge_teams(self) -> None:
         """Present both teams as one behavior from the next restart on, team after team.

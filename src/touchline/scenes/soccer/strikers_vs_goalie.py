@@ -1,11 +1,8 @@
 """StrikersVsGoalie: two strikers against a goalie."""
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 import numpy as np
 
-from touchline.physics.shapes import Floats, boxes
+from touchline.physics.shapes import boxes
 from touchline.scenes.soccer.field import (
     BLUE,
     BLUE_GOAL_BLOCK,
@@ -23,8 +20,6 @@ from touchline.scenes.soccer.game import (
     ray_sensor,
 )
 from touchline.scenes.soccer.state import state_size
-from touchline.sensors.rays import RaySensor
-from touchline.specs import BehaviorSpec
 
 STRIKER, GOALIE = "Striker?team=0", "Goalie?team=1"
 STEP_REWARD = 1.0 / MAX_FIELD_STEPS
@@ -45,16 +40,16 @@ class StrikersVsGoalie(Soccer):
     blueAgent. Strikers are faster ahead, the goalie sideways, and its every touch kicks.
     """
 
-    name: ClassVar[str] = "StrikersVsGoalie"
-    players: ClassVar[tuple[Player, ...]] = (
+    name = "StrikersVsGoalie"
+    players = (
         _striker(START_Z_M),
         Player(GOALIE, PURPLE, GOALIE_X_M, 0.0, 2.0, 2.0, True, STEP_REWARD),
         _striker(-START_Z_M),
     )
-    agents_per_area: ClassVar[int] = len(players)
-    state_size: ClassVar[int] = state_size(len(players))
-    field: ClassVar[Floats] = np.concatenate([FIELD, boxes(BLUE_GOAL_BLOCK)])
-    sensors: ClassVar[Mapping[str, Mapping[str, RaySensor]]] = {
+    agents_per_area = len(players)
+    state_size = state_size(len(players))
+    field = np.concatenate([FIELD, boxes(BLUE_GOAL_BLOCK)])
+    sensors = {
         STRIKER: field_player_sensors(
             "Blue", ["ball", "purpleGoal", "wall", "blueAgent", "purpleAgent"]
         ),
@@ -64,4 +59,4 @@ class StrikersVsGoalie(Soccer):
             )
         },
     }
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = behaviors_of(sensors)
+    behaviors = behaviors_of(sensors)

@@ -2,43 +2,33 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from touchline.drawing.look import BLUE, CLEAR_GREEN, ORANGE, WALL_COLOR
-from touchline.drawing.tableau import (
-    Camera,
-    Tableau,
-    box_shapes,
-    boxes_with_eyes,
-    floor_shapes,
-    join,
-)
+from touchline.drawing.tableau import Camera, box_shapes, floor_shapes, join
 from touchline.parameters import Parameter
-from touchline.physics.shapes import COS, HALF_Y, SIN, Floats, Y, rounds
-from touchline.physics.world import DT_S, GRAVITY, Arrays
+from touchline.physics.shapes import COS, HALF_Y, SIN, Y, box
+from touchline.physics.upright.boxes import Body
+from touchline.physics.world import Arrays
 from touchline.scenes.academy import Agents
+from touchline.scenes.box_scene import BoxScene, gravity_times
 from touchline.scenes.cube_agents import STATE_OF_BODY, state_of_bodies
-from touchline.scenes.scene import ActionNames, Scene
-from touchline.scenes.wall_jump.course import (
+from touchline.scenes.scene import ActionNames
+from touchline.scenes.wall_jump.motion import (
     AGENT,
-    BEHAVIOR_OF,
     BLOCK,
     BLOCK_M,
     CONFIGURATIONS,
     FIXED,
-    GRAVITY_MULTIPLIER,
+    GOAL,
+    GROUND,
     START_Y_M,
     START_Z_M,
     TAGS,
     WALL_BOX,
-    WALL_HEIGHTS,
-    WALL_OF,
-    new_world,
-)
-from touchline.scenes.wall_jump.motion import (
     Game,
     act,
     find_fallen,
@@ -46,7 +36,7 @@ from touchline.scenes.wall_jump.motion import (
     place,
     play_rounds,
 )
-from touchline.sensors.rays import RayFan, RaySensor, Traces, View
+from touchline.sensors.rays import RayFan, RaySensor
 from touchline.sensors.stacking import Stack, stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec
 
@@ -55,6 +45,20 @@ MAX_STEP = 2000
 GOAL_REWARD, FALL_REWARD = 1.0, -1.0
 STATE_M, STATE_MPS = 4.0, 6.0
 """Units of places and velocities in the state."""
+
+WALL_HEIGHTS = ("no_wall_height", "small_wall_height", "big_wall_height")
+"""Kinds of walls: the parameters that give their heights."""
+WALL_OF = np.array([0, 1, 2, 2, 2])
+"""Configuration -> kind of wall."""
+BEHAVIOR_OF = np.array([0, 0, 1])
+"""Kind of wall -> behavior, small or big."""
+
+AGENT_KG, AGENT_DRAG = 25.0, 2.0
+BLOCK_KG, BLOCK_DRAG = 10.0, 1.0
+"""Drags are in 1/s."""
+_AGENT_BOX = box((0.0, START_Y_M, START_Z_M), (1.0, 1.0, 1.0))
+_BLOCK_BOX = box(BLOCK_M, (3.0, 2.0, 3.0), TAGS.index("block"))
+_WALL = box((0.0, 0.0, -1.98), (20.0, 0.0, 1.5), TAGS.index("wall"))
 
 FRAMES = 6
 VECTOR_SIZE = 4
@@ -69,7 +73,6 @@ HIGH = RaySensor(
 LEVEL = RaySensor(
     TAGS, SEEN_TAGS, RayFan(rays_per_direction=3, max_degrees=90.0, length_m=20.0)
 )
-RAYS = HIGH.joined_with(LEVEL)
 _SPEC = BehaviorSpec(
     (
         stacked_spec("OffsetRayPerceptionSensor", HIGH.size, FRAMES),
@@ -79,11 +82,9 @@ _SPEC = BehaviorSpec(
     ActionSpec.create_discrete([3, 3, 3, 2]),
 )
 _HEIGHT = "height of the wall's box, half of it in the ground, m"
-CAMERA = Camera(eye=(-14.0, 16.0, -25.0), target=(0.0, 0.0, -4.0))
-STATIC = join(floor_shapes(FIXED[0]), box_shapes(FIXED[1:], CLEAR_GREEN))
 
 
-class WallJump(Scene):
+class WallJump(BoxScene):
     """Reach the goal behind a wall, over it or by way of a block.
 
     Both behaviors observe, six frames each: `…OffsetRayPerceptionSensor` (210), seven rays over
@@ -98,8 +99,8 @@ class WallJump(Scene):
     ground sets -1, and both end the episode. 2000 steps interrupt it.
     """
 
-    name: ClassVar[str] = "WallJump"
-    action_names: ClassVar[ActionNames] = ActionNames(
+    name = "WallJump"
+    action_names = ActionNames(
         branches=[
             ("nothing", "ahead", "back"),
             ("nothing", "turn left", "turn right"),
@@ -107,23 +108,32 @@ class WallJump(Scene):
             ("nothing", "jump"),
         ]
     )
-    unity_areas: ClassVar[int] = 24
-    seconds_per_step: ClassVar[float] = DT_S
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {SMALL: _SPEC, BIG: _SPEC}
-    max_step: ClassVar[int] = MAX_STEP
-    state_size: ClassVar[int] = 2 * STATE_OF_BODY + 5
-    parameters: ClassVar[Mapping[str, Parameter]] = {
+    unity_areas = 24
+    behaviors = {SMALL: _SPEC, BIG: _SPEC}
+    max_step = MAX_STEP
+    state_size = 2 * STATE_OF_BODY + 5
+    parameters = {
         "no_wall_height": Parameter(0.0, 0.0, 100.0, _HEIGHT),
         "small_wall_height": Parameter(4.0, 0.0, 100.0, _HEIGHT),
         "big_wall_height": Parameter(8.0, 0.0, 100.0, _HEIGHT),
-        "gravity": Parameter(
-            GRAVITY * GRAVITY_MULTIPLIER, 0.0, 1000.0, "downward acceleration, m/s²"
-        ),
+        "gravity": gravity_times(2.75),
     }
+    fixed = FIXED
+    bodies = [
+        Body(_AGENT_BOX, AGENT_KG, AGENT_DRAG, turns=True),
+        Body(_BLOCK_BOX, BLOCK_KG, BLOCK_DRAG, falls=False),
+    ]
+    placed = [_WALL]
+    sensor = HIGH.joined_with(LEVEL)
+    frames = FRAMES
+    static = join(floor_shapes(FIXED[0]), box_shapes(FIXED[1:], CLEAR_GREEN))
+    camera = Camera(eye=(-14.0, 16.0, -25.0), target=(0.0, 0.0, -4.0))
+    colors = [BLUE, ORANGE, WALL_COLOR]
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
-        self.world = new_world(num_areas, self._threads)
+        self.world.friction[:, :, GOAL] = -1.0  # nothing touches a trigger
+        self.world.friction[:, BLOCK, GROUND] = -1.0  # it hovers 5 cm above
         self.configuration = np.full(num_areas, -1)
         """[A] which wall to put up at the end of this round; -1: none."""
         self._any_to_put_up = False
@@ -131,11 +141,7 @@ class WallJump(Scene):
         self._is_first_start = False
         self.jump_steps = np.zeros(num_areas, np.int64)
         self.jump_from_m = np.zeros(num_areas)
-        self._rays = Stack(num_areas, FRAMES, RAYS.size)
         self._place = Stack(num_areas, FRAMES, VECTOR_SIZE)
-        no_rounds = np.tile(rounds(), (num_areas, 1, 1))
-        eyes = self.world.yaw[:, : AGENT + 1]
-        self._view = View(self.world.boxes, eyes, FIXED, self.world.boxes, no_rounds)
         self._game = Game(
             discrete=self.academy.discrete,
             reward=self.academy.reward,
@@ -148,21 +154,18 @@ class WallJump(Scene):
 
     def arrays(self) -> Arrays:
         own = {
-            "stack_0": self._rays.frames,
+            "stack_0": self._stack.frames,
             "stack_1": self._place.frames,
             "configuration": self.configuration,
             "jump_steps": self.jump_steps,
             "jump_from_m": self.jump_from_m,
         }
-        return own | self.world.arrays()
+        return own | super().arrays()
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         super().load_state(state)
         self._is_first_start = False
         self._any_to_put_up = bool((self.configuration >= 0).any())
-
-    def parameter_arrays(self) -> dict[str, Floats]:
-        return {"gravity": self.world.gravity}
 
     # reset
 
@@ -183,8 +186,7 @@ class WallJump(Scene):
         if self._is_first_start:
             self._start(agents)
         world = self.world
-        self.streams.next_episode(agents)
-        world.gravity[agents] = self.parameter_values.read("gravity", agents)
+        self._next_episode(agents)
         place(
             agents,
             self.streams.arrays(),
@@ -207,7 +209,7 @@ class WallJump(Scene):
         self._configure(areas)
 
     def _clear(self, areas: Agents) -> None:
-        self._rays.clear(areas)
+        self._stack.clear(areas)
         self._place.clear(areas)
 
     def _configure(self, areas: Agents) -> None:
@@ -232,7 +234,7 @@ class WallJump(Scene):
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         place = np.empty((len(agents), FRAMES * VECTOR_SIZE), np.float32)
         observe_place(agents, self.world.kernel_arrays, self._place.frames, place)
-        return [*RAYS.observe(self._threads, self._rays, agents, self._view), place]
+        return [*self._see(agents), place]
 
     def observe_state(self, behavior: str, agents: Agents) -> NDArray[np.float32]:
         """Where agent and block are, how high the agent is, its jump, the wall, and the time."""
@@ -278,15 +280,7 @@ class WallJump(Scene):
         """Set the reward of these areas' agents, and begin their next episodes."""
         if np.count_nonzero(ended):
             areas = np.flatnonzero(ended)
+            # Not added: WallJumpAgent.cs calls SetReward, which replaces the step's cost.
             self.academy.reward[areas, 0] = reward
             self.academy.end(self, areas)
             self.begin_episodes(areas)
-
-    def rays(self, area: int, agent: int) -> Traces:
-        frames = self._rays.frames[area]
-        return RAYS.traces(self._view, area, agent, frames[-1])
-
-    def tableau(self, area: int) -> Tableau:
-        boxes, yaw = self.world.boxes[area], self.world.yaw[area]
-        moving = boxes_with_eyes(boxes, yaw, [BLUE, ORANGE, WALL_COLOR])
-        return Tableau(static=STATIC, moving=moving, camera=CAMERA)

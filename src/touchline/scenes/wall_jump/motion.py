@@ -1,8 +1,8 @@
-"""How the agent moves: places, pushes, jumps, and rounds up to the goal or a fall.
+"""What stands in an area, and how the agent moves: pushes, jumps, rounds up to the goal or a fall.
 
 What is below a body, rays and boxes cast downwards find out, as Unity's script does.
 
-Source: `WallJumpAgent.cs`.
+Source: `WallJumpArea.prefab`, `WallJumpAgent.cs`.
 """
 
 import math
@@ -12,26 +12,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.physics.kernels import compiled
-from touchline.physics.shapes import COS, HALF_X, HALF_Y, HALF_Z, SIN, Floats, X, Y, Z
+from touchline.physics.shapes import (
+    COS,
+    HALF_X,
+    HALF_Y,
+    HALF_Z,
+    SIN,
+    Floats,
+    X,
+    Y,
+    Z,
+    box,
+    boxes,
+)
 from touchline.physics.upright.boxes import Boxes, box_gap, step_areas
 from touchline.physics.world import DT_S
 from touchline.scenes.academy import Agents
 from touchline.scenes.cube_agents import turn_to
 from touchline.scenes.random import StreamArrays, draw
-from touchline.scenes.wall_jump.course import (
-    AGENT,
-    BLOCK,
-    BLOCK_M,
-    BLOCK_SPREAD_M,
-    CONFIGURATIONS,
-    GOAL,
-    GROUND,
-    GROUND_CENTER_M,
-    START_SPREAD_X_M,
-    START_Y_M,
-    START_Z_M,
-    WALL_BOX,
+
+TAGS = ["wall", "goal", "block", "walkableSurface"]
+GROUND, GOAL = 0, 1
+FIXED = boxes(
+    box((0.0, -0.05, -4.0), (21.0, 1.0, 21.0), TAGS.index("walkableSurface")),
+    # A trigger: it holds nothing up.
+    box((6.37, 2.99, 2.93), (4.0, 5.0, 4.0), TAGS.index("goal")),
 )
+GROUND_CENTER_M = (0.0, 0.0, -4.0)
+"""The agent observes its place relative to this."""
+
+AGENT, BLOCK, WALL_BOX = 0, 1, 2
+START_SPREAD_X_M, START_Y_M, START_Z_M = 9.0, 1.0, -12.0
+BLOCK_M, BLOCK_SPREAD_M = (0.0, 1.5, -6.27), (8.1, 3.5)
+"""The block's center, and how far it starts from there along x and z."""
+CONFIGURATIONS = 5
+"""Unity draws one of these per episode."""
 
 DEEP_M = 20.0
 """No collider within this distance below: fallen off."""
@@ -73,22 +88,10 @@ def has_ground(fixed: Floats, shapes: Floats) -> bool:
 
 
 @compiled
-def has_fallen(fixed: Floats, shapes: Floats) -> bool:
-    """Whether agent or block has nothing at all below it."""
+def has_fallen(fixed: Floats, shapes: Floats, but: int) -> bool:
+    """Whether the agent has nothing at all below it, or the block nothing `but` this shape."""
     return not (
-        _is_above(fixed, shapes, AGENT, AGENT)
-        and _is_above(fixed, shapes, BLOCK, BLOCK)
-    )
-
-
-@compiled
-def may_fall(fixed: Floats, shapes: Floats) -> bool:
-    """Whether `has_fallen` may be true once the agent has acted."""
-    # Acting moves nothing, but it turns the agent, on which a block may stand: so the agent does
-    # not count as something below a block.
-    return not (
-        _is_above(fixed, shapes, AGENT, AGENT)
-        and _is_above(fixed, shapes, BLOCK, AGENT)
+        _is_above(fixed, shapes, AGENT, AGENT) and _is_above(fixed, shapes, BLOCK, but)
     )
 
 
@@ -224,8 +227,10 @@ def play_rounds(first: int, last: int, most: int, game: Game) -> int:
         if _find_in_goal(first, last, game):
             return played
         if played < most:
+            # Acting moves nothing, but it turns the agent, on which a block may stand: so the
+            # agent does not count as something below a block.
             for area in range(first, last):
-                if may_fall(game.world.fixed, game.world.boxes[area]):
+                if has_fallen(game.world.fixed, game.world.boxes[area], AGENT):
                     return played
     return most
 
@@ -234,7 +239,7 @@ def play_rounds(first: int, last: int, most: int, game: Game) -> int:
 def find_fallen(first: int, last: int, game: Game) -> None:
     """Mark the areas whose agent or block has fallen."""
     for area in range(first, last):
-        game.fallen[area] = has_fallen(game.world.fixed, game.world.boxes[area])
+        game.fallen[area] = has_fallen(game.world.fixed, game.world.boxes[area], BLOCK)
 
 
 @compiled

@@ -1,106 +1,85 @@
-"""The scene: yards, their rounds, what agents observe and what their group earns."""
+"""CooperativePushBlock: three agents push six blocks onto the goal strip, the heavy ones together.
+
+Unity turns the area by a multiple of 90° at each reset. No observation depends on that, so here the
+area stays and everything is in its frame: the goal lies at -z.
+
+Source: ML-Agents 3.0.0, `PushBlockCollabAreaGrid.prefab`, `PushBlockAgentGridCollab.prefab`,
+`PushAgentCollab.cs`, `PushBlockEnvController.cs`, `GoalDetectTrigger.cs`.
+"""
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.drawing.look import BLUE
-from touchline.drawing.tableau import Tableau, boxes_with_eyes
+from touchline.drawing.look import BLUE, GREEN, ORANGE, PURPLE, WALL_COLOR, YELLOW
+from touchline.drawing.tableau import Camera, box_shapes, floor_shapes, join, lowered
 from touchline.parameters import Parameter
 from touchline.physics.kernels import compiled, makes_arrays
 from touchline.physics.shapes import (
     ABSENT,
-    BOX_COLUMNS,
     BOX_TAG,
     COS,
-    HALF_X,
-    HALF_Y,
-    HALF_Z,
     SIN,
     Floats,
     X,
     Y,
     Z,
+    box,
+    boxes,
     rounds,
 )
-from touchline.physics.upright.boxes import Boxes, box_gap, step_areas
+from touchline.physics.upright.boxes import Body, Boxes, box_gap, step_areas
 from touchline.physics.world import DT_S, Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.cooperative_push_block.yard import (
-    AGENTS,
-    BLOCK_COLORS,
-    BLOCK_TAG,
-    BLOCK_TAGS,
-    BLOCK_VALUE,
-    BLOCKS,
-    CAMERA,
-    FIXED,
-    GOAL,
-    GRAVITY_MPS2,
-    NOWHERE_M,
-    STATIC,
-    TAGS,
-    new_world,
-)
+from touchline.scenes.box_scene import BoxScene, gravity_times
 from touchline.scenes.cube_agents import (
     CHOICES,
     NAMES,
+    NOWHERE_M,
     RIGID_BODY,
+    is_free,
     move_cube,
+    new_slab,
     observe_rigid_bodies,
+    put_at,
+    throw,
     turn_to,
 )
-from touchline.scenes.random import StreamArrays, draw
-from touchline.scenes.scene import ActionNames, Scene
+from touchline.scenes.random import StreamArrays
 from touchline.sensors.grids import Cells, GridSensor, GridView, bounds_of
 from touchline.specs import ActionSpec, BehaviorSpec
 
-SPAWN_M, SPAWN_HEIGHT_M = 6.25, 1.0
-"""Half the 25 m floor times the spawn margin of 0.5."""
+AGENTS, BLOCKS = 3, 6
+AGENT_KG, AGENT_DRAG = 10.0, 4.0
+BLOCK_DRAG, BLOCK_HEIGHT_M = 0.5, 0.75
+
+TAGS = ["wall", "agent", "goal", "blockSmall", "blockLarge", "blockVeryLarge"]
+WALL, AGENT_TAG, GOAL_TAG, SMALL, LARGE, VERY_LARGE = range(6)
+EDGE_M = {SMALL: 1.0, LARGE: 2.0, VERY_LARGE: 3.0}
+MASS_KG = {SMALL: 10.0, LARGE: 100.0, VERY_LARGE: 150.0}
+VALUE = {SMALL: 1.0, LARGE: 2.0, VERY_LARGE: 3.0}
+"""What the group earns for a block in the goal."""
+BLOCK_COLORS = {SMALL: YELLOW, LARGE: ORANGE, VERY_LARGE: PURPLE}
+BLOCK_TAGS = (LARGE, VERY_LARGE, VERY_LARGE, SMALL, SMALL, LARGE)
+"""The six blocks in the prefab's order, in which they are placed; they follow the agents."""
+BLOCK_TAG = np.array(BLOCK_TAGS, np.float64)
+BLOCK_VALUE = np.array([VALUE[tag] for tag in BLOCK_TAGS], np.float32)
+
+FLOOR, GOAL = 0, 1
+FIXED = boxes(
+    box((0.0, -0.5, 0.0), (25.0, 1.0, 25.0)),
+    box((0.0, 0.97, -10.5), (25.0, 3.0, 4.2995), GOAL_TAG),
+    box((12.75, 2.0, 0.0), (0.5, 5.0, 26.0), WALL),
+    box((-12.75, 2.0, 0.0), (0.5, 5.0, 26.0), WALL),
+    box((0.0, 2.0, 12.75), (26.0, 5.0, 0.5), WALL),
+    box((0.0, 2.0, -12.75), (26.0, 5.0, 0.5), WALL),
+)
+_NOWHERE = (0.0, NOWHERE_M, 0.0)
+
 CLEAR_M = (1.5, 0.01, 1.5)
 """Half extents of the flat box around a new place that must be free."""
-
-
-@makes_arrays
-def place(areas: NDArray[np.intp], streams: StreamArrays, world: Boxes) -> None:
-    """Put agents, then blocks, where a flat box is free, turned at random, at rest 1 m up."""
-    # An agent's old place is in the way, because it reaches up to that flat box; a block on the
-    # floor does not. The flat box is the same for all, so a very large block may overlap a
-    # neighbor; the contact rule parts them without a jolt.
-    slab = np.zeros(BOX_COLUMNS)
-    slab[HALF_X], slab[HALF_Y], slab[HALF_Z] = CLEAR_M
-    slab[Y] = SPAWN_HEIGHT_M
-    slab[COS] = 1.0
-    for area in areas:
-        shapes = world.boxes[area]
-        yaw = world.yaw[area]
-        world.velocity[area] = 0.0
-        for i in range(AGENTS + BLOCKS):
-            if i >= AGENTS:  # it may have vanished in the goal
-                shapes[i, BOX_TAG] = BLOCK_TAG[i - AGENTS]
-            turn = 0.0
-            while True:
-                u, v, turn, _ = draw(streams, area)
-                slab[X] = SPAWN_M * (2.0 * u - 1.0)
-                slab[Z] = SPAWN_M * (2.0 * v - 1.0)
-                if _is_free(slab, shapes):
-                    break
-            shapes[i, X] = slab[X]
-            shapes[i, Y] = SPAWN_HEIGHT_M
-            shapes[i, Z] = slab[Z]
-            turn_to(2.0 * math.pi * turn, i, shapes, yaw)
-
-
-@compiled
-def _is_free(slab: Floats, shapes: Floats) -> bool:
-    """Whether a box touches no body; no new place reaches walls or goal."""
-    for k in range(len(shapes)):
-        if shapes[k, BOX_TAG] != ABSENT and box_gap(slab, shapes[k])[0] <= 0.0:
-            return False
-    return True
 
 
 BEHAVIOR = "PushBlockCollab?team=0"
@@ -127,7 +106,17 @@ class Yards(NamedTuple):
     world: Boxes
 
 
-class CooperativePushBlock(Scene):
+def _blocks() -> list[Body]:
+    """The blocks, which turn when they are pushed off center."""
+    bodies = []
+    for tag in BLOCK_TAGS:
+        size = (EDGE_M[tag], BLOCK_HEIGHT_M, EDGE_M[tag])
+        row = box(_NOWHERE, size, tag)
+        bodies.append(Body(row, MASS_KG[tag], BLOCK_DRAG, turns=True))
+    return bodies
+
+
+class CooperativePushBlock(BoxScene):
     """Push six blocks onto the goal strip, the heavy ones together.
 
     | observation | shape | meaning |
@@ -145,19 +134,18 @@ class CooperativePushBlock(Scene):
     the goal, where it vanishes. The last block ends the episode; 5000 steps interrupt it.
     """
 
-    name: ClassVar[str] = "CooperativePushBlock"
-    action_names: ClassVar[ActionNames] = NAMES
-    unity_areas: ClassVar[int] = 4
-    seconds_per_step: ClassVar[float] = DT_S
-    behaviors: ClassVar[Mapping[str, BehaviorSpec]] = {
+    name = "CooperativePushBlock"
+    action_names = NAMES
+    unity_areas = 4
+    behaviors = {
         BEHAVIOR: BehaviorSpec(
             (SENSOR.spec("GridSensor"), RIGID_BODY),
             ActionSpec.create_discrete([CHOICES]),
         )
     }
-    agents_per_area: ClassVar[int] = AGENTS
-    parameters: ClassVar[Mapping[str, Parameter]] = {
-        "gravity": Parameter(GRAVITY_MPS2, 0.0, 1000.0, "downward acceleration, m/s²"),
+    agents_per_area = AGENTS
+    parameters = {
+        "gravity": gravity_times(1.5),
         "block_progress": Parameter(
             0.0,
             -1000.0,
@@ -166,10 +154,24 @@ class CooperativePushBlock(Scene):
             "block's value; not in Unity",
         ),
     }
+    fixed = FIXED
+    bodies = [
+        *[Body(box(_NOWHERE, (1.0, 1.0, 1.0), AGENT_TAG), AGENT_KG, AGENT_DRAG)]
+        * AGENTS,
+        *_blocks(),
+    ]
+    static = join(
+        floor_shapes(FIXED[0]),
+        # The goal's box is higher than the agents, which would vanish in it.
+        box_shapes(lowered(FIXED[1:2], 0.04), GREEN),
+        box_shapes(lowered(FIXED[2:], 1.0), WALL_COLOR),
+    )
+    camera = Camera(eye=(0.0, 25.0, -22.0), target=(0.0, 0.0, -1.2))
+    colors = [*[BLUE] * AGENTS, *(BLOCK_COLORS[tag] for tag in BLOCK_TAGS)]
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
-        self.world = new_world(num_areas, self._threads)
+        self.world.friction[:, :, GOAL] = -1.0  # a trigger: nothing touches it
         self.timer = np.zeros(num_areas, np.int64)
         """[A] steps of the running episode."""
         self.progress_reward = np.zeros(num_areas)
@@ -181,7 +183,7 @@ class CooperativePushBlock(Scene):
             world=self.world.kernel_arrays,
         )
         self._eyes = np.ones((num_areas, AGENTS, 5))  # x, y, z, yaw, size
-        self._view = GridView(
+        self._grid = GridView(
             areas=np.repeat(self._areas, AGENTS),
             eyes=self._eyes.reshape(-1, 5),
             own_box=np.tile(np.arange(AGENTS), num_areas),
@@ -194,10 +196,10 @@ class CooperativePushBlock(Scene):
 
     def arrays(self) -> Arrays:
         own = {"timer": self.timer, "progress_reward": self.progress_reward}
-        return own | self.world.arrays()
+        return own | super().arrays()
 
     def parameter_arrays(self) -> dict[str, Floats]:
-        return {"gravity": self.world.gravity, "block_progress": self.progress_reward}
+        return super().parameter_arrays() | {"block_progress": self.progress_reward}
 
     # reset
 
@@ -216,11 +218,10 @@ class CooperativePushBlock(Scene):
 
     def _reset(self, areas: NDArray[np.intp]) -> None:
         """Give agents and blocks new places and all blocks back."""
-        self.streams.next_episode(areas)
-        read = self.parameter_values.read
-        self.world.gravity[areas] = read("gravity", areas)
-        self.progress_reward[areas] = read("block_progress", areas)
-        place(areas, self.streams.arrays(), self.world.kernel_arrays)
+        self._next_episode(areas)
+        progress_reward = self.parameter_values.read("block_progress", areas)
+        self.progress_reward[areas] = progress_reward
+        _place(areas, self.streams.arrays(), self.world.kernel_arrays)
         self.timer[areas] = 0
 
     # observe
@@ -228,7 +229,7 @@ class CooperativePushBlock(Scene):
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         world = self.world
         _look_ahead(world.boxes, world.yaw, self._eyes)
-        grids = SENSOR.read(self._threads, agents, self._view)
+        grids = SENSOR.read(self._threads, agents, self._grid)
         area = agents // AGENTS
         member = agents % AGENTS
         velocity = world.velocity[area, member]
@@ -237,7 +238,7 @@ class CooperativePushBlock(Scene):
 
     def cells(self, area: int, agent: int) -> Cells:
         _look_ahead(self.world.boxes, self.world.yaw, self._eyes)
-        return SENSOR.cells(self._threads, area * AGENTS + agent, self._view)
+        return SENSOR.cells(self._threads, area * AGENTS + agent, self._grid)
 
     # play
 
@@ -286,15 +287,28 @@ class CooperativePushBlock(Scene):
         self.academy.group_reward += STEP_REWARD
 
     def _end(self, areas: NDArray[np.intp], *, interrupted: bool = False) -> None:
-        agents = areas[:, None] * AGENTS + np.arange(AGENTS)  # [K, AGENTS]
-        self.academy.end(self, agents.reshape(-1), interrupted=interrupted)
+        self.academy.end(self, self._agents_of(areas), interrupted=interrupted)
         self._reset(areas)
 
-    def tableau(self, area: int) -> Tableau:
-        boxes, yaw = self.world.boxes[area], self.world.yaw[area]
-        colors = [BLUE] * AGENTS + [BLOCK_COLORS[tag] for tag in BLOCK_TAGS]
-        moving = boxes_with_eyes(boxes, yaw, colors, AGENTS)
-        return Tableau(static=STATIC, moving=moving, camera=CAMERA)
+
+@makes_arrays
+def _place(areas: NDArray[np.intp], streams: StreamArrays, world: Boxes) -> None:
+    """Put agents, then blocks, where a flat box is free, turned at random, at rest 1 m up."""
+    # An agent's old place is in the way, because it reaches up to that flat box; a block on the
+    # floor does not. The flat box is the same for all, so a very large block may overlap a
+    # neighbor; the contact rule parts them without a jolt. No new place reaches walls or goal.
+    slab = new_slab(CLEAR_M)
+    for area in areas:
+        shapes = world.boxes[area]
+        world.velocity[area] = 0.0
+        for i in range(AGENTS + BLOCKS):
+            if i >= AGENTS:  # it may have vanished in the goal
+                shapes[i, BOX_TAG] = BLOCK_TAG[i - AGENTS]
+            turn = throw(slab, streams, area)
+            while not is_free(slab, shapes):
+                turn = throw(slab, streams, area)
+            put_at(slab, shapes[i])
+            turn_to(turn, i, shapes, world.yaw[area])
 
 
 @compiled
