@@ -60,11 +60,11 @@ class _World:
 class SideBySide(ClosesOnExit):
     """The slots of several worlds, all of which it closes.
 
-    `worlds` are recipes, which are opened at the same time, or worlds that are open already. `grow`
-    and `spare_slots` are those of `Slots`. Without `limits` a failure is raised; with them a failed
-    world that has a recipe is replaced, and `log` gets a line. `seed_step` keeps the seeds of
-    worlds and of their replacements apart: the number of all worlds of the run, where these are
-    only some of them.
+    `worlds` are recipes, or worlds that are open already. Recipes are opened at the same time by
+    `open_world`. `grow` and `spare_slots` are those of `Slots`. Without `limits` a failure is
+    raised; with them a failed world that has a recipe is replaced, and `log` gets a line.
+    `seed_step` keeps the seeds of worlds and of their replacements apart: the number of all worlds
+    of the run, where these are only some of them.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class SideBySide(ClosesOnExit):
         limits: RestartLimits | None = None,
         *,
         log: Log = logger.warning,
+        open_world: Callable[[EnvRecipe], Env] = make,
         grow: bool = True,
         spare_slots: int = 0,
         seed_step: int | None = None,
@@ -80,6 +81,7 @@ class SideBySide(ClosesOnExit):
         if not worlds:
             raise UsageError("expected one world or more, got an empty list")
         self._log = log
+        self._open = open_world
         self._seed_step = seed_step or len(worlds)
         # Rows of each behavior's table of all worlds.
         self._sizes: dict[str, int] = {}
@@ -257,9 +259,9 @@ class SideBySide(ClosesOnExit):
         (first, *more) = worlds
         if isinstance(first, EnvRecipe) and not more:
             # Here, because Ctrl-C cannot end a thread that waits for a player.
-            return [make(first)]
+            return [self._open(first)]
         opening = {
-            index: self._threads.submit(make, entry)
+            index: self._threads.submit(self._open, entry)
             for index, entry in enumerate(worlds)
             if isinstance(entry, EnvRecipe)
         }
@@ -315,13 +317,12 @@ class SideBySide(ClosesOnExit):
             seed = recipe.seed + self._seed_step * number
             # The recording of the session that failed is the one that is wanted.
             again = _recorded_beside(recipe, f"restart{number}")
-            opened = make(replace(again, seed=seed))
+            opened = self._open(replace(again, seed=seed))
             return world.slots.replace_world(opened, seed)
 
         return world.restarts.alive(replaced, may_be_bad_luck, error)
 
     def _merged(self, of_each: list[Rows]) -> dict[str, SlotRows]:
-        """The rows of all worlds in one table per behavior."""
         for world, tables in zip(self._worlds, of_each, strict=True):
             for name, rows in tables.items():
                 self._add_places(world, name, len(rows))

@@ -233,7 +233,6 @@ def schedule(
 
 
 def _parts(games: int) -> list[int]:
-    """Games of one pair and seating in matches of at most `GAMES_PER_MATCH`."""
     whole, rest = divmod(games, GAMES_PER_MATCH)
     return [GAMES_PER_MATCH] * whole + ([rest] if rest else [])
 
