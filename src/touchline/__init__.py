@@ -144,7 +144,7 @@ _HOME = {
     "SeedFigures": "studies.seeds",
     "SeedsResult": "studies.seeds",
     "SideChannel": "protocol.side_channels",
-    "SlotActor": "policies.actors",
+    "SlotActor": "policies.policy",
     "SlotRows": "envs.slots",
     "Slots": "envs.slots",
     "StatsAggregationMethod": "statistics",
