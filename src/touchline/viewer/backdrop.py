@@ -48,7 +48,7 @@ _BRIGHTEST = 2.1
 _GLOSS = 0.022
 """What three.js' matt surfaces return besides their color, measured on a dark floor."""
 _SHADES = np.array([1.0, 0.71, 0.62, 0.55, 0.4])
-_SHADE_WEIGHTS = (2.0, 1.0, 1.0, 1.0, 1.0)
+_SHADE_WEIGHTS = (3.0, 1.0, 1.0, 1.0, 1.0)
 """Brightness of a box's top and of its sides in daylight; the top is seen most."""
 _SUN_AWAY = 6.0
 """Distance of the sun in units of what it shines on, far enough for nearly parallel rays."""
@@ -74,7 +74,7 @@ def page_colors(color: NDArray[Any]) -> Array:
 def instance_colors(color: NDArray[Any], *, is_flat: bool = False) -> NDArray[np.uint8]:
     """Colors [S, 3] of surfaces, as instances take them; flat light has no gloss.
 
-    What is right in full light is too saturated in the shade; a mean is wrong by half as much.
+    What is right in full light is too saturated in the shade; a mean of both is wrong by less.
     """
     if is_flat:
         linear = page_colors(color)
