@@ -8,7 +8,7 @@ from touchline.envs.env import EnvRecipe
 from touchline.jobs.job import RestartLimits
 from touchline.training.collect.worker import Worker, WorkerSetup
 from touchline.training.config.reading import read_config
-from touchline.training.run import device
+from touchline.training.run import process
 from touchline.training.run.process import (
     is_onednn_faster,
     is_onednn_worthwhile,
@@ -76,7 +76,7 @@ def test_no_product_of_sac_is_written_the_slow_way_round(actions, monkeypatch):
         return min(ours.turn()["gradient_steps"] for _ in range(3))
 
     with_onednn = fastest()
-    monkeypatch.setattr(device, "is_onednn_faster", lambda: False)
+    monkeypatch.setattr(process, "is_onednn_faster", lambda: False)
     # It was 65 times as long with one product written column by column; otherwise it is shorter.
     assert with_onednn < 5 * fastest()
 
