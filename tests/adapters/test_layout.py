@@ -106,3 +106,16 @@ def test_bad_choices_and_too_many_choices_are_refused():
         UsageError, match="depends on the first one; leave flatten_branches off"
     ):
         Layout(staged, flatten_branches=True)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("shape", [(1, 4, 5), (3, 4, 5), (7,), (2, 3)])
+@pytest.mark.parametrize("bytes_for_images", [False, True])
+def test_a_copy_shares_no_memory_with_the_world(shape, channels_last, bytes_for_images):
+    layout = Layout(
+        _spec(shape, (2,)), channels_last=channels_last, uint8_images=bytes_for_images
+    )
+    obs = [np.zeros((2, *shape), np.float32), np.zeros((2, 2), np.float32)]
+    for view, sensor in zip(layout.copied(obs), obs, strict=True):
+        assert not np.shares_memory(view, sensor)
+        assert view.flags.writeable

@@ -95,9 +95,11 @@ class Layout:
 
     def copied(self, obs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """The same as arrays that the caller may keep and write to."""
-        # What `observe` makes anew, as joined vectors and turned images, is not copied again.
-        own = {id(sensor) for sensor in obs}
-        return [view.copy() if id(view) in own else view for view in self.observe(obs)]
+        # Joined vectors and most images are new arrays already. One of a single channel is not.
+        return [
+            view.copy() if any(np.may_share_memory(view, own) for own in obs) else view
+            for view in self.observe(obs)
+        ]
 
     def named(self, views: Sequence[Any]) -> Any:
         """The only view by itself, or a dict by the views' names."""
