@@ -118,7 +118,7 @@ def test_sixty_mebibytes_each_way_take_seconds_at_most():
     thread, answers = client(server.port, [b"", text])
     server.receive(20, lambda: None)
     server.reply(b"")
-    start = time.monotonic()
+    start = time.process_time()
     assert len(server.receive(20, lambda: None)) == len(text)
     server.reply(text)
     with pytest.raises(HungUpError):
@@ -126,8 +126,8 @@ def test_sixty_mebibytes_each_way_take_seconds_at_most():
     thread.join()
     server.close()
     assert len(answers[1]) == len(text)
-    # 0.4 s on an idle machine, 5 s next to twelve other processes.
-    assert time.monotonic() - start < 15
+    # 0.4 s on an idle machine; processor time, so that other processes do not count.
+    assert time.process_time() - start < 4
 
 
 @pytest.fixture(scope="module")
