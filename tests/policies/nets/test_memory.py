@@ -113,6 +113,16 @@ def test_orthogonal_first_weights_are_orthogonal(kind):
         torch.testing.assert_close(matrix.T @ matrix, torch.eye(matrix.shape[1]))
 
 
+def test_the_cells_of_an_lstm_begin_to_forget_at_different_rates():
+    """The first weights that `docs/lab_log/2026-11-learning.md` measured."""
+    memory = make_memory("lstm", 3, 10)
+    _, _, input_bias, hidden_bias = memory.lstm.all_weights[0]
+    others_and_forget = torch.zeros(4, 5)
+    others_and_forget[1] = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0])
+    torch.testing.assert_close(input_bias.detach().view(4, 5), others_and_forget)
+    assert not hidden_bias.any()
+
+
 def test_an_unknown_memory_is_refused_with_the_known_ones():
     with pytest.raises(UsageError, match="no memory is called 'lstn'; there are: gru"):
         make_memory("lstn", 3, 6)

@@ -258,8 +258,8 @@ class Table:
             # An agent that ended and one that moved in can share a slot: the present one shows.
             present = self._ids(slice(None))
             return np.where(self._active[:, None], present, ended)
-        # While nobody comes or goes the ids stay as they are: copying them takes a tenth of the
-        # time of gathering them again, which would be half of a small table's step.
+        # The ids change only when an agent appears or ends. Copying them takes a tenth of the time
+        # of gathering them again, which would be half of a small table's step.
         known = self._known
         if known is not None and known.ids is not None:
             return known.ids.copy()

@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 from touchline.policies.nets.memory import Sequences
 
-MOST_FORGET_BIAS = 2.0
-
 
 class LSTM(nn.Module):
     """A `MemoryCell`; its gates are in PyTorch's order, i f c o."""
@@ -32,13 +30,13 @@ class LSTM(nn.Module):
     @torch.no_grad()
     def _spread_forgetting(self) -> None:
         # A cell keeps sigmoid(bias) of its content in each step. With PyTorch's biases around 0,
-        # all cells lose half; with ML-Agents' 2, all keep 0.88. A spread learns as soon as either
+        # all cells lose half; with ML-Agents' 2, all keep 0.88. From 0 to 2 they learn as soon as either
         # does, in what each is good at (`docs/lab_log/2026-11-learning.md`).
         _, _, input_bias, hidden_bias = self.lstm.all_weights[0]
         input_bias.zero_()
         hidden_bias.zero_()
         forget = input_bias.chunk(4)[1]
-        forget.copy_(torch.linspace(0.0, MOST_FORGET_BIAS, self.width))
+        forget.copy_(torch.linspace(0.0, 2.0, self.width))
 
     def step(
         self, x: Float[Tensor, "B I"], memory: Float[Tensor, "B M"]

@@ -38,8 +38,7 @@ def introduce(
         ]
         log(f"{name}: {'; '.join(parts)}, {describe_device(enrollment.device)}")
         config, rows = training.config, collector.rows.get(name)
-        # Worlds that cannot be restored may have no rows yet: then nobody knows whether there are
-        # groups.
+        # Worlds that cannot be restored may have no rows yet, which would show groups.
         if not config.hyperparameters.credits_groups or rows is None:
             continue
         if len(rows) and not (rows.group_id > 0).any():
