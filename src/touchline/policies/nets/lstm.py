@@ -30,8 +30,8 @@ class LSTM(nn.Module):
     @torch.no_grad()
     def _spread_forgetting(self) -> None:
         # A cell keeps sigmoid(bias) of its content in each step. With PyTorch's biases around 0,
-        # all cells lose half; with ML-Agents' 2, all keep 0.88. From 0 to 2 they learn as soon as either
-        # does, in what each is good at (`docs/lab_log/2026-11-learning.md`).
+        # all cells lose half; with ML-Agents' 2, all keep 0.88. From 0 to 2 they learn as soon
+        # as either does, in what each is good at (`docs/lab_log/2026-11-learning.md`).
         _, _, input_bias, hidden_bias = self.lstm.all_weights[0]
         input_bias.zero_()
         hidden_bias.zero_()
