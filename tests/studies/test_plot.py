@@ -11,7 +11,7 @@ from tests.studies.written_runs import write_run
 import touchline
 from touchline.cli import run
 from touchline.errors import UsageError
-from touchline.studies.plot import curve_of
+from touchline.studies.plot import Curve, curve_of
 
 
 @pytest.fixture
@@ -48,6 +48,15 @@ def test_a_folder_of_seeds_is_one_curve_and_a_run_another(results):
     assert "sac (1 run)" in texts
     assert "return (mean over seeds, 95 % interval)" in texts
     assert "agent steps" in texts
+
+
+@pytest.mark.parametrize(
+    ("end", "words"), [(0.0431, "0.043"), (2.5, "2.5"), (12_000_000, "12,000,000")]
+)
+def test_the_last_point_is_said_exactly_enough(end, words):
+    ends = np.array([0.0, end])
+    curve = Curve("ppo", ends, ends, None, None, [(ends, ends)], "return")
+    assert curve.latest.endswith(f" at {words}, 1 run")
 
 
 def test_runs_with_one_name_are_one_curve(results, capsys):

@@ -307,7 +307,7 @@ def scan_agents(
 def gather_masks(
     data: NDArray[np.uint8], table: NDArray[np.int64], out: NDArray[np.uint8]
 ) -> None:
-    """The masks of K table, rows of their table; `out` [K, choices], zero before."""
+    """The masks of K agents, rows of their table; `out` [K, choices], zero before."""
     for row in range(len(table)):
         start = table[row, MASK_START]
         for i in range(table[row, MASK_STOP] - start):

@@ -160,7 +160,7 @@ class Curve:
         text = f"{self.middle[-1]:.3f}"
         if self.low is not None and self.high is not None:
             text += f" [{self.low[-1]:.3f}, {self.high[-1]:.3f}]"
-        return f"{text} at {round(self.x[-1], 1):,.10g}, {seeds_of(len(self.seeds))}"
+        return f"{text} at {round(self.x[-1], 3):,.10g}, {seeds_of(len(self.seeds))}"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 Every collector has its own worlds, forward passes and random numbers, and brings the same share of
 the results that a learner wants. A round ends when all have brought theirs; they are learned from
 in the order of the collectors, whichever was first. So a run with N collectors is the same run
-wherever they are.
+wherever they are. `UnorderedCollectors` do not wait for each other, and promise none of this.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Settings of the whole process while a run trains: device, signals, threads, the allocator.
 
-Each is a context that puts back what it found, so that a program may train several times.
+The contexts put back what they found, for a program that trains again; `prefer_onednn` stays.
 """
 
 import sys
