@@ -8,10 +8,14 @@ import pytest
 
 from touchline.envs.env import EnvRecipe, make
 from touchline.policies.loading import load_policies
-from touchline.policies.policy import Outlook, RandomPolicy
+from touchline.policies.network import Architecture, make_network
+from touchline.policies.network_policy import NetworkPolicy
+from touchline.policies.policy import Outlook, RandomPolicy, SlotActor
+from touchline.viewer.critic import Critic
 from touchline.viewer.influence import influences, usual_obs
 from touchline.viewer.insight import Seat
 from touchline.viewer.scene_simulation import SceneSimulation
+from touchline.viewer.simulation import Place
 
 MODEL = Path(__file__).parents[2] / "models" / "SoccerTwos.onnx"
 
@@ -33,6 +37,27 @@ def basic():
         env, lambda slots: load_policies(["zero"], slots.behaviors)
     )
     yield playing
+    playing.close()
+
+
+def test_a_memory_is_looked_into_before_its_policy_ever_acted():
+    env = make(EnvRecipe("scene", "Basic", num_areas=2))
+    env.reset()
+    made = Architecture(hidden_units=8, num_layers=1, memory_size=4)
+
+    def actors(slots):
+        ((name, spec),) = slots.behaviors.items()
+        return {name: SlotActor(NetworkPolicy(make_network(spec, made)), spec, 0)}
+
+    playing = SceneSimulation(env, actors)
+    insight = playing.insight(Seat(1, 0))
+    assert len(insight.memory.values) == 1
+    assert not insight.memory.values.any()
+    assert insight.outlook is not None
+    (name,) = playing.actors
+    moments, actor = playing.past(), playing.actors[name]
+    assert len(moments) == 1
+    Critic().curve(moments, Place(name, 1), actor)
     playing.close()
 
 

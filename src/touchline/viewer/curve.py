@@ -39,5 +39,6 @@ def draw_curve(
     curve: viser.GuiUplotHandle, x: NDArray[np.float64], *y: NDArray[np.float64]
 ) -> None:
     """Show these values [K] of every label at these x [K]."""
-    curve.scales = _SCALES if np.any(y) else _AROUND_ZERO
+    if curve.scales != (scales := _SCALES if np.any(y) else _AROUND_ZERO):
+        curve.scales = scales  # each assignment is sent
     curve.data = (x, *y)

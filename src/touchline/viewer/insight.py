@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.slots import SlotRows
-from touchline.envs.slots.rows import select_rows
+from touchline.envs.slots.rows import select_rows, widened
 from touchline.policies.policy import (
     Outlook,
     Policy,
@@ -99,9 +99,9 @@ def only_slot(rows: SlotRows, slot: int) -> SlotRows:
 def memory_of(
     values: NDArray[np.float32] | None, slots: Sequence[int]
 ) -> SlotMemory | None:
-    """The memory of these slots alone, of the memories [N, networks, M] of all; a copy."""
+    """The memory of these slots alone, 0 before they acted, of all [N, networks, M]; a copy."""
     if values is None:
         return None
     own = SlotMemory(values.shape[1:])
-    own.values = values[list(slots)]
+    own.values = widened(values, max(slots) + 1)[list(slots)]
     return own

@@ -173,10 +173,9 @@ OWN_CONTACT = record_type(OwnContact)
 
 
 class Work(NamedTuple):
-    """Room to work out the step of a block of agents; the first axis is the room.
+    """Rooms, as many as blocks, to work out the step of a block; one room alone has no first axis.
 
-    There are as many rooms as blocks, so that threads have rooms of their own however many they
-    are. Memory that is never used is never given by the operating system.
+    The system gives no memory for those that are never used.
     """
 
     bodies: NDArray[np.void]

@@ -30,9 +30,9 @@ BOUNCE_MPS = 2.0
 MU = 0.6
 """Unity's default friction, static and dynamic; two materials combine by their average."""
 
-MAX_CONTACTS = 64
-"""Enough for an area of any scene but GridFoodCollector, which brings its own number: the nine
-bodies of CooperativePushBlock may touch each other (36), the floor (9) and two walls each (18)."""
+MAX_CONTACTS = 128
+"""Enough for any scene but GridFoodCollector, which brings its own number: CooperativePushBlock's
+nine bodies may touch each other and two walls each, in two points (108), and the floor (9)."""
 
 STRAIGHT, ROUND, FLAT, COUPLED = range(4)
 """Kinds of contact.
