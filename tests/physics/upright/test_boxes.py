@@ -8,9 +8,15 @@ import pytest
 from touchline.physics.shapes import ABSENT, box, boxes
 from touchline.physics.threads import Threads
 from touchline.physics.upright.boxes import Body, BoxWorld, box_gap, step_boxes
-from touchline.physics.upright.contacts import MU, TOUCH_M, Contacts, new_records
+from touchline.physics.upright.contacts import (
+    MAX_CONTACTS,
+    MU,
+    TOUCH_M,
+    Contacts,
+    new_records,
+)
 from touchline.physics.world import DT_S, GRAVITY
-from touchline.scenes import push_block
+from touchline.scenes import push_block, scene_class
 from touchline.scenes.cube_agents import move_cube
 
 FLOOR = box((0, -0.5, 0), (50, 1, 50))
@@ -189,3 +195,24 @@ def test_logged_steps_of_push_block_are_met(push_block_log):
     assert np.median(errors[pushing]) < 0.002
     assert np.percentile(errors, 95) < 0.01
     assert np.percentile(upward, 99.5) < 0.001
+
+
+@pytest.mark.parametrize(
+    ("scene", "pairs"),
+    [
+        ("CooperativePushBlock", 81),
+        ("DungeonEscape", 45),
+        ("Hallway", 11),
+        ("PushBlock", 13),
+        ("Sorter", 69),
+        ("WallJump", 4),
+    ],
+)
+def test_there_is_room_for_the_contact_of_every_pair(scene, pairs):
+    made = scene_class(scene)(1).world
+    bodies, fixed = len(made.yaw[0]), len(made.fixed)
+    touching = made.friction[0, :, :, 1] >= 0.0
+    among = np.triu(touching[:, fixed : fixed + bodies], 1)
+    others = touching[:, :fixed].sum() + touching[:, fixed + bodies :].sum()
+    assert among.sum() + others == pairs
+    assert pairs <= MAX_CONTACTS

@@ -31,8 +31,8 @@ MU = 0.6
 """Unity's default friction, static and dynamic; two materials combine by their average."""
 
 MAX_CONTACTS = 128
-"""Enough for any scene but GridFoodCollector, which brings its own number: CooperativePushBlock's
-nine bodies may touch each other and two walls each, in two points (108), and the floor (9)."""
+"""Kernels do not check it. Enough for all pairs that may touch (81 in CooperativePushBlock, 69 in
+Sorter), wherever they are; GridFoodCollector brings its own number, and checks it."""
 
 STRAIGHT, ROUND, FLAT, COUPLED = range(4)
 """Kinds of contact.
