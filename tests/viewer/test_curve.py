@@ -17,3 +17,19 @@ def test_a_curve_of_zeros_lies_in_the_middle_of_its_axis():
         assert "y" not in curve.scales
     finally:
         close_server(server)
+
+
+def test_scales_are_sent_only_when_they_change():
+    class Curve:
+        """Notes what is assigned: viser sends each assignment to the page."""
+
+        scales = None
+
+        def __setattr__(self, name, value):
+            sent.append(name)
+            super().__setattr__(name, value)
+
+    sent, curve, times = [], Curve(), np.arange(2.0)
+    for values in ([0.0, 0.0], [0.0, 0.0], [0.0, 1.0], [0.0, 2.0]):
+        draw_curve(curve, times, np.array(values))
+    assert sent == ["scales", "data", "data", "scales", "data", "data"]
