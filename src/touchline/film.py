@@ -70,14 +70,20 @@ def play(
     _check_record(recipe, record)
     if record is None:
         with make(recipe.at_natural_pace(*size)) as world:
-            watch(
-                world,
+            slots = Slots(world)
+            rows = slots.reset(recipe.seed)
+            actors = load_sides(
                 sources,
-                versus=others,
-                seconds=seconds,
+                others,
+                slots,
+                "this player",
                 deterministic=deterministic,
                 seed=recipe.seed,
             )
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                actions = {name: actors[name].act(row) for name, row in rows.items()}
+                rows = slots.step(actions)
         return
     num_areas = max(recipe.num_areas or 0, area + 1)  # counted from 0
     with make(replace(recipe, num_areas=num_areas)) as world:
@@ -123,30 +129,6 @@ def _check_record(recipe: EnvRecipe, record: Path | str | None) -> None:
         raise UsageError(
             f"{recipe.target} has no window: say where to film it, --record FILE.mp4"
         )
-
-
-def watch(
-    env: Env,
-    sources: Sequence[str],
-    *,
-    versus: Sequence[str] = (),
-    seconds: float = 20.0,
-    deterministic: bool = False,
-    seed: int = 0,
-) -> None:
-    """Let a policy play for a number of seconds of real time.
-
-    For environments with a window of their own, such as a Unity player.
-    """
-    slots = Slots(env)
-    rows = slots.reset(seed)
-    actors = load_sides(
-        sources, versus, slots, "this player", deterministic=deterministic, seed=seed
-    )
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        actions = {name: actors[name].act(row) for name, row in rows.items()}
-        rows = slots.step(actions)
 
 
 def film(
