@@ -121,53 +121,38 @@ def tune(
         keys = {**more, **tried}
         return read_run(config, changes, given, more=keys, verb="tune", of_several=True)
 
+    def read(tried: Mapping[str, Any]) -> RunConfig:
+        return request(tried).config
+
     first_request = request({})
     for note in first_request.notes:
         log(note)
-    return search(
-        lambda tried: request(tried).config,
-        Path(space),
-        trials,
-        first_request.preset,
-        log,
-    )
-
-
-def search(
-    read: Read, space: Path, num_trials: int, own_scene: str | None, log: Log
-) -> TuneResult:
-    """Run trials until there are `num_trials`, or until Ctrl-C, as many at once as there are cores.
-
-    With a cluster and without collectors, they run on its nodes. `read` gives the configuration
-    with some keys changed. Raises a UsageError before anything is written, and a RunError where
-    trials fail one after another.
-    """
-    config = read({})
-    settings = config.checkpoint_settings
-    layout = RunLayout(Path(settings.results_dir) / settings.run_id)
-    _check(config, layout, num_trials)
-    dimensions = read_space(space, read)
-    first = settings_of(config, layout.trial(0), _seed(config), 0)
+    base, own_scene = first_request.config, first_request.preset
+    own = base.checkpoint_settings
+    layout = RunLayout(Path(own.results_dir) / own.run_id)
+    _check(base, layout, trials)
+    dimensions = read_space(Path(space), read)
+    first = settings_of(base, layout.trial(0), _seed(base), 0)
     recipe = world_of(first, own_scene, "tune", log)
-    with sigterm_as_ctrl_c(), place_for_runs(config, recipe) as place, _claimed(layout):
-        if settings.force:
+    with sigterm_as_ctrl_c(), place_for_runs(base, recipe) as place, _claimed(layout):
+        if own.force:
             shutil.rmtree(layout.path, ignore_errors=True)
-        study = _open(layout, dimensions, _seed(config), resumes=settings.resume)
+        study = _open(layout, dimensions, _seed(base), resumes=own.resume)
         search = _Search(read, study, dimensions, layout, own_scene, place, log)
-        interrupted = search.run(num_trials)
+        interrupted = search.run(trials)
         result = result_of(study, layout, interrupted=interrupted)
         if result.best is not None:
             keys = dict(result.best.values)
             # A run of its own next to the search, which neither continues nor overwrites one.
             keys |= {
-                "checkpoint_settings.run_id": f"{settings.run_id}-best",
+                "checkpoint_settings.run_id": f"{own.run_id}-best",
                 "checkpoint_settings.resume": False,
                 "checkpoint_settings.force": False,
             }
             if recipe.kind.is_scene:
                 # A YAML has no scene of its own, as a preset has.
                 keys["env_settings.env_path"] = recipe.target
-            if config.cluster_settings.takes_whole_runs:
+            if base.cluster_settings.takes_whole_runs:
                 keys |= {
                     "cluster_settings.cluster": None,
                     "cluster_settings.ship": False,
