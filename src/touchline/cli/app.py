@@ -37,6 +37,7 @@ COMMANDS: dict[str, Verb | str] = {
     "eval": Verb(
         "touchline.training.evaluation:evaluate",
         "touchline.cli.results:evaluate",
+        lines="touchline.training.evaluation_figures:evaluation_lines",
         unit="episodes",
     ),
     "tournament": Verb(
@@ -45,7 +46,9 @@ COMMANDS: dict[str, Verb | str] = {
         unit="games",
     ),
     "exploit": Verb(
-        "touchline.studies.exploit:exploit", "touchline.cli.results:exploit"
+        "touchline.studies.exploit:exploit",
+        "touchline.cli.results:exploit",
+        lines="touchline.studies.exploit:exploit_lines",
     ),
     "plot": Verb("touchline.studies.plot:plot", "touchline.cli.results:export"),
     "compare": Verb(
@@ -55,6 +58,7 @@ COMMANDS: dict[str, Verb | str] = {
     "parity": Verb(
         "touchline.studies.parity:parity",
         "touchline.cli.results:parity",
+        lines="touchline.studies.parity:parity_lines",
         unit="episodes",
         made=("reference",),
     ),

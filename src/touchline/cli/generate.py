@@ -110,7 +110,11 @@ class Call:
 
 def show_result(call: Call, *, as_json: bool = False) -> None:
     """Call a verb with its progress shown, and show what it returns."""
-    result = call.with_progress()
+    show_figures(call, call.with_progress(), as_json=as_json)
+
+
+def show_figures(call: Call, result: Any, *, as_json: bool) -> None:
+    """What a verb returned: whole, for programs, or the lines that people read of it."""
     if as_json or (result is not None and not call.verb.lines):
         show_json(result)
     elif result is not None:

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -39,16 +38,3 @@ def show(result: str) -> None:
 def show_json(figures: Any) -> None:
     """A result for programs; dataclasses become their fields."""
     show(json.dumps(figures, indent=2, default=asdict))
-
-
-def show_figures(
-    figures: Mapping[str, Any],
-    lines: Callable[[Mapping[str, Any]], Iterable[str]],
-    *,
-    as_json: bool,
-) -> None:
-    """Figures for programs, or the lines that people read of them."""
-    if as_json:
-        show_json(figures)
-    else:
-        show("\n".join(lines(figures)))

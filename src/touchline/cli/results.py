@@ -8,19 +8,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from touchline.cli.output import log, show, show_figures, show_json
+from touchline.cli.generate import Call, show_figures
+from touchline.cli.output import log, show, show_json
 from touchline.cli.progress import shown
 from touchline.errors import UsageError
 from touchline.flag import Flag
 from touchline.interrupts import STOPPED_EARLY
 from touchline.log import now_and_then
-
-if TYPE_CHECKING:
-    from touchline.cli.generate import Call
 
 
 def evaluate(
@@ -36,7 +34,6 @@ def evaluate(
         MicroRTS: play the episodes against each of these bots.
     """
     from touchline.training.evaluation import evaluate_opponents
-    from touchline.training.evaluation_figures import evaluation_lines
 
     figures: Mapping[str, Any]
     if opponents is None:
@@ -52,15 +49,13 @@ def evaluate(
         figures = {"policy": ", ".join(given["policy"]), **table}
     # As it was typed; a recipe knows only its target.
     figures = {"scene": call.target, **figures} | {"scene": call.target}
-    show_figures(figures, evaluation_lines, as_json=as_json)
+    show_figures(call, figures, as_json=as_json)
 
 
 def exploit(call: Call, as_json: bool = False) -> None:
-    from touchline.studies.exploit import exploit_lines
-
     # The training has lines of its own, so no bar is shown.
     figures = call(progress=now_and_then(log, "measuring", "games"))
-    show_figures(figures, exploit_lines, as_json=as_json)
+    show_figures(call, figures, as_json=as_json)
 
 
 def parity(
@@ -78,14 +73,12 @@ def parity(
     statistics
         Figures to compare with, written by --save.
     """
-    from touchline.studies.parity import parity_lines
-
     if player is not None and statistics is not None:
         raise UsageError("give --env or --statistics to compare with, not both")
     if statistics is not None and statistics.suffix != ".json":
         raise UsageError(f"--statistics {statistics}: expected a file NAME.json")
     figures = call.with_progress(reference=player or statistics)
-    show_figures(figures, parity_lines, as_json=as_json)
+    show_figures(call, figures, as_json=as_json)
 
 
 def play(
