@@ -12,7 +12,6 @@ from touchline.drawing.tableau import (
     Kind,
     box_shapes,
     eye_shapes,
-    join,
     lowered,
     make_shapes,
     round_shapes,
@@ -111,15 +110,6 @@ def test_shapes_attached_to_a_body_turn_with_it():
     moved = arm.attached_to(np.array([10.0, 0.0, 0.0]), quarter)
     np.testing.assert_allclose(moved.position, [[11.0, 0.0, 0.0]], atol=1e-12)
     np.testing.assert_allclose(moved.rotation, [quarter], atol=1e-12)
-
-
-def test_other_sizes_are_more_than_a_difference_in_pose():
-    small = make_shapes(Kind.SPHERE, 0.1, (0.0, 0.0, 1.0), BLUE)
-    moved = make_shapes(Kind.SPHERE, 0.1, (0.0, 5.0, 1.0), RED)
-    large = make_shapes(Kind.SPHERE, 0.2, (0.0, 0.0, 1.0), BLUE)
-    assert moved.differs_only_in_pose(small)
-    assert not large.differs_only_in_pose(small)
-    assert not join(small, moved).differs_only_in_pose(small)
 
 
 def test_walls_are_cut_off_from_above():

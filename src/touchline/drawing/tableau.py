@@ -90,15 +90,6 @@ class DrawnShapes:
             rotation=product(rotation, self.rotation),
         )
 
-    def differs_only_in_pose(self, other: DrawnShapes) -> bool:
-        """Whether the same S bodies are shown, up to poses, colors and which of them are shown.
-
-        A viewer that has built `other` then needs to update only those.
-        """
-        return np.array_equal(self.kind, other.kind) and np.array_equal(
-            self.size, other.size
-        )
-
 
 @dataclass(frozen=True)
 class Camera:
@@ -122,7 +113,7 @@ class Tableau:
     """What an area looks like at one moment.
 
     The number and order of its shapes stay the same during an episode; only GridWorld changes them
-    with the next one. Sizes rarely change (WallJump's wall): see `differs_only_in_pose`.
+    with the next one. Sizes rarely change (WallJump's wall).
     """
 
     static: DrawnShapes
