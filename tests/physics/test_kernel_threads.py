@@ -91,6 +91,98 @@ def test_threads_that_went_to_sleep_wake_up_for_the_next_job(pause_s, monkeypatc
     assert len(set(seen.pop())) == 3
 
 
+class LateEvent(threading.Event):
+    """The caller loses the processor between a job and its event, until the thread sleeps."""
+
+    def __init__(self):
+        super().__init__()
+        self.set()
+        self.sleeps = threading.Event()
+
+    def is_set(self):
+        if threading.current_thread() is threading.main_thread():
+            self.sleeps.wait(timeout=5)
+        return super().is_set()
+
+    def wait(self, timeout=None):
+        self.sleeps.set()
+        return super().wait(timeout)
+
+
+def test_a_late_event_does_not_run_a_part_twice(monkeypatch):
+    """A part that was done before its event was set was run again, for ever."""
+    monkeypatch.setattr(kernel_threads, "_TRIAL_S", np.inf)  # never left out
+    threads = Threads(2, min_share=1)
+    times = np.zeros(2, int)
+
+    def kernel(first, last):
+        times[first:last] += 1
+
+    def exchange(first, last):
+        if first:  # while the thread is awake
+            threads._helpers[0]._awake = LateEvent()
+
+    for job in range(1, 5):
+        threads.run(exchange, 2)
+        threads.run(kernel, 2)
+        time.sleep(0.05)
+        assert times.tolist() == [job, job]
+    threads.close()
+
+
+def test_all_parts_have_ended_when_the_error_of_one_is_raised():
+    threads = Threads(3, min_share=1)
+    ended = []
+
+    def kernel(first, last):
+        if first == 1:
+            raise ValueError("from a helper")
+        time.sleep(0.05 * first)
+        ended.append(first)
+
+    with pytest.raises(ValueError, match="from a helper"):
+        threads.run(kernel, 3)
+    threads.close()
+    assert ended == [0, 2]
+
+
+def test_after_ctrl_c_the_next_job_waits_for_what_still_runs():
+    threads = Threads(2, min_share=1)
+    running = threading.Event()
+    ran = []
+
+    def slow(first, last):
+        if first:
+            running.set()
+            time.sleep(0.2)
+            ran.append("slow")
+        else:
+            running.wait(timeout=5)
+            raise KeyboardInterrupt
+
+    def quick(first, last):
+        ran.append("quick")
+
+    threads.run(quick, 2)
+    ran.clear()
+    waits = []
+    (helper,) = threads._helpers
+
+    def interrupted():
+        waits.append(1)
+        raise KeyboardInterrupt
+
+    helper.wait = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        threads.run(slow, 2)
+    del helper.wait
+    assert waits == [1]
+    assert ran == []
+    threads.run(quick, 2)
+    threads.close()
+    assert ran == ["slow", "quick", "quick"]
+
+
 def test_a_slow_part_is_waited_for():
     threads = Threads(2, min_share=1)
     done = np.zeros(2, int)

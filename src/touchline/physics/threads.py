@@ -104,19 +104,23 @@ class _Helper:
 
     def give(self, kernel: Kernel | None, *arguments: Any) -> None:
         """Let the thread call kernel(*arguments); without a kernel it ends."""
+        if self.jobs[DONE] != self.jobs[GIVEN]:
+            # Ctrl-C had ended the wait for it.
+            self.wait()
         self.part = None if kernel is None else (kernel, arguments)
         self.jobs[GIVEN] += 1
         if not self._awake.is_set():
             self._awake.set()
 
-    def wait(self) -> None:
-        """Wait for the job that was given; raises what it raised."""
+    def wait(self) -> BaseException | None:
+        """Wait for the job that was given; returns what it raised."""
         wanted = self.jobs[GIVEN]
         while not _look(self._done, wanted, _LOOKS):
+            # Ctrl-C may have come between a job and its event.
+            self._awake.set()
             time.sleep(_NAP_S)
         error, self.error = self.error, None
-        if error is not None:
-            raise error
+        return error
 
     def _serve(self) -> None:
         job = 0
@@ -135,10 +139,12 @@ class _Helper:
 
     def _sleep(self, job: int) -> None:
         # In this order: a job that is given before the event is cleared is seen by the look after
-        # it, and one given later sets the event again.
+        # it, and one given later sets the event again. The event alone says nothing: a job that was
+        # seen before its event was set sets it when that job is long done.
         self._awake.clear()
-        if self.jobs[GIVEN] == job:
+        while self.jobs[GIVEN] == job:
             self._awake.wait()
+            self._awake.clear()
 
 
 class Threads:
@@ -172,17 +178,19 @@ class Threads:
         while len(self._helpers) < parts - 1:
             self._add_helper()
         helpers = self._helpers[: parts - 1]
-        for part, helper in enumerate(helpers, 1):
-            first, last = count * part // parts, count * (part + 1) // parts
-            helper.give(kernel, first, last, *arguments)
-        began = time.perf_counter()
         try:
+            for part, helper in enumerate(helpers, 1):
+                first, last = count * part // parts, count * (part + 1) // parts
+                helper.give(kernel, first, last, *arguments)
+            began = time.perf_counter()
             kernel(0, count // parts, *arguments)
         finally:
             worked = time.perf_counter()
             # Also after an error: nothing may run on behind the caller's back.
-            for helper in helpers:
-                helper.wait()
+            errors = [helper.wait() for helper in helpers]
+        for error in errors:
+            if error is not None:
+                raise error
         self._judge(parts, worked - began, time.perf_counter() - worked)
 
     def _judge(self, parts: int, worked_s: float, waited_s: float) -> None:
