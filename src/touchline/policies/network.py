@@ -170,12 +170,14 @@ class Network(Protocol):
         output_gradients: OutputGradients,
         entropy_gradient: float,
         out: Sequence[Tensor],
+        products: torch.dtype | None = None,
     ) -> None:
         """Write the gradient of the loss for every parameter, in the order of `parameters()`.
 
         An accelerator, only where `has_gradient`. `actions` are (continuous, discrete);
         `output_gradients` gives the loss's gradient by their log-probabilities and by the values,
-        `entropy_gradient` is the one by the mean entropy.
+        `entropy_gradient` is the one by the mean entropy. Hidden layers are computed in the type
+        `products` (default: that of the weights).
         """
 
     def to(self, device: torch.device) -> Network: ...

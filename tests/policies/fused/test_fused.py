@@ -125,6 +125,27 @@ def test_the_gradient_of_a_whole_network(kind, num_signals):
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("state_size", [0, 9])
+def test_products_in_bfloat16_change_the_gradient_by_their_rounding(state_size):
+    torch.manual_seed(0)
+    mlp = TwinMLP(40, 64, 2, torch.ones(3), 1, state_size)
+    x = torch.randn(256, 40)
+    state = torch.randn(256, state_size) if state_size else None
+    grad_outputs, grad_value = torch.randn(256, 3), torch.randn(256, 1)
+
+    def gradient(products):
+        written = [torch.empty_like(p) for p in mlp.parameters()]
+        with torch.inference_mode():
+            passed = fused_mlp.forward(mlp, x, state, products)
+            fused_mlp.backward(mlp, passed, grad_outputs, grad_value, written)
+        return torch.cat([g.flatten() for g in written])
+
+    exact, rounded = gradient(None), gradient(torch.bfloat16)
+    error = (rounded - exact).norm() / exact.norm()
+    # A number keeps 8 bits, so each rounding is off by 2**-9 at most; some ten follow each other.
+    assert 2**-12 < error < 10 * 2**-9
+
+
 def test_networks_with_more_than_vectors_leave_the_gradient_to_autograd():
     spec = BehaviorSpec((ObservationSpec.vector(5, "a"),), ActionSpec(1))
     assert not ActorCritic(

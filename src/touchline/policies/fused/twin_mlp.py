@@ -23,7 +23,7 @@ class ForwardPass(NamedTuple):
     outputs: Float[Tensor, "B P"]
     value: Float[Tensor, "B S"]
     before: list[Float[Tensor, "2 B H"]]
-    """The input of each layer's SiLU."""
+    """The input of each layer's SiLU, in the type of the products; what follows likewise."""
     after: list[Float[Tensor, "2 B _"]]
     """The network's input, then the output of each layer's SiLU."""
     state: Float[Tensor, "B Z"] | None
@@ -34,16 +34,24 @@ def forward(
     mlp: TwinMLP,
     x: Float[Tensor, "B I"],
     state: Float[Tensor, "B Z"] | None = None,
+    products: torch.dtype | None = None,
 ) -> ForwardPass:
-    """What `mlp(x, state)` computes, with the intermediate results."""
+    """What `mlp(x, state)` computes, with the intermediate results.
+
+    Hidden layers are computed in the type `products` (default: that of the weights).
+    """
     before: list[Tensor] = []
+    own = mlp.policy_weight.dtype
+    products = products or own
+    x = x.to(products)
     after = [x.expand(2, *x.shape)]  # [2, B, I]
     for weight, bias in mlp.layers:
-        before.append(torch.baddbmm(bias, after[-1], weight))  # [2, B, H]
+        linear = torch.baddbmm(bias.to(products), after[-1], weight.to(products))
+        before.append(linear)  # [2, B, H]
         if len(before) == 1:
             mlp.show_state(before[0][CRITIC], state)
         after.append(silu(before[-1]))
-    actor, critic = after[-1].unbind()
+    actor, critic = after[-1].to(own).unbind()
     outputs = torch.addmm(mlp.policy_bias, actor, mlp.policy_weight.t())
     value = values(critic, mlp.value_weight, mlp.value_bias)
     return ForwardPass(outputs, value, before, after, state)
@@ -61,8 +69,10 @@ def backward(
     depth = len(layers)
     # Parameters come before the lists of a module in `parameters()`: four of the heads, the
     # state's, then all weights, then all biases.
-    features = forward_pass.after[-1]
+    products = forward_pass.after[-1].dtype
+    features = forward_pass.after[-1].to(grad_outputs.dtype)
     gradient = _backward_heads(mlp, features, grad_outputs, grad_value, out[:4])
+    gradient = gradient.to(products)
     out = out[4:]
     grad_state_weight = None
     if forward_pass.state is not None:
@@ -73,13 +83,18 @@ def backward(
         # PyTorch's own kernel for the derivative, which has no public name.
         gradient = torch.ops.aten.silu_backward(gradient, forward_pass.before[layer])
         inputs = forward_pass.after[layer].transpose(1, 2)  # [2, _, B]
-        torch.bmm(inputs, gradient, out=grad_weights[layer])
-        torch.sum(gradient, 1, keepdim=True, out=grad_biases[layer])
+        if products == grad_weights[layer].dtype:
+            torch.bmm(inputs, gradient, out=grad_weights[layer])
+        else:  # a product has the type of its factors
+            grad_weights[layer].copy_(torch.bmm(inputs, gradient))
+        bias = grad_biases[layer]
+        torch.sum(gradient, 1, keepdim=True, out=bias, dtype=bias.dtype)
         if layer > 0:  # nothing needs the gradient of the observations
-            weight, _ = layers[layer]
+            weight = layers[layer][0].to(products)
             gradient = torch.bmm(gradient, weight.transpose(1, 2))
     if grad_state_weight is not None and forward_pass.state is not None:
-        torch.mm(forward_pass.state.t(), gradient[CRITIC], out=grad_state_weight)
+        of_critic = gradient[CRITIC].to(forward_pass.state.dtype)
+        torch.mm(forward_pass.state.t(), of_critic, out=grad_state_weight)
 
 
 def _backward_heads(

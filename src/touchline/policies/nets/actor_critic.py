@@ -128,10 +128,11 @@ class ActorCritic(nn.Module):
         output_gradients: OutputGradients,
         entropy_gradient: float,
         out: Sequence[Tensor],
+        products: torch.dtype | None = None,
     ) -> None:
         trunk = self.trunk
         assert isinstance(trunk, TwinMLP)
-        passed = fused_mlp.forward(trunk, *self._parted(obs))
+        passed = fused_mlp.forward(trunk, *self._parted(obs), products=products)
         distribution = self.distribution_of(passed.outputs, allowed)
         assert isinstance(distribution, ActionDistribution)
         evaluated = fused_distribution.forward(distribution, actions)

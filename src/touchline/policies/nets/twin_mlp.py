@@ -106,7 +106,7 @@ class TwinMLP(nn.Module):
         """Add what the state contributes to what the critic's first layer gives its SiLU."""
         if self.state_weight is not None:
             assert state is not None, "the critic needs the state"
-            critic.addmm_(state, self.state_weight)
+            critic.addmm_(state.to(critic.dtype), self.state_weight.to(critic.dtype))
 
     def network(
         self,

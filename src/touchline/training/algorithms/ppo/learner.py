@@ -40,6 +40,8 @@ class PPO(OnPolicyLearner):
         super().__init__(setup)
         self.hyper = setup.hyperparameters(PPOSettings)
         shared_critic = self.hyper.shared_critic
+        has_bfloat16 = _has_bfloat16(setup.device)
+        self._is_rounded = self.hyper.precision == "bfloat16" and has_bfloat16
         architecture = architecture_of(setup.config, shared_critic=shared_critic)
         # Initial weights come from torch's global generator; a program that calls us keeps its
         # own state.
@@ -100,9 +102,12 @@ class PPO(OnPolicyLearner):
                 output_gradients(part, rates),
                 entropy_gradient,
                 weights.gradient_views,
+                torch.bfloat16 if self._is_rounded else None,
             )
         else:
-            loss = ppo_loss(self.network, part, rates)
+            kind = self._device.type
+            with torch.autocast(kind, torch.bfloat16, enabled=self._is_rounded):
+                loss = ppo_loss(self.network, part, rates)
             weights.gradient_of(loss)
         self._adam.step(weights.gradient, rates.learning_rate, self.hyper.max_grad_norm)
 
@@ -145,3 +150,11 @@ class PPO(OnPolicyLearner):
         if self._cloning is None:
             return 0.0
         return self._cloning.leash_weight(self.steps)
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    """Whether products of such numbers are fast there; PyTorch emulates them elsewhere."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    processor = torch.cpu.get_capabilities()
+    return bool(processor.get("avx512_bf16") or processor.get("amx_bf16"))
