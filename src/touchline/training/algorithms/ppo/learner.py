@@ -155,6 +155,6 @@ class PPO(OnPolicyLearner):
 def _has_bfloat16(device: torch.device) -> bool:
     """Whether products of such numbers are fast there; PyTorch emulates them elsewhere."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     processor = torch.cpu.get_capabilities()
     return bool(processor.get("avx512_bf16") or processor.get("amx_bf16"))
