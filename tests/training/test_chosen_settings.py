@@ -26,8 +26,7 @@ def chosen(seen):
     return {choice.key: choice.value for choice in choices_for(seen)}
 
 
-def seen(**more):
-    spec = BehaviorSpec((ObservationSpec.vector(8, "a"),), ActionSpec(2))
+def seen(spec=BehaviorSpec((ObservationSpec.vector(8, "a"),), ActionSpec(2)), **more):
     return Seen(spec, **{"agents": 12, "teams": {0}, "steps_per_s": 3000.0, **more})
 
 
@@ -61,6 +60,19 @@ def test_more_agents_fill_larger_buffers():
     few, many = chosen(seen(agents=1)), chosen(seen(agents=128))
     for key in ("buffer_size", "batch_size", "learning_rate"):
         assert few[f"hyperparameters.{key}"] < many[f"hyperparameters.{key}"]
+
+
+def test_games_between_teams_fill_the_largest_buffer():
+    alone, teams = chosen(seen(agents=4)), chosen(seen(agents=4, teams={0, 1}))
+    for key in ("buffer_size", "batch_size"):
+        assert alone[f"hyperparameters.{key}"] < teams[f"hyperparameters.{key}"]
+
+
+def test_pictures_are_encoded_once_for_policy_and_value_function():
+    picture = ObservationSpec((3, 84, 84), name="picture")
+    of_pictures = BehaviorSpec((picture,), ActionSpec(2))
+    assert chosen(seen(spec=of_pictures))["hyperparameters.shared_critic"]
+    assert "hyperparameters.shared_critic" not in chosen(seen())
 
 
 def test_long_episodes_look_further_ahead():

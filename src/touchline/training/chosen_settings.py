@@ -40,6 +40,8 @@ UNIT_LIMIT = 1.5
 """Numbers beyond this are no shares, one-hots or directions."""
 FAST_STEPS_PER_S = 2000.0
 FEW_NUMBERS = 32
+LEAST_BUFFER = 2048
+MOST_BUFFER = 16_384
 LONG_EPISODE = 300.0
 """Decisions; with a discount of 0.99 a reward counts for a twentieth after as many."""
 
@@ -150,6 +152,9 @@ def choices_for(seen: Seen) -> Iterator[Choice]:
     replays = not algorithm_settings(algorithm).collects_in_rounds
     yield Choice("trainer_type", algorithm, why)
     yield from _replay() if replays else _buffer_for(seen)
+    if seen.pictures and algorithm == DEFAULT_ALGORITHM:
+        # Two networks would each have the encoder, which takes most of the time.
+        yield Choice("hyperparameters.shared_critic", True)
     yield from _network_for(seen)
     episode = float(np.mean(seen.lengths)) if seen.lengths else math.inf
     lasted = f"{episode:,.0f} decisions" if seen.lengths else "longer than this look"
@@ -195,13 +200,12 @@ def _algorithm_for(seen: Seen) -> tuple[str, str]:
 
 def _buffer_for(seen: Seen) -> Iterator[Choice]:
     # What is learned from at a time: more agents fill larger buffers, which bear larger steps.
-    buffer = _power_of_two(128 * seen.agents, 2048, 16_384)
+    buffer = _power_of_two(128 * seen.agents, LEAST_BUFFER, MOST_BUFFER)
+    why = f"up to {seen.agents} agents decide at the same time"
+    if len(seen.teams) > 1:
+        buffer, why = MOST_BUFFER, "chance decides much of a game, so many are compared"
     batch = buffer // 16
-    yield Choice(
-        "hyperparameters.buffer_size",
-        buffer,
-        f"up to {seen.agents} agents decide at the same time",
-    )
+    yield Choice("hyperparameters.buffer_size", buffer, why)
     yield Choice("hyperparameters.batch_size", batch, "16 minibatches in a buffer")
     # Steps may grow with the square root of what they are averaged over (Krizhevsky 2014,
     # arXiv:1404.5997, section 5); 0.0003 is ML-Agents' for minibatches of 128.
