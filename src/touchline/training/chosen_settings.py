@@ -40,7 +40,6 @@ UNIT_LIMIT = 1.5
 """Numbers beyond this are no shares, one-hots or directions."""
 FAST_STEPS_PER_S = 2000.0
 FEW_NUMBERS = 32
-LEAST_BUFFER = 2048
 MOST_BUFFER = 16_384
 LONG_EPISODE = 300.0
 """Decisions; with a discount of 0.99 a reward counts for a twentieth after as many."""
@@ -200,7 +199,7 @@ def _algorithm_for(seen: Seen) -> tuple[str, str]:
 
 def _buffer_for(seen: Seen) -> Iterator[Choice]:
     # What is learned from at a time: more agents fill larger buffers, which bear larger steps.
-    buffer = _power_of_two(128 * seen.agents, LEAST_BUFFER, MOST_BUFFER)
+    buffer = _power_of_two(128 * seen.agents, 2048, MOST_BUFFER)
     why = f"up to {seen.agents} agents decide at the same time"
     if len(seen.teams) > 1:
         buffer, why = MOST_BUFFER, "chance decides much of a game, so many are compared"

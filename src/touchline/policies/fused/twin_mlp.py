@@ -43,8 +43,7 @@ def forward(
     before: list[Tensor] = []
     own = mlp.policy_weight.dtype
     products = products or own
-    x = x.to(products)
-    after = [x.expand(2, *x.shape)]  # [2, B, I]
+    after = [x.to(products).expand(2, *x.shape)]  # [2, B, I]
     for weight, bias in mlp.layers:
         linear = torch.baddbmm(bias.to(products), after[-1], weight.to(products))
         before.append(linear)  # [2, B, H]
