@@ -26,8 +26,10 @@ def chosen(seen):
     return {choice.key: choice.value for choice in choices_for(seen)}
 
 
-def seen(spec=BehaviorSpec((ObservationSpec.vector(8, "a"),), ActionSpec(2)), **more):
-    return Seen(spec, **{"agents": 12, "teams": {0}, "steps_per_s": 3000.0, **more})
+def seen(**more):
+    spec = BehaviorSpec((ObservationSpec.vector(8, "a"),), ActionSpec(2))
+    what = {"spec": spec, "agents": 12, "teams": {0}, "steps_per_s": 3000.0}
+    return Seen(**(what | more))
 
 
 @pytest.mark.parametrize(
