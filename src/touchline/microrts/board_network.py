@@ -168,8 +168,9 @@ class BoardActorCritic(nn.Module):
         output_gradients: OutputGradients,
         entropy_gradient: float,
         out: Sequence[Tensor],
+        products: torch.dtype | None = None,  # noqa: ARG002
     ) -> None:
-        """As `Network.gradient`; only while no gradients are recorded."""
+        """As `Network.gradient`, always in float32; only while no gradients are recorded."""
         fused = FusedForward(self._fused_weights(), obs[1], _required(allowed))
         _, discrete = actions
         fused.gradient(discrete, output_gradients, entropy_gradient, out)

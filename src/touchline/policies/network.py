@@ -176,8 +176,7 @@ class Network(Protocol):
 
         An accelerator, only where `has_gradient`. `actions` are (continuous, discrete);
         `output_gradients` gives the loss's gradient by their log-probabilities and by the values,
-        `entropy_gradient` is the one by the mean entropy. Hidden layers are computed in the type
-        `products` (default: that of the weights).
+        `entropy_gradient` is the one by the mean entropy, `products` the type of hidden layers.
         """
 
     def to(self, device: torch.device) -> Network: ...
