@@ -1,7 +1,5 @@
 """What every physics world promises, on all of them."""
 
-from copy import deepcopy
-
 import mujoco
 import numpy as np
 import pytest
@@ -64,13 +62,13 @@ def assert_same(one, other):
 def test_a_saved_state_continues_exactly(make):
     world = make()
     world.step(40)
-    saved = deepcopy(world.arrays())
+    saved = world.state()
     world.step(40)
+    later = world.state()
     other = make()
-    for name, array in other.arrays().items():
-        array[...] = saved[name]
+    other.load_state(saved)
     other.step(40)
-    assert_same(other.arrays(), world.arrays())
+    assert_same(other.state(), later)
 
 
 @pytest.mark.parametrize("make", WORLDS)
@@ -79,17 +77,27 @@ def test_many_rounds_are_that_many_steps(make):
     at_once.step(30)
     for _ in range(30):
         one_by_one.step()
-    assert_same(at_once.arrays(), one_by_one.arrays())
+    assert_same(at_once.state(), one_by_one.state())
 
 
 @pytest.mark.parametrize("make", WORLDS)
-def test_arrays_are_the_worlds_own_memory(make):
+def test_state_is_copied_and_arrays_are_not(make):
     world = make()
-    arrays = world.arrays()
-    before = deepcopy(arrays)
+    state, arrays = world.state(), world.arrays()
+    before = {name: array.copy() for name, array in state.items()}
     world.step(5)
-    assert_same(arrays, world.arrays())
+    assert_same(state, before)
+    assert_same(arrays, world.state())
     assert any((arrays[name] != before[name]).any() for name in arrays)
+
+
+def test_mujoco_steps_only_the_chosen_areas():
+    world, all_areas = mujoco_batch(), mujoco_batch()
+    start = world.qpos.copy()
+    world.step_areas(np.array([0, 2]))
+    all_areas.step()
+    np.testing.assert_array_equal(world.qpos[1], start[1])
+    np.testing.assert_array_equal(world.qpos[[0, 2]], all_areas.qpos[[0, 2]])
 
 
 def test_mujoco_fields_per_area_act_on_their_areas_only():

@@ -6,6 +6,7 @@ memory, bound once: writing to them sets the next step's state.
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from touchline.physics.mujoco_import import mujoco
@@ -28,6 +29,8 @@ class MujocoBatch(PhysicsWorld):
         """[A, degrees of freedom]"""
         self.warm_start: Floats = self._batch.bind("qacc_warmstart")
         """[A, degrees of freedom] from where the solver starts."""
+        self.mocap_pos: Floats = self._batch.bind("mocap_pos")
+        """[A, bodies that the scene moves, 3]"""
         self.mocap_quat: Floats = self._batch.bind("mocap_quat")
         """[A, bodies that the scene moves, 4]"""
 
@@ -37,6 +40,10 @@ class MujocoBatch(PhysicsWorld):
 
     def step(self, rounds: int = 1) -> None:
         self._batch.step(nstep=rounds)
+
+    def step_areas(self, areas: NDArray[np.intp]) -> None:
+        """One time step of these areas only."""
+        self._batch.step(areas)
 
     def per_area(self, field: str) -> NDArray[Any]:
         """A field of the model, [A, ...], from now on with values of each area's own.

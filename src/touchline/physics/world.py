@@ -9,6 +9,7 @@ Source of the settings: Unity's defaults, which ML-Agents' project keeps (TimeMa
 DynamicsManager.asset, Rigidbody).
 """
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -33,3 +34,12 @@ class PhysicsWorld(Protocol):
 
     def arrays(self) -> Arrays:
         """Everything that the next step depends on, by name: the world's own memory, not copies."""
+
+    def state(self) -> Arrays:
+        """Copies of `arrays`."""
+        return {name: array.copy() for name, array in self.arrays().items()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue exactly from what `state` returned; other keys are ignored."""
+        for name, array in self.arrays().items():
+            array[...] = state[name]
