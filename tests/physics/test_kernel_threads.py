@@ -183,6 +183,53 @@ def test_after_ctrl_c_the_next_job_waits_for_what_still_runs():
     assert ran == ["slow", "quick", "quick"]
 
 
+class InterruptedEvent(threading.Event):
+    """Ctrl-C comes between a job and its event."""
+
+    def __init__(self):
+        super().__init__()
+        self.set()
+        self.sleeps = threading.Event()
+        self.is_interrupted = False
+
+    def is_set(self):
+        if self.sleeps.is_set() and not self.is_interrupted:
+            self.is_interrupted = True
+            raise KeyboardInterrupt
+        return super().is_set()
+
+    def wait(self, timeout=None):
+        self.sleeps.set()
+        return super().wait(timeout)
+
+
+def test_ctrl_c_between_a_job_and_its_event_leaves_no_thread_asleep():
+    threads = Threads(2, min_share=1)
+    ran = []
+
+    def exchange(first, last):
+        if first:  # while the thread is awake
+            threads._helpers[0]._awake = InterruptedEvent()
+
+    threads.run(exchange, 2)
+    (helper,) = threads._helpers
+    assert helper._awake.sleeps.wait(timeout=5)
+    with pytest.raises(KeyboardInterrupt):
+        threads.run(lambda first, last: ran.append(first), 2)
+    threads.close()
+    assert ran == [1]
+
+
+def test_an_end_waits_for_no_thread_that_a_fork_left_behind():
+    threads = Threads(2, min_share=1)
+    threads.run(lambda first, last: None, 2)
+    (helper,) = threads._helpers
+    helper.jobs[kernel_threads.GIVEN] += 1  # as seen by a child while the parent works
+    helper.wait = lambda: pytest.fail("waits for a thread that is not there")
+    threads.close()
+    helper._awake.set()
+
+
 def test_a_slow_part_is_waited_for():
     threads = Threads(2, min_share=1)
     done = np.zeros(2, int)

@@ -104,8 +104,9 @@ class _Helper:
 
     def give(self, kernel: Kernel | None, *arguments: Any) -> None:
         """Let the thread call kernel(*arguments); without a kernel it ends."""
-        if self.jobs[DONE] != self.jobs[GIVEN]:
-            # Ctrl-C had ended the wait for it.
+        # Ctrl-C may have ended the wait for the last one. An end waits for nothing: in a forked
+        # child no thread is there to finish.
+        if kernel is not None and self.jobs[DONE] != self.jobs[GIVEN]:
             self.wait()
         self.part = None if kernel is None else (kernel, arguments)
         self.jobs[GIVEN] += 1
