@@ -10,7 +10,6 @@ from tests.training.tiny_tasks import Heed, Look, Remember, practice_on, solve
 from touchline.envs.env import make
 from touchline.envs.slots import Slots
 from touchline.errors import NonFiniteError
-from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training.algorithms.on_policy import Rates
 from touchline.training.algorithms.ppo import learner as ppo_learner
@@ -159,26 +158,34 @@ def test_basic_is_learned_to_its_optimum():
     assert np.mean(returns[-30:]) > 0.9, "the best return is 0.93 (docs/scenes.md)"
 
 
-@pytest.mark.parametrize("written", [True, False])
-def test_learning_in_bfloat16_learns(written, monkeypatch):
+class LookAlong(Look):
+    """The picture as one vector, so that the network's gradient is written out."""
+
+    spec = BehaviorSpec((ObservationSpec.vector(48, "dot"),), ActionSpec(0, (2,)))
+
+    def observe(self, secret, t):
+        return (np.eye(48)[secret],)
+
+
+def test_learning_in_bfloat16_learns(monkeypatch):
     hyper = {"batch_size": 128, "buffer_size": 1024, "learning_rate": 2e-3}
-    if not written:
-        monkeypatch.setattr(ActorCritic, "has_gradient", False)
     # The processor need not have it: PyTorch emulates what is slower then.
     monkeypatch.setattr(ppo_learner, "_has_bfloat16", lambda _device: True)
     settings = _settings(hyper | {"precision": "bfloat16"})
-    assert solve(Heed(), settings, 12_000) > 0.95
+    assert solve(LookAlong(), settings, 12_000) > 0.95
 
 
-def test_bfloat16_is_float32_where_the_processor_has_none(monkeypatch):
-    def first(precision, has):
+def test_bfloat16_is_float32_without_a_processor_or_a_written_gradient(monkeypatch):
+    def first(precision, has, task=LookAlong):
         monkeypatch.setattr(ppo_learner, "_has_bfloat16", lambda _device: has)
         hyper = {"batch_size": 128, "buffer_size": 1024, "precision": precision}
-        return practice_on(Heed(), _settings(hyper), 1).first_metrics
+        return practice_on(task(), _settings(hyper), 1).first_metrics
 
     exact = first("float32", has=True)
     assert first("bfloat16", has=False) == exact
     assert first("bfloat16", has=True) != exact
+    # Goals have no written gradient.
+    assert first("bfloat16", True, Heed) == first("float32", True, Heed)
 
 
 @pytest.mark.parametrize("memory", [None, {"memory_size": 8, "sequence_length": 2}])

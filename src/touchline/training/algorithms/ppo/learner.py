@@ -105,9 +105,7 @@ class PPO(OnPolicyLearner):
                 torch.bfloat16 if self._is_rounded else None,
             )
         else:
-            kind = self._device.type
-            with torch.autocast(kind, torch.bfloat16, enabled=self._is_rounded):
-                loss = ppo_loss(self.network, part, rates)
+            loss = ppo_loss(self.network, part, rates)
             weights.gradient_of(loss)
         self._adam.step(weights.gradient, rates.learning_rate, self.hyper.max_grad_norm)
 

@@ -32,9 +32,9 @@ class PPOSettings(OnPolicySettings):
     """The value function also sees the state of the scene, which agents do not observe; policies do
     without. For scenes that can show it (not in ML-Agents)."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """In what learning multiplies matrices. bfloat16 takes half of the time on processors that have
-    it, keeps 8 bits of each number, and is float32 on all others. Weights and acting stay in
-    float32 (not in ML-Agents)."""
+    """In what learning multiplies matrices, for agents that observe vectors alone, without goals or
+    a memory. bfloat16 takes half of the time on processors that have it, keeps 8 bits of each
+    number, and is float32 on all others (not in ML-Agents)."""
     advantage_normalization: Literal["batch", "minibatch", "none"] = "batch"
     """Over what advantages get mean 0 and spread 1 (not in ML-Agents)."""
 
