@@ -1,14 +1,39 @@
-"""Films of policies at play."""
+"""Films of policies at play, and players that show themselves."""
+
+import sys
+import time
 
 import imageio_ffmpeg
 import pytest
 
+import touchline
 from tests.scripted_world import ScriptedWorld
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.film import film
+from touchline.player import build
 from touchline.policies.loading import load_sides
+
+
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="a player is a program of another kind there"
+)
+def test_a_player_that_shows_itself_plays_for_as_long_as_asked(tmp_path, monkeypatch):
+    steps = []
+    step = Slots.step
+
+    def counted(slots, actions):
+        steps.append(sorted(actions))
+        return step(slots, actions)
+
+    monkeypatch.setattr(Slots, "step", counted)
+    player = build("Basic", tmp_path / "builds")
+    began = time.monotonic()
+    touchline.play(str(player), "random", seconds=1.0)
+    assert time.monotonic() - began >= 1.0
+    assert len(steps) >= 5
+    assert steps[0] == ["Basic?team=0"]
 
 
 def test_a_world_that_cannot_be_watched_says_so(tmp_path):
