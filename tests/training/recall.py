@@ -8,6 +8,8 @@ Source: numbers and rules of `MemoryEnvironment` in ML-Agents 1.1.0, and the set
 learning tests in which it appears.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from tests.slot_rows import slot_rows
 from tests.training.practice import Practice, make_learner
@@ -70,31 +72,44 @@ class Recall:
         return np.full((1, 1), self.goal if is_shown else 0.0, np.float32)
 
 
-ONE_NUMBER = ActionSpec(1)
-HYBRID = ActionSpec(1, (2,))
+class Case(NamedTuple):
+    """One of the learning tests."""
+
+    trainer: str
+    actions: ActionSpec
+    step_size: float
+    steps: int
+    buffer: int = 128
+    batch: int = 64
+    sequence: int = 64
+
+
 CASES = {
-    "ppo, one number": ("ppo", ONE_NUMBER, 0.2, 128, 6_000),
-    "poca, one number": ("poca", ONE_NUMBER, 0.2, 128, 6_000),
-    "ppo, a number and a choice": ("ppo", HYBRID, 0.5, 512, 4_000),
+    "ppo, one number": Case("ppo", ActionSpec(1), 0.2, 6_000),
+    "poca, one number": Case("poca", ActionSpec(1), 0.2, 6_000),
+    # ML-Agents' buffer of 512 and minibatch of 64 count what pads each episode to a sequence of 64,
+    # so they hold eight episodes and one. Episodes have 4 to 30 steps here.
+    "ppo, a number and a choice": Case(
+        "ppo", ActionSpec(1, (2,)), 0.5, 4_000, buffer=128, batch=16, sequence=16
+    ),
 }
-"""Trainer, actions, size of a step, buffer size and number of steps."""
 
 
 def returns_of(case, seed, memory=None):
     """The returns of all episodes of a training."""
-    trainer, action_spec, step_size, buffer_size, steps = CASES[case]
+    trainer, action_spec, step_size, steps, buffer, batch, sequence = CASES[case]
     settings = {
         "trainer_type": trainer,
         "hyperparameters": {
-            "batch_size": 64,
-            "buffer_size": buffer_size,
+            "batch_size": batch,
+            "buffer_size": buffer,
             "learning_rate": 1e-3,
             "learning_rate_schedule": "constant",
         },
         "network_settings": {
             "hidden_units": 32,
             "num_layers": 1,
-            "memory": {"memory_size": 16} | (memory or {}),
+            "memory": {"memory_size": 16, "sequence_length": sequence} | (memory or {}),
         },
         "max_steps": steps,
     }
