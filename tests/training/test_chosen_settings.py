@@ -70,6 +70,14 @@ def test_games_between_teams_fill_the_largest_buffer():
         assert alone[f"hyperparameters.{key}"] < teams[f"hyperparameters.{key}"]
 
 
+def test_many_continuous_actions_fill_the_largest_buffer_in_smaller_steps():
+    few = seen(agents=128)
+    many = seen(agents=10, spec=BehaviorSpec(few.spec.observation_specs, ActionSpec(9)))
+    few, many = chosen(few), chosen(many)
+    assert few["hyperparameters.buffer_size"] == many["hyperparameters.buffer_size"]
+    assert few["hyperparameters.learning_rate"] > many["hyperparameters.learning_rate"]
+
+
 def test_pictures_are_encoded_once_for_policy_and_value_function():
     picture = ObservationSpec((3, 84, 84), name="picture")
     of_pictures = BehaviorSpec((picture,), ActionSpec(2))

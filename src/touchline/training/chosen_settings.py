@@ -41,6 +41,10 @@ UNIT_LIMIT = 1.5
 FAST_STEPS_PER_S = 2000.0
 FEW_NUMBERS = 32
 MOST_BUFFER = 16_384
+MANY_ACTIONS = 8
+"""Continuous actions beyond which a small buffer does not show what each of them did."""
+MOST_RATE = 5e-4
+"""The learning rate that Worm, Crawler and Walker bear with large buffers, at most."""
 LONG_EPISODE = 300.0
 """Decisions; with a discount of 0.99 a reward counts for a twentieth after as many."""
 
@@ -203,16 +207,21 @@ def _buffer_for(seen: Seen) -> Iterator[Choice]:
     why = f"up to {seen.agents} agents decide at the same time"
     if len(seen.teams) > 1:
         buffer, why = MOST_BUFFER, "chance decides much of a game, so many are compared"
+    actions = seen.spec.action_spec
+    moves_much = actions.continuous_size > MANY_ACTIONS
+    if moves_much:
+        buffer = MOST_BUFFER
+        why = f"{actions.continuous_size} actions have effects to be told apart"
     batch = buffer // 16
     yield Choice("hyperparameters.buffer_size", buffer, why)
     yield Choice("hyperparameters.batch_size", batch, "16 minibatches in a buffer")
     # Steps may grow with the square root of what they are averaged over (Krizhevsky 2014,
     # arXiv:1404.5997, section 5); 0.0003 is ML-Agents' for minibatches of 128.
     rate = 3e-4 * math.sqrt(batch / 128)
+    rate = min(rate, MOST_RATE) if moves_much else rate
     yield Choice("hyperparameters.learning_rate", float(f"{rate:.1g}"))
-    branches = seen.spec.action_spec.discrete_branches
     # The entropy of branches is bounded, that of continuous actions is not: less of it is paid.
-    yield Choice("hyperparameters.beta", 0.005 if branches else 0.002)
+    yield Choice("hyperparameters.beta", 0.005 if actions.discrete_branches else 0.002)
 
 
 def _replay() -> Iterator[Choice]:
