@@ -97,3 +97,31 @@ def test_a_rollout_of_a_behavior_that_idles_stays_small():
     rollout.add(any_rows(np.random.default_rng(2), False))
     assert rollout.trajectories().valid.tolist() == [[True] * 4]
     np.testing.assert_array_equal(rollout.trajectories().obs[0][0], rows.obs[0])
+
+
+def test_a_rollout_of_a_team_that_waits_for_its_turn_stays_small():
+    """Rows between two turns are gone, and what was learned from keeps its results."""
+    rng = np.random.default_rng(0)
+    played = [any_rows(rng, t == 0) for t in range(40)]
+    learns = [t < 3 or t >= 30 for t in range(39)]
+    rollout, everything = Rollout(), Rollout()
+    for one in (rollout, everything):
+        one.begin(played[0])
+        for learned, rows in zip(learns, played[1:], strict=True):
+            chosen = ChosenActions(
+                rng.random((4, 1), np.float32), np.zeros((4, 0), np.int64)
+            )
+            is_kept = learned or one is everything
+            one.chosen = replace(chosen, learned=np.full(4, is_kept))
+            one.add(rows)
+    assert len(everything.rows) == 40
+    assert len(rollout.rows) == 14, "3 and 9 actions, and a row behind each of them"
+    short, whole = rollout.trajectories(), everything.trajectories()
+    kept = [t for t, learned in enumerate(learns) if learned]
+    assert short.valid.sum() == 4 * len(kept) == rollout.num_results
+    at = [t for t in range(len(short.acted)) if short.acted[t].all()]
+    for mine, its in zip(at, kept, strict=True):
+        np.testing.assert_array_equal(short.reward[mine], whole.reward[its])
+        np.testing.assert_array_equal(short.obs[0][mine], whole.obs[0][its])
+        after = short.value_row[mine]
+        np.testing.assert_array_equal(short.obs[0][after[0]], whole.obs[0][its + 1])

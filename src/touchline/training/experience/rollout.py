@@ -40,21 +40,23 @@ class Rollout:
         init=False, repr=False, default_factory=lambda: np.zeros(0, np.bool_)
     )
     """Slots whose last action of this rollout has no result yet."""
+    _has_results: bool = field(init=False, repr=False, default=False)
+    """Whether the last rows hold results of this rollout's actions."""
 
     def begin(self, rows: SlotRows) -> None:
         """The rows to act on first; results in them belong to actions of an earlier rollout."""
         self.rows = [self._kept(rows)]
         self.actions = []
         self.num_results = 0
+        self._has_results = False
         self._open = np.zeros(len(rows), np.bool_)
 
     def add(self, rows: SlotRows) -> None:
         """The rows that followed after `chosen` was done at the last ones."""
         assert self.chosen is not None
         last = self.rows[-1]
-        # Results in the very first row belong to an earlier rollout.
-        has_results = len(self.rows) > 1 and last.closed.any()
-        if last.deciding.any() or has_results:
+        learned = self._learned_actions(last)
+        if learned.any() or self._has_results:
             if last.action_mask is not None:
                 # Second-stage masks are large, and learning needs only the part behind the
                 # choice that was made.
@@ -63,13 +65,15 @@ class Rollout:
             self.actions.append(self.chosen)
             self.rows.append(self._kept(rows))
         else:
-            # Behaviors may idle for long: rows without actions and results are not worth keeping.
+            # Behaviors may idle for long, or wait for their turn to learn (self-play): rows without
+            # actions and results to learn from are not worth keeping.
             self.rows[-1] = self._kept(rows)
-        is_open = self._open | self._learned_actions(last)
-        self._open = widened(is_open, len(rows))
+        self._open = widened(self._open | learned, len(rows))
         # Results of actions of an earlier rollout close nothing here, so they do not count.
         closes = self._open & rows.closed
-        self.num_results += int(np.count_nonzero(closes))
+        num_results = int(np.count_nonzero(closes))
+        self.num_results += num_results
+        self._has_results = num_results > 0
         self._open &= ~closes
 
     def _learned_actions(self, rows: SlotRows) -> NDArray[np.bool_]:
