@@ -100,7 +100,7 @@ def see_forward(
         for v in range(height):
             for i in range(row):
                 seen[b, v + 1, np.uintp(size + i)] = empty[v, i]
-        _see_cells(boards[b], planes_of_code, weights, seen[b], row // size)
+        _see_cells(boards[b], planes_of_code, weights, seen[b], row // size, False)
         for v in range(height):
             for i in range(row):
                 at = np.uintp(size + i)
@@ -114,8 +114,12 @@ def _see_cells(
     weights: NDArray[np.float32],
     seen: NDArray[np.float32],
     width: int,
+    is_backward: bool,
 ) -> None:
-    """Add what the cells of one board add to the result for an empty one."""
+    """Add to `seen` what the cells of one board add to the result for an empty one.
+
+    Backward, the transpose: the gradient of `seen` is added to that of `weights`.
+    """
     size = weights.shape[2]
     height = len(seen) - 2  # without the border
     for y in range(board.shape[0]):
@@ -138,8 +142,12 @@ def _see_cells(
                         place = (y - 2 * v + 1) * 3 + x - 2 * u + 1
                         at = (u + 1) * size
                         for f in range(size):
-                            added = weights[place, plane, f]
-                            seen[v + 1, np.uintp(at + f)] += added
+                            if is_backward:
+                                grad = seen[v + 1, np.uintp(at + f)]
+                                weights[place, plane, f] += grad
+                            else:
+                                added = weights[place, plane, f]
+                                seen[v + 1, np.uintp(at + f)] += added
 
 
 @makes_arrays
@@ -172,43 +180,9 @@ def see_backward(
                 grad = grad_seen[v + 1, at] if seen[b, v + 1, at] > 0.0 else _ZERO
                 grad_seen[v + 1, at] = grad
                 grad_empty[v, i] += grad
-        _see_cells_backward(
-            boards[b], planes_of_code, grad_seen, grad_weights, row // size
+        _see_cells(
+            boards[b], planes_of_code, grad_weights, grad_seen, row // size, True
         )
-
-
-@makes_arrays
-def _see_cells_backward(
-    board: NDArray[np.int16],
-    planes_of_code: NDArray[np.int8],
-    grad_seen: NDArray[np.float32],
-    grad_weights: NDArray[np.float32],
-    width: int,
-) -> None:
-    """The transpose of `_see_cells`; adds to `grad_weights`."""
-    size = grad_weights.shape[2]
-    height = len(grad_seen) - 2  # without the border
-    for y in range(board.shape[0]):
-        for x in range(board.shape[1]):
-            code = board[y, x]
-            if code == 0:
-                continue
-            # The windows as in `_see_cells`.
-            top = y // 2
-            bottom = min((y + 1) // 2 + 1, height)
-            left = x // 2
-            right = min((x + 1) // 2 + 1, width)
-            for i in range(planes_of_code.shape[1]):
-                plane = planes_of_code[code, i]
-                if plane < 0:
-                    break
-                for v in range(top, bottom):
-                    for u in range(left, right):
-                        place = (y - 2 * v + 1) * 3 + x - 2 * u + 1
-                        at = (u + 1) * size
-                        for f in range(size):
-                            grad = grad_seen[v + 1, np.uintp(at + f)]
-                            grad_weights[place, plane, f] += grad
 
 
 @makes_arrays
