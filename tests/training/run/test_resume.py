@@ -1,6 +1,7 @@
 """Kill a run at any instant: the resumed run is bitwise the uninterrupted one."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 from tests.training.run.kills import RUNS, Run, try_run
@@ -10,6 +11,7 @@ from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import read_arrays
 from touchline.training.config.reading import read_config
+from touchline.training.run import resume
 from touchline.training.trainer import train
 
 # They repeat calls whose shapes shorter tests check.
@@ -121,3 +123,22 @@ def test_a_run_is_not_resumed_in_a_world_with_other_options(
     options["turned"] = "0"
     with pytest.raises(UsageError, match="options turned=1, not turned=0; resume it"):
         train(again, EnvRecipe("scene", "Basic"))
+
+
+def test_saving_takes_at_most_a_tenth_of_the_time(monkeypatch):
+    """Points that take 4 s to save are 36 s apart; what is asked for at once is saved at once."""
+    saved_at, now = [], 100.0
+
+    def save(points):
+        nonlocal now
+        saved_at.append(now)
+        now += 4.0
+
+    monkeypatch.setattr(resume, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(resume.ResumePoints, "_save", save)
+    points = resume.ResumePoints(*[None] * 5)
+    for now in (100.0, 139.0, 140.0, 150.0):
+        points.save(every_s=20.0)
+    now = 160.0
+    points.save()
+    assert saved_at == [100.0, 140.0, 160.0]

@@ -30,6 +30,7 @@ class ResumePoints:
     enrollment: Enrollment
     stopwatch: Stopwatch
     _last_saved: float = -math.inf
+    _took_s: float = 0.0
 
     @property
     def _worlds(self) -> dict[str, int | None]:
@@ -38,11 +39,17 @@ class ResumePoints:
         return {"num_envs": settings.num_envs, "num_areas": settings.num_areas}
 
     def save(self, *, every_s: float = 0.0) -> None:
-        """Replace the run's resume point, whole or not at all, unless it is younger than that."""
-        now = time.monotonic()
-        if now - self._last_saved < every_s:
+        """Replace the run's resume point, whole or not at all, unless it is younger than that, or
+        saving would take more than a tenth of the time.
+        """
+        began = time.monotonic()
+        if every_s and began - self._last_saved < max(every_s, 9 * self._took_s):
             return
-        self._last_saved = now
+        self._save()
+        self._last_saved = time.monotonic()
+        self._took_s = self._last_saved - began
+
+    def _save(self) -> None:
         with self.stopwatch("saving"):
             # Before the point that names these files, so that it never names one that is not there.
             experience = self.enrollment.experience
