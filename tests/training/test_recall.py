@@ -11,4 +11,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unchecked_shapes")]
 @pytest.mark.parametrize("case", list(CASES))
 def test_a_goal_that_was_shown_at_first_is_reached(case, seed):
     returns = returns_of(case, seed)
-    assert np.mean(returns[-LAST_RETURNS:]) > 0.9, "the best is 1.01, or 1.05 with a choice"
+    assert np.mean(returns[-LAST_RETURNS:]) > 0.9, (
+        "the best is 1.01, or 1.05 with a choice"
+    )
