@@ -127,18 +127,19 @@ def test_a_run_is_not_resumed_in_a_world_with_other_options(
 
 def test_saving_takes_at_most_a_tenth_of_the_time(monkeypatch):
     """Points that take 4 s to save are 36 s apart; what is asked for at once is saved at once."""
-    saved_at, now = [], 100.0
+    saved_at, clock = [], SimpleNamespace(now=0.0)
 
     def save(points):
-        nonlocal now
-        saved_at.append(now)
-        now += 4.0
+        saved_at.append(clock.now)
+        clock.now += 4.0
 
-    monkeypatch.setattr(resume, "time", SimpleNamespace(monotonic=lambda: now))
+    timer = SimpleNamespace(monotonic=lambda: clock.now)
+    monkeypatch.setattr(resume, "time", timer)
     monkeypatch.setattr(resume.ResumePoints, "_save", save)
     points = resume.ResumePoints(*[None] * 5)
-    for now in (100.0, 139.0, 140.0, 150.0):
+    for at in (100.0, 139.0, 140.0, 150.0):
+        clock.now = at
         points.save(every_s=20.0)
-    now = 160.0
+    clock.now = 160.0
     points.save()
     assert saved_at == [100.0, 140.0, 160.0]
