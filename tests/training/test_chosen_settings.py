@@ -72,7 +72,9 @@ def test_games_between_teams_fill_the_largest_buffer():
 
 def test_many_continuous_actions_fill_the_largest_buffer_in_smaller_steps():
     few = seen(agents=128)
-    many = seen(agents=10, spec=BehaviorSpec(few.spec.observation_specs, ActionSpec(9)))
+    many = seen(
+        agents=10, spec=BehaviorSpec(few.spec.observation_specs, ActionSpec(39))
+    )
     few, many = chosen(few), chosen(many)
     assert few["hyperparameters.buffer_size"] == many["hyperparameters.buffer_size"]
     assert few["hyperparameters.learning_rate"] > many["hyperparameters.learning_rate"]
