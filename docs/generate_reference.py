@@ -120,10 +120,10 @@ def python_page() -> str:
         "",
     ]
     for module in sorted(names_of):
-        lines += [f"## touchline.{module}", ""]
+        lines += [f"## {module}", ""]
         # Functions before the classes of what they return.
         for name in sorted(names_of[module], key=lambda name: name[0].isupper()):
-            lines += [f"::: touchline.{module}.{name}", ""]
+            lines += [f"::: {module}.{name}", ""]
     return "\n".join(lines)
 
 

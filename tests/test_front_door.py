@@ -1,6 +1,5 @@
 """What `import touchline` offers: typed for users, nothing heavy, and the same errors as the verbs."""
 
-import ast
 import importlib
 import os
 import subprocess
@@ -116,24 +115,10 @@ def test_right_calls_of_a_user_pass_mypy_in_strict_mode_and_wrong_ones_fail(tmp_
     assert found == WRONG, done.stdout + done.stderr
 
 
-def test_type_checkers_and_python_see_the_same_names_at_the_same_place():
-    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
-    imported = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
-            "touchline."
-        ):
-            for alias in node.names:
-                if alias.asname:
-                    imported[alias.asname] = node.module.removeprefix("touchline.")
-    assert imported == touchline._HOME
-    assert list(touchline._HOME) == sorted(touchline._HOME)
-
-
 @pytest.mark.parametrize("name", sorted(touchline._HOME))
 def test_every_name_is_there(name):
     found = getattr(touchline, name)
-    module = importlib.import_module(f"touchline.{touchline._HOME[name]}")
+    module = importlib.import_module(touchline._HOME[name])
     assert found is getattr(module, name)
     assert name in dir(touchline)
 

@@ -1,219 +1,39 @@
 """Train the agents of Unity ML-Agents games from modern Python, with or without Unity.
 
-Names are loaded when first used, so that importing touchline costs nothing. Type checkers see them
-as ordinary imports.
+Names are loaded when first used, so that importing touchline costs nothing. They are those of the
+stub next to this file, which type checkers read.
 """
 
+import ast
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from touchline.adapters.gymnasium_names import register_when_imported
 from touchline.version import __version__
 
-if TYPE_CHECKING:
-    from touchline.adapters.to_gymnasium import make_gymnasium as make_gymnasium
-    from touchline.adapters.to_pettingzoo import make_pettingzoo as make_pettingzoo
-    from touchline.adapters.to_sb3 import make_sb3 as make_sb3
-    from touchline.adapters.to_torchrl import make_torchrl as make_torchrl
-    from touchline.envs.env import Env as Env
-    from touchline.envs.env import EnvRecipe as EnvRecipe
-    from touchline.envs.env import make as make
-    from touchline.envs.inspection import describe as describe
-    from touchline.envs.inspection import inspect as inspect
-    from touchline.envs.slots import SlotRows as SlotRows
-    from touchline.envs.slots import Slots as Slots
-    from touchline.envs.unity_env import UnityActionException as UnityActionException
-    from touchline.envs.unity_env import UnityEnvironment as UnityEnvironment
-    from touchline.errors import MissingError as MissingError
-    from touchline.errors import NonFiniteError as NonFiniteError
-    from touchline.errors import RunError as RunError
-    from touchline.errors import TouchlineError as TouchlineError
-    from touchline.errors import UsageError as UsageError
-    from touchline.film import film_demonstration as film_demonstration
-    from touchline.film import play as play
-    from touchline.hub import Upload as Upload
-    from touchline.hub import pull as pull
-    from touchline.hub import push as push
-    from touchline.policies.files.onnx_out import export as export
-    from touchline.policies.loading import load_policies as load_policies
-    from touchline.policies.loading import load_policy as load_policy
-    from touchline.policies.policy import SlotActor as SlotActor
-    from touchline.protocol.errors import (
-        UnityCommunicationException as UnityCommunicationException,
-    )
-    from touchline.protocol.errors import (
-        UnityCommunicatorStoppedException as UnityCommunicatorStoppedException,
-    )
-    from touchline.protocol.errors import (
-        UnityEnvironmentException as UnityEnvironmentException,
-    )
-    from touchline.protocol.errors import UnityException as UnityException
-    from touchline.protocol.errors import (
-        UnityObservationException as UnityObservationException,
-    )
-    from touchline.protocol.errors import (
-        UnitySideChannelException as UnitySideChannelException,
-    )
-    from touchline.protocol.errors import UnityTimeOutException as UnityTimeOutException
-    from touchline.protocol.errors import (
-        UnityWorkerInUseException as UnityWorkerInUseException,
-    )
-    from touchline.protocol.side_channels import (
-        EngineConfigurationChannel as EngineConfigurationChannel,
-    )
-    from touchline.protocol.side_channels import (
-        EnvironmentParametersChannel as EnvironmentParametersChannel,
-    )
-    from touchline.protocol.side_channels import (
-        FloatPropertiesChannel as FloatPropertiesChannel,
-    )
-    from touchline.protocol.side_channels import IncomingMessage as IncomingMessage
-    from touchline.protocol.side_channels import OutgoingMessage as OutgoingMessage
-    from touchline.protocol.side_channels import RawBytesChannel as RawBytesChannel
-    from touchline.protocol.side_channels import SideChannel as SideChannel
-    from touchline.protocol.side_channels import StatsSideChannel as StatsSideChannel
-    from touchline.specs import ActionSpec as ActionSpec
-    from touchline.specs import ActionTuple as ActionTuple
-    from touchline.specs import BehaviorSpec as BehaviorSpec
-    from touchline.specs import DimensionProperty as DimensionProperty
-    from touchline.specs import ObservationSpec as ObservationSpec
-    from touchline.specs import ObservationType as ObservationType
-    from touchline.statistics import StatsAggregationMethod as StatsAggregationMethod
-    from touchline.steps import DecisionStep as DecisionStep
-    from touchline.steps import DecisionSteps as DecisionSteps
-    from touchline.steps import TerminalStep as TerminalStep
-    from touchline.steps import TerminalSteps as TerminalSteps
-    from touchline.studies.compare import RunComparison as RunComparison
-    from touchline.studies.compare import compare as compare
-    from touchline.studies.distill import distill as distill
-    from touchline.studies.exploit import exploit as exploit
-    from touchline.studies.parity import parity as parity
-    from touchline.studies.plan import Plan as Plan
-    from touchline.studies.plan import plan as plan
-    from touchline.studies.plot import plot as plot
-    from touchline.studies.seeds import SeedFigures as SeedFigures
-    from touchline.studies.seeds import SeedsResult as SeedsResult
-    from touchline.studies.seeds import train_seeds as train_seeds
-    from touchline.studies.tournament import tournament as tournament
-    from touchline.studies.tune import tune as tune
-    from touchline.studies.tune_report import TrialFigures as TrialFigures
-    from touchline.studies.tune_report import TuneResult as TuneResult
-    from touchline.to_unity.export import export_policy as export_policy
-    from touchline.training.config.old_formats import convert as convert
-    from touchline.training.demonstrations import (
-        inspect_demonstration as inspect_demonstration,
-    )
-    from touchline.training.evaluation import evaluate as evaluate
-    from touchline.training.evaluation import evaluate_opponents as evaluate_opponents
-    from touchline.training.evaluation_figures import BehaviorFigures as BehaviorFigures
-    from touchline.training.evaluation_figures import Evaluation as Evaluation
-    from touchline.training.evaluation_figures import GameFigures as GameFigures
-    from touchline.training.recording import record as record
-    from touchline.training.run.result import BehaviorResult as BehaviorResult
-    from touchline.training.run.result import TrainingResult as TrainingResult
-    from touchline.training.start import train as train
-    from touchline.viewer.opening import view as view
-
-# Name -> its module below this package: the imports above, which only type checkers run.
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_bytes())
+# Name -> the module that it is loaded from.
 _HOME = {
-    "ActionSpec": "specs",
-    "ActionTuple": "specs",
-    "BehaviorFigures": "training.evaluation_figures",
-    "BehaviorResult": "training.run.result",
-    "BehaviorSpec": "specs",
-    "DecisionStep": "steps",
-    "DecisionSteps": "steps",
-    "DimensionProperty": "specs",
-    "EngineConfigurationChannel": "protocol.side_channels",
-    "Env": "envs.env",
-    "EnvRecipe": "envs.env",
-    "EnvironmentParametersChannel": "protocol.side_channels",
-    "Evaluation": "training.evaluation_figures",
-    "FloatPropertiesChannel": "protocol.side_channels",
-    "GameFigures": "training.evaluation_figures",
-    "IncomingMessage": "protocol.side_channels",
-    "MissingError": "errors",
-    "NonFiniteError": "errors",
-    "ObservationSpec": "specs",
-    "ObservationType": "specs",
-    "OutgoingMessage": "protocol.side_channels",
-    "Plan": "studies.plan",
-    "RawBytesChannel": "protocol.side_channels",
-    "RunComparison": "studies.compare",
-    "RunError": "errors",
-    "SeedFigures": "studies.seeds",
-    "SeedsResult": "studies.seeds",
-    "SideChannel": "protocol.side_channels",
-    "SlotActor": "policies.policy",
-    "SlotRows": "envs.slots",
-    "Slots": "envs.slots",
-    "StatsAggregationMethod": "statistics",
-    "StatsSideChannel": "protocol.side_channels",
-    "TerminalStep": "steps",
-    "TerminalSteps": "steps",
-    "TouchlineError": "errors",
-    "TrainingResult": "training.run.result",
-    "TrialFigures": "studies.tune_report",
-    "TuneResult": "studies.tune_report",
-    "UnityActionException": "envs.unity_env",
-    "UnityCommunicationException": "protocol.errors",
-    "UnityCommunicatorStoppedException": "protocol.errors",
-    "UnityEnvironment": "envs.unity_env",
-    "UnityEnvironmentException": "protocol.errors",
-    "UnityException": "protocol.errors",
-    "UnityObservationException": "protocol.errors",
-    "UnitySideChannelException": "protocol.errors",
-    "UnityTimeOutException": "protocol.errors",
-    "UnityWorkerInUseException": "protocol.errors",
-    "Upload": "hub",
-    "UsageError": "errors",
-    "compare": "studies.compare",
-    "convert": "training.config.old_formats",
-    "describe": "envs.inspection",
-    "distill": "studies.distill",
-    "evaluate": "training.evaluation",
-    "evaluate_opponents": "training.evaluation",
-    "exploit": "studies.exploit",
-    "export": "policies.files.onnx_out",
-    "export_policy": "to_unity.export",
-    "film_demonstration": "film",
-    "inspect": "envs.inspection",
-    "inspect_demonstration": "training.demonstrations",
-    "load_policies": "policies.loading",
-    "load_policy": "policies.loading",
-    "make": "envs.env",
-    "make_gymnasium": "adapters.to_gymnasium",
-    "make_pettingzoo": "adapters.to_pettingzoo",
-    "make_sb3": "adapters.to_sb3",
-    "make_torchrl": "adapters.to_torchrl",
-    "parity": "studies.parity",
-    "plan": "studies.plan",
-    "play": "film",
-    "plot": "studies.plot",
-    "pull": "hub",
-    "push": "hub",
-    "record": "training.recording",
-    "tournament": "studies.tournament",
-    "train": "training.start",
-    "train_seeds": "studies.seeds",
-    "tune": "studies.tune",
-    "view": "viewer.opening",
+    alias.name: node.module
+    for node in _STUB.body
+    if isinstance(node, ast.ImportFrom) and node.module != "touchline.version"
+    for alias in node.names
 }
+__all__ = ["__version__", *sorted(_HOME)]
 
-__all__ = ["__version__", *_HOME]
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that exists
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'touchline' has no attribute {name!r}")
+    from touchline.extras import explain_missing
 
-    def __getattr__(name: str) -> Any:
-        if name not in _HOME:
-            raise AttributeError(f"module 'touchline' has no attribute {name!r}")
-        from touchline.extras import explain_missing
+    with explain_missing(name):
+        return getattr(import_module(_HOME[name]), name)
 
-        with explain_missing(name):
-            return getattr(import_module(f"touchline.{_HOME[name]}"), name)
 
-    def __dir__() -> list[str]:
-        return __all__
+def __dir__() -> list[str]:
+    return __all__
 
 
 register_when_imported()

@@ -237,7 +237,7 @@ def _help_of(parameter: Parameter) -> str:
         return shared.help
     names = [other[1]] if parameter.help and other else ["evaluate", "train"]
     for name in names:
-        place = f"touchline.{touchline._HOME[name]}:{name}"
+        place = f"{touchline._HOME[name]}:{name}"
         same = signature_of(place).parameters.get(parameter.name)
         if same is not None and same.help:
             return same.help
