@@ -169,6 +169,16 @@ def test_two_policies_for_one_behavior_are_one_line(run, rows_and_spec, tmp_path
         load_policies([checkpoint, str(again)], {NAME: spec})
     with pytest.raises(UsageError, match="two policies for Walker: zero and random"):
         load_policies(["Walker=zero", "Walker=random"], {NAME: spec})
+    with pytest.raises(UsageError, match=r"two policies for Walker.*: zero and random"):
+        load_policies(["zero", "random"], {NAME: spec})
+
+
+def test_a_policy_is_given_to_one_team_by_its_full_name(rows_and_spec):
+    _, spec = rows_and_spec
+    both = {NAME: spec, "Walker?team=1": spec}
+    loaded = load_policies(["Walker?team=1=random", "zero"], both)
+    kinds = {name: type(actor.policy).__name__ for name, actor in loaded.items()}
+    assert kinds == {NAME: "ZeroPolicy", "Walker?team=1": "RandomPolicy"}
 
 
 def test_what_cannot_be_loaded_is_said(run, rows_and_spec):

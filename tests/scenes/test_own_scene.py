@@ -52,8 +52,14 @@ def test_its_player_finds_the_module_from_another_folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nowhere:Chase", "cannot be loaded: No module named 'nowhere'"),
-        ("chase:Chaser", "cannot be loaded: .*has no attribute 'Chaser'"),
+        (
+            "nowhere:Chase",
+            "cannot be loaded: ModuleNotFoundError: No module named 'nowhere'",
+        ),
+        (
+            "chase:Chaser",
+            "cannot be loaded: AttributeError: .*has no attribute 'Chaser'",
+        ),
         ("chase:Camera", "is no scene: expected a subclass of"),
     ],
 )

@@ -45,6 +45,8 @@ def test_groups_teams_and_large_numbers_decide(
     scene, trainer, plays_itself, normalizes
 ):
     text = settings_text("game.x86_64", look_at(EnvRecipe.parse(scene)))
+    reasons = [line for line in text.splitlines() if not line.endswith(":")][3:]
+    assert all("  # " in line for line in reasons), "each choice has its reason"
     config = read_config("settings.yaml", text=text)
     for block in config.behaviors.values():
         assert block.trainer_type == trainer
@@ -126,6 +128,13 @@ def test_a_player_is_a_game_and_learns(tmp_path):
     result = touchline.train(str(player), changes=changes)
     assert result.folder.name == "Basic"
     assert result.behaviors["Basic"].mean_return > 0.6
+
+
+def test_two_games_at_once_are_refused_in_one_line():
+    with pytest.raises(
+        UsageError, match=r"basic:Basic and 3DBall \(--env\) are two games"
+    ):
+        touchline.train(BASIC, env="3DBall")
 
 
 def test_what_is_no_game_is_refused_in_one_line(tmp_path):

@@ -105,16 +105,19 @@ def _split_sources(
     named: dict[str, str] = {}
     unnamed: list[str] = []
     for source in sources:
-        behavior, equals, rest = source.partition("=")
-        if equals and behavior in known:
+        # A full name has an equals sign of its own: Ball?team=0=FILE.
+        given = [name for name in known if source.startswith(f"{name}=")]
+        if given:
+            behavior = max(given, key=len)
+            rest = source.removeprefix(f"{behavior}=")
             if behavior in named:
                 raise UsageError(
                     f"--policy: two policies for {behavior}: {named[behavior]} and {rest}"
                 )
             named[behavior] = rest
         # A file name may hold an equals sign, too.
-        elif equals and not Path(source).exists():
-            names = ", ".join(sorted(known))
+        elif "=" in source and not Path(source).exists():
+            behavior, names = source.rpartition("=")[0], ", ".join(sorted(known))
             raise UsageError(
                 f"--policy {source}: no behavior {behavior!r}; behaviors: {names}"
             )
@@ -149,9 +152,9 @@ def _only_that_fits(
         else:
             fitting[source] = policy
     # `random` and the like may follow a file, for the behaviors that are left.
-    files = [source for source in fitting if source not in BUILT_IN]
-    if len(files) > 1:
-        first, second, *_ = files
+    equals = [source for source in fitting if source not in BUILT_IN] or list(fitting)
+    if len(equals) > 1:
+        first, second, *_ = equals
         name = base_name(behavior)
         raise UsageError(
             f"--policy: two policies for {behavior}: {first} and {second}; say which one: "

@@ -71,8 +71,9 @@ def _scene_of_another_module(name: str) -> type[Scene]:
 
     try:
         found = imported_from_here(name)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"the scene {name!r} cannot be loaded: {error}") from error
+    except Exception as error:  # whatever the module raises when it is imported
+        reason = f"{type(error).__name__}: {error}".replace("\n", " ")
+        raise UsageError(f"the scene {name!r} cannot be loaded: {reason}") from error
     if not (isinstance(found, type) and issubclass(found, Scene)):
         raise UsageError(
             f"{name!r} is no scene: expected a subclass of touchline.scenes.scene.Scene"

@@ -83,7 +83,7 @@ class Choice:
 
     key: str
     value: Any
-    why: str = ""
+    why: str
 
 
 def look_at(recipe: EnvRecipe, seed: int = 0) -> dict[str, Seen]:
@@ -156,8 +156,8 @@ def choices_for(seen: Seen) -> Iterator[Choice]:
     yield Choice("trainer_type", algorithm, why)
     yield from _replay() if replays else _buffer_for(seen)
     if seen.pictures and algorithm == DEFAULT_ALGORITHM:
-        # Two networks would each have the encoder, which takes most of the time.
-        yield Choice("hyperparameters.shared_critic", True)
+        why = "pictures are encoded once for policy and value function"
+        yield Choice("hyperparameters.shared_critic", True, why)
     yield from _network_for(seen)
     episode = float(np.mean(seen.lengths)) if seen.lengths else math.inf
     lasted = f"{episode:,.0f} decisions" if seen.lengths else "longer than this look"
@@ -172,19 +172,19 @@ def choices_for(seen: Seen) -> Iterator[Choice]:
         200_000 if replays else steps,
         f"random play made {seen.steps_per_s:,.0f} agent steps a second",
     )
-    # Advantages that are cut off early miss what comes late in long episodes.
-    yield Choice("time_horizon", 1000 if episode > LONG_EPISODE else 128)
-    yield Choice("summary_freq", 2000 if replays else steps // 100)
+    why = "advantages that are cut off early miss what comes late in an episode"
+    yield Choice("time_horizon", 1000 if episode > LONG_EPISODE else 128, why)
+    yield Choice("summary_freq", 2000 if replays else steps // 100, "100 rows in all")
     if len(seen.teams) > 1:
         yield Choice(
             "self_play.save_steps",
             steps // 200,
             f"{len(seen.teams)} teams: opponents are earlier versions of it",
         )
-        yield Choice("self_play.swap_steps", steps // 2000)
-        # What SoccerTwos learned with (docs/lab_log.md).
-        yield Choice("self_play.window", 12)
-        yield Choice("self_play.play_against_latest_model_ratio", 0.6)
+        yield Choice("self_play.swap_steps", steps // 2000, "10 opponents for each")
+        learned = "what SoccerTwos learned with"
+        yield Choice("self_play.window", 12, learned)
+        yield Choice("self_play.play_against_latest_model_ratio", 0.6, learned)
 
 
 def _algorithm_for(seen: Seen) -> tuple[str, str]:
@@ -219,24 +219,27 @@ def _buffer_for(seen: Seen) -> Iterator[Choice]:
     # arXiv:1404.5997, section 5); 0.0003 is ML-Agents' for minibatches of 128.
     rate = 3e-4 * math.sqrt(batch / 128)
     rate = min(rate, MOST_RATE) if moves_much else rate
-    yield Choice("hyperparameters.learning_rate", float(f"{rate:.1g}"))
-    # The entropy of branches is bounded, that of continuous actions is not: less of it is paid.
-    yield Choice("hyperparameters.beta", 0.005 if actions.discrete_branches else 0.002)
+    why = "grows with the square root of the minibatch"
+    yield Choice("hyperparameters.learning_rate", float(f"{rate:.1g}"), why)
+    why = "the entropy of branches is bounded, that of continuous actions is not"
+    beta = 0.005 if actions.discrete_branches else 0.002
+    yield Choice("hyperparameters.beta", beta, why)
 
 
 def _replay() -> Iterator[Choice]:
-    # The form of replay that solves our scenes soonest.
-    yield Choice("hyperparameters.buffer_size", 200_000)
-    yield Choice("hyperparameters.buffer_init_steps", 1000)
-    yield Choice("hyperparameters.batch_size", 256)
-    yield Choice("hyperparameters.learning_rate", 5e-4)
-    yield Choice(
-        "hyperparameters.steps_per_update", 2, "learning is cheaper than playing"
-    )
-    yield Choice("hyperparameters.init_entcoef", 0.1)
-    yield Choice("hyperparameters.tau", 0.01)
-    yield Choice("hyperparameters.target_critics", True)
-    yield Choice("hyperparameters.return_steps", 3)
+    soonest = "solves our scenes soonest"
+    for key, value, why in [
+        ("buffer_size", 200_000, "all that it plays is kept"),
+        ("buffer_init_steps", 1000, "what it learns from first is random play"),
+        ("batch_size", 256, soonest),
+        ("learning_rate", 5e-4, soonest),
+        ("steps_per_update", 2, "learning is cheaper than playing"),
+        ("init_entcoef", 0.1, soonest),
+        ("tau", 0.01, soonest),
+        ("target_critics", True, soonest),
+        ("return_steps", 3, soonest),
+    ]:
+        yield Choice(f"hyperparameters.{key}", value, why)
 
 
 def _network_for(seen: Seen) -> Iterator[Choice]:
@@ -252,7 +255,7 @@ def _network_for(seen: Seen) -> Iterator[Choice]:
         128 if count <= FEW_NUMBERS and not seen.pictures else 256,
         f"it observes {count} numbers and {len(seen.pictures)} pictures",
     )
-    yield Choice("network_settings.num_layers", 2)
+    yield Choice("network_settings.num_layers", 2, "as in nearly all presets")
     if seen.pictures:
         side = min(min(shape[1:]) for shape in seen.pictures)
         yield Choice(
@@ -285,9 +288,8 @@ def settings_text(game: str, seen: Mapping[str, Seen]) -> str:
                 if tuple(around[: depth + 1]) != block[: depth + 1]:
                     lines.append(f"{'  ' * (depth + 2)}{part}:")
             block = tuple(around)
-            comment = f"  # {choice.why}" if choice.why else ""
             indent = "  " * (len(around) + 2)
-            lines.append(f"{indent}{key}: {_written(choice.value)}{comment}")
+            lines.append(f"{indent}{key}: {_written(choice.value)}  # {choice.why}")
     return "\n".join(lines) + "\n"
 
 
@@ -303,9 +305,8 @@ def say(seen: Mapping[str, Seen], log: Log) -> None:
         chosen = {c.key.rpartition(".")[2]: c for c in choices_for(one)}
         value = {key: choice.value for key, choice in chosen.items()}
         normalized = "normalized" if value["normalize"] else "not normalized"
-        buffer = chosen["buffer_size"].why or "what was played is kept"
         log(f"{name}: {value['trainer_type']}: {chosen['trainer_type'].why}")
-        log(f"  buffer of {value['buffer_size']:,}: {buffer}")
+        log(f"  buffer of {value['buffer_size']:,}: {chosen['buffer_size'].why}")
         log(
             f"  {value['hidden_units']} hidden units: {chosen['hidden_units'].why}; "
             f"{normalized}: {chosen['normalize'].why}"

@@ -102,9 +102,11 @@ def _read_for_game(
     from touchline.training.chosen_settings import look_at, say, settings_text
     from touchline.training.world import recipe_of
 
-    overrides.setdefault("env_settings.env_path", game)
+    other = overrides.setdefault("env_settings.env_path", game)
+    if other != game:
+        raise UsageError(f"{game} and {other} (--env) are two games: leave one out")
     if not is_changed(RUN_ID, changes):
-        overrides.setdefault(RUN_ID, Path(game.rpartition(":")[2]).stem)
+        overrides.setdefault(RUN_ID, Path(game.strip(":").rpartition(":")[2]).stem)
     # How the game is opened and where the run is, which no behavior has a part in.
     of_run = {k: v for k, v in overrides.items() if not k.startswith("behaviors.")}
     outside = read_config(None, _outside(changes), of_run)
