@@ -103,3 +103,5 @@ from touchline.training.run.result import TrainingResult as TrainingResult
 from touchline.training.start import train as train
 from touchline.version import __version__ as __version__
 from touchline.viewer.opening import view as view
+
+_HOME: dict[str, str]
