@@ -209,7 +209,7 @@ def _listed(env: Worlds) -> list[EnvRecipe | Env]:
             num_before = recipes.count(recipe)
             listed.append(replace(recipe, seed=recipe.seed + num_before))
             recipes.append(recipe)
-        elif isinstance(entry, Env | MLAgentsWorld):
+        elif isinstance(entry, Env | MLAgentsWorld) and not isinstance(entry, type):
             listed.append(as_env(entry))
         else:
             raise UsageError(f"expected an ENV, an EnvRecipe or a world, got {entry!r}")

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
 from touchline.envs.env import ClosesOnExit, Env
 from touchline.errors import UsageError
 from touchline.parameters import ParameterValue
@@ -77,10 +79,42 @@ class WrappedWorld(ClosesOnExit):
         self._world.step()
 
     def steps(self, behavior: str) -> tuple[DecisionSteps, TerminalSteps]:
-        return self._world.get_steps(behavior)
+        found = self._world.get_steps(behavior)
+        breach = _breach_of(found, self.behaviors[behavior])
+        if breach:
+            world = type(self._world).__name__
+            raise UsageError(f"{world}.get_steps({behavior!r}): {breach}")
+        return found
 
     def close(self) -> None:
         self._world.close()
+
+
+def _breach_of(found: object, spec: BehaviorSpec) -> str:
+    """How these steps break ML-Agents' contract; empty where they do not."""
+    match found:
+        case (DecisionSteps() as decisions, TerminalSteps() as ends):
+            pass
+        case _:
+            return f"expected (DecisionSteps, TerminalSteps), got {str(found)[:80]}"
+    for name, steps in (("DecisionSteps", decisions), ("TerminalSteps", ends)):
+        count = len(steps.agent_id)
+        expected = [(count, *sensor.shape) for sensor in spec.observation_specs]
+        if (shapes := [np.shape(obs) for obs in steps.obs]) != expected:
+            return f"{name}.obs have the shapes {shapes}, expected {expected}"
+        for column in ("reward", "group_id", "group_reward"):
+            if (shape := np.shape(getattr(steps, column))) != (count,):
+                return f"{name}.{column} has the shape {shape}, expected {(count,)}"
+    if decisions.action_mask is None:
+        return ""
+    masks = [np.asarray(mask) for mask in decisions.action_mask]
+    branches = spec.action_spec.discrete_branches
+    expected = [(len(decisions.agent_id), size) for size in branches]
+    if (shapes := [mask.shape for mask in masks]) != expected:
+        return f"DecisionSteps.action_mask has the shapes {shapes}, expected {expected}"
+    if any(mask.all(axis=1).any() for mask in masks):
+        return "DecisionSteps.action_mask forbids every choice of a branch"
+    return ""
 
 
 def as_env(world: Env | MLAgentsWorld) -> Env:
