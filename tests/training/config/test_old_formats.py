@@ -102,8 +102,71 @@ def test_flat_blocks_become_todays(tmp_path):
         "Arm.beta",
         "Clone",
         "Clone.batches_per_epoch",
+        "default",
     ]
+    assert config.default_settings is None, "ppo's keys would reach into Arm's block"
     assert "multiply it by the number of agents" in lines[1]
+
+
+def test_default_becomes_the_default_settings(tmp_path):
+    default = "default: {trainer: ppo, batch_size: 64, max_steps: 9, gone: 1}\n"
+    config, lines = converted(tmp_path, default)
+    assert config.behavior("Any").hyperparameters.batch_size == 64
+    assert config.behavior("Any").max_steps == 9
+    assert lines[1:] == ["default.gone: left out; ppo has no such setting today"]
+
+    config, _ = converted(tmp_path, f"{default}Ball: {{hidden_units: 32}}\n")
+    assert config.behaviors["Ball"].max_steps == 9, "as in a listed behavior"
+    assert config.behaviors["Ball"].network_settings.hidden_units == 32
+    assert config.behavior("Any").network_settings.hidden_units == 128
+
+
+def test_default_never_reaches_into_a_block_that_has_the_key(tmp_path):
+    signals = "{extrinsic: {gamma: 0.9}, curiosity: {strength: 0.02}}"
+    config, lines = converted(
+        tmp_path,
+        f"default: {{trainer: ppo, use_recurrent: true, reward_signals: {signals}}}\n"
+        "Ball: {use_recurrent: false, reward_signals: {extrinsic: {strength: 2}}}\n",
+    )
+    ball = config.behaviors["Ball"]
+    assert list(ball.reward_signals) == ["extrinsic"]
+    assert ball.reward_signals["extrinsic"].gamma == 0.99
+    assert ball.network_settings.memory is None
+    assert "a behavior that is not listed needs a block of its own" in lines[-1]
+
+
+def test_flat_blocks_below_behaviors_become_todays(tmp_path):
+    flat = "behaviors: {Ball: {trainer: sac, batch_size: 64, normalize: true}}\n"
+    sampler = "{mass: {sampler-type: uniform, max_value: 3}}"
+    for parameters in ("", f"parameter_randomization: {sampler}\n"):
+        config, lines = converted(tmp_path, flat + parameters)
+        ball = config.behaviors["Ball"]
+        assert (ball.trainer_type, ball.hyperparameters.batch_size) == ("sac", 64)
+        assert ball.network_settings.normalize
+        assert list(config.environment_parameters) == ["mass"] * bool(parameters)
+        assert not lines
+    path = tmp_path / "old.yaml"
+    path.write_text(flat)
+    with pytest.raises(UsageError, match=r"is for ML-Agents 0.16 to 0.17; .*convert"):
+        read_config(str(path))
+
+
+def test_todays_blocks_with_a_misplaced_key_are_not_called_old(tmp_path):
+    path = tmp_path / "new.yaml"
+    for block in ("trainer_type: ppo, batch_size: 3", "batch_size: 3"):
+        path.write_text(f"behaviors: {{Ball: {{{block}}}}}\n")
+        with pytest.raises(UsageError, match=r"behaviors.Ball.batch_size: unknown key"):
+            read_config(str(path))
+
+
+def test_a_key_that_is_written_twice_is_a_line(tmp_path):
+    _, lines = converted(
+        tmp_path, "Ball: {trainer: ppo, batch_size: 3, batch_size: 4}\n"
+    )
+    first, second = f"{tmp_path / 'old.yaml'}:1:22", f"{tmp_path / 'old.yaml'}:1:37"
+    assert lines[0] == (
+        f"{second}: Ball.batch_size: written twice, first at {first}; this one counts"
+    )
 
 
 def test_an_old_file_is_answered_with_what_it_reads_like_today(tmp_path):
@@ -209,6 +272,25 @@ def test_the_blocks_of_0_17_are_kept_and_its_parameters_converted(tmp_path):
         ("", "not a file of ML-Agents before 0.18"),
         ("Ball: {trainer: magic, batch_size: 3}\n", "Ball: no trainer 'magic' today"),
         ("Ball: {batch_size: 3}\nOther: text\n", "Other: expected keys and values"),
+        (
+            "default: {trainer: online_bc, batch_size: 64}\nHall: {brain_to_imitate: X}\n",
+            "Hall: nothing imitates a player in the game today, as online_bc did; record a "
+            "demonstration, and write demo_path: FILE into this block",
+        ),
+        ("default: {trainer: online_bc}\n", "default: nothing imitates a player"),
+        (
+            "Ball: {trainer: ppo, batch_size: 64, buffer_size: 3}\n",
+            "old.yaml: not converted; as of today, behaviors.Ball.hyperparameters: batch_size 64 "
+            "is larger than buffer_size 3",
+        ),
+        (
+            "behaviors: {Wall: {trainer_type: ppo, colour: 3}}\ncurriculum: {}\n",
+            "old.yaml: not converted; as of today, behaviors.Wall.colour: unknown key",
+        ),
+        (
+            "behaviors: {Wall: {}}\ncurriculum: {Wall: {meassure: reward}}\n",
+            "curriculum of Wall: meassure: unknown key; did you mean 'measure'?",
+        ),
     ],
 )
 def test_what_cannot_be_converted_is_one_line(tmp_path, capsys, text, message):
@@ -228,3 +310,46 @@ def test_the_command_says_what_it_could_not_carry_over(tmp_path, capsys):
     printed = capsys.readouterr().err
     assert "Arm.beta: left out; sac has no such setting today" in printed
     assert printed.endswith(f"wrote {new}\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--sampler curriculum.yaml", "Wall: no sampler-type; is it a curriculum?"),
+        ("--sampler Wall.json", "sampler measure: expected keys and values"),
+        (
+            "--curriculum sampler.yaml",
+            "curriculum of resampling-interval: expected keys and values, got '5000'",
+        ),
+        (
+            "--curriculum mass.yaml",
+            "curriculum of mass: sampler-type: unknown key; known keys: measure, thresholds",
+        ),
+        ("--curriculum empty", "--curriculum empty: no BEHAVIOR.json in this folder"),
+        ("-o old.yaml", "-o old.yaml: is an input; give the new file another name"),
+        ("--sampler mass.yaml -o mass.yaml", "-o mass.yaml: is an input"),
+        ("--curriculum curriculum.yaml -o ./curriculum.yaml", "is an input"),
+        ("-o new.txt", "-o new.txt: expected the name of a .yaml file"),
+    ],
+)
+def test_files_that_cannot_serve_are_one_line_and_stay(
+    tmp_path, monkeypatch, capsys, flags, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for name, text in {
+        "old.yaml": "Wall: {trainer: ppo, batch_size: 64}\n",
+        "sampler.yaml": SAMPLER,
+        "mass.yaml": "mass: {sampler-type: uniform}\n",
+        "curriculum.yaml": CURRICULUM,
+        "Wall.json": '{"measure": "reward", "thresholds": [], "parameters": {"a": [1]}}',
+    }.items():
+        (tmp_path / name).write_text(text)
+    before = {file.name: file.stat().st_mtime_ns for file in tmp_path.iterdir()}
+    output = [] if "-o" in flags else ["-o", "new.yaml"]
+    assert run(["convert", "old.yaml", *flags.split(), *output]) == 2
+    printed = capsys.readouterr().err.strip()
+    assert message in printed
+    assert "\n" not in printed
+    after = {file.name: file.stat().st_mtime_ns for file in tmp_path.iterdir()}
+    assert after == before

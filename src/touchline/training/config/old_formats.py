@@ -1,8 +1,9 @@
 """ML-Agents' files from before 0.18, as they read today.
 
 Up to 0.16 a file maps behaviors to flat blocks, with a block `default` under all of them, and
-curricula and samplers stand in files of their own. 0.17 has today's blocks, with `curriculum` and
-`parameter_randomization` next to them. Since 0.18 both are `environment_parameters`.
+curricula and samplers stand in files of their own. 0.17 has today's blocks, and versions shortly
+before it flat ones, below `behaviors`, with `curriculum` and `parameter_randomization` next to
+them. Since 0.18 both are `environment_parameters`.
 
 Source: ML-Agents' `docs/Migrating.md` and `config/` of the releases 0.10 to 0.18.
 """
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from touchline.errors import UsageError, shortened
 from touchline.flag import Flag
@@ -24,7 +25,9 @@ from touchline.training.algorithms.settings import (
     DEFAULT_ALGORITHM,
     algorithm_settings,
 )
+from touchline.training.config.explain import explain
 from touchline.training.config.settings import BehaviorConfig, RunConfig
+from touchline.training.config.values import Part
 from touchline.training.config.yaml_tree import YamlTree
 from touchline.whole import write_whole
 
@@ -32,6 +35,8 @@ Block = dict[str, Any]
 
 # Keys by which a flat block is recognized; today none of them stands directly in a behavior.
 _FLAT = {"trainer", "use_recurrent", "batch_size", "hidden_units", "num_layers", "beta"}
+# Keys that only today's blocks have.
+_NESTED = {"trainer_type", "hyperparameters", "network_settings"}
 _NETWORK = ("normalize", "hidden_units", "num_layers", "vis_encode_type")
 _RENAMED = {
     "pretraining": "behavioral_cloning",  # until 0.12
@@ -46,11 +51,18 @@ def old_version(values: Mapping[str, Any]) -> str | None:
     """The versions of ML-Agents whose format these values have; None for today's."""
     if "curriculum" in values or "parameter_randomization" in values:
         return "0.17"
+    # Without a trainer, today's keys may stand one block too high.
+    if any("trainer" in block for block in _flat_blocks(values.get("behaviors"))):
+        return "0.16 to 0.17"
     if values.keys() & RunConfig.model_fields.keys():
         return None
-    blocks = [block for block in values.values() if isinstance(block, Mapping)]
-    is_flat = any(block.keys() & _FLAT for block in blocks)
-    return "0.10 to 0.16" if is_flat else None
+    return "0.10 to 0.16" if _flat_blocks(values) else None
+
+
+def _flat_blocks(around: object) -> list[Mapping[str, Any]]:
+    within = around.values() if isinstance(around, Mapping) else ()
+    blocks = [block for block in within if isinstance(block, Mapping)]
+    return [b for b in blocks if b.keys() & _FLAT and not b.keys() & _NESTED]
 
 
 def refuse_old(tree: YamlTree) -> None:
@@ -104,34 +116,60 @@ def convert(
         The new file.
     """
     target = Path(output)
-    values = _read(Path(config))
+    if target.suffix not in (".yaml", ".yml"):
+        raise UsageError(f"-o {target}: expected the name of a .yaml file")
+    values = _read(Path(config), target, log)
     if old_version(values) is None:
         raise UsageError(
             f"{config}: not a file of ML-Agents before 0.18, so there is nothing to convert"
         )
-    lessons = _block("curriculum", values.pop("curriculum", None))
+    old = ("curriculum", "parameter_randomization")
+    lessons, samplers = (_block(key, values.pop(key, None)) for key in old)
     for path in curricula or ():
-        lessons |= _curricula_of(Path(path))
-    samplers = _block(
-        "parameter_randomization", values.pop("parameter_randomization", None)
-    )
+        lessons |= _curricula_of(Path(path), target, log)
     if sampler is not None:
-        samplers |= _read(Path(sampler))
+        samplers |= _read(Path(sampler), target, log)
     notices: list[str] = []
-    new = (
-        values if "behaviors" in values else {"behaviors": _behaviors(values, notices)}
-    )
+    new = values
+    if not values.keys() & RunConfig.model_fields.keys():
+        notices.append(
+            "max_steps and summary_freq counted steps of the environment until 0.13: if the file "
+            "is that old, multiply them by the number of agents"
+        )
+        new = _from_flat(values, notices)
+    elif _flat_blocks(new.get("behaviors")):
+        new |= _from_flat(_block("behaviors", new["behaviors"]), notices)
     parameters = _parameters(samplers, lessons, notices)
+    today = _block("environment_parameters", new.get("environment_parameters"))
     if parameters:
-        new["environment_parameters"] = parameters
+        new["environment_parameters"] = today | parameters
+    try:
+        _as_trained(new)
+    except UsageError as error:
+        # Its place would be one in the new file.
+        why = str(error).partition(": ")[2]
+        raise UsageError(f"{config}: not converted; as of today, {why}") from None
     write_whole(target, yaml.safe_dump(new, sort_keys=False).encode())
     for notice in notices:
         log(f"{config}: {notice}")
     return target
 
 
-def _read(path: Path) -> Block:
-    return YamlTree.read(path, str(path)).values
+def _as_trained(new: Block) -> RunConfig:
+    """What `train` reads; raises its UsageError."""
+    # Imported here because `reading` needs this module.
+    from touchline.training.config.reading import read_config
+
+    return read_config(None, text=yaml.safe_dump(new))
+
+
+def _read(path: Path, target: Path, log: Log) -> Block:
+    if target.exists() and path.exists() and target.samefile(path):
+        raise UsageError(f"-o {target}: is an input; give the new file another name")
+    tree = YamlTree.read(path, str(path))
+    for notice in tree.notices:
+        log(notice)
+    return _block(str(path), tree.values)
 
 
 def _block(name: str, value: object) -> Block:
@@ -142,28 +180,23 @@ def _block(name: str, value: object) -> Block:
         raise UsageError(
             f"{shortened(name)}: expected keys and values, got {str(value)[:80]!r}"
         )
-    return dict(value)
+    return {str(key): below for key, below in value.items()}
 
 
-def _curricula_of(path: Path) -> Block:
-    """Behavior -> curriculum. Files for one behavior have its name; they are JSON, which YAML
-    reads.
-    """
-    if path.is_dir():
-        found: Block = {}
-        for file in sorted(path.glob("*.json")):
-            found |= _curricula_of(file)
-        return found
-    values = _read(path)
-    return {path.stem: values} if "thresholds" in values else values
+def _curricula_of(path: Path, target: Path, log: Log) -> Block:
+    """Behavior -> curriculum. Files of JSON, which YAML reads, have the name of one behavior."""
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise UsageError(f"--curriculum {path}: no BEHAVIOR.json in this folder")
+    found: Block = {}
+    for file in files:
+        values = _read(file, target, log)
+        found |= {file.stem: values} if "thresholds" in values else values
+    return found
 
 
-def _behaviors(blocks: Block, notices: list[str]) -> Block:
+def _from_flat(blocks: Block, notices: list[str]) -> Block:
     default = _block("default", blocks.pop("default", None))
-    notices.append(
-        "max_steps and summary_freq counted steps of the environment until 0.13: if the file is "
-        "that old, multiply them by the number of agents"
-    )
     behaviors: Block = {}
     # Names that point at each other in a circle end where one comes again.
     for name in blocks:
@@ -175,7 +208,23 @@ def _behaviors(blocks: Block, notices: list[str]) -> Block:
         block = _block(name, own)
         whole = deepcopy({**default, **block})
         behaviors[name] = _behavior(name, whole, block.keys(), notices)
-    return behaviors
+    new = {"behaviors": behaviors}
+    if not default:
+        return new
+    try:
+        block = _behavior("default", default, default.keys(), notices)
+        kept = {"default_settings": block, **new}
+        # Today's defaults fill blocks at every depth; those of a flat file were whole keys.
+        if _as_trained(kept).behaviors == _as_trained(new).behaviors:
+            return kept
+    except UsageError:
+        if not behaviors:
+            raise
+    notices.append(
+        "default: carried over into the listed behaviors alone, as default_settings would change "
+        "them today; a behavior that is not listed needs a block of its own"
+    )
+    return new
 
 
 def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
@@ -183,13 +232,8 @@ def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
     trainer = str(old.pop("trainer", DEFAULT_ALGORITHM))
     new: Block = {"trainer_type": trainer}
     if trainer in _OFFLINE:
+        notices.append(_imitate(name, old, trainer))
         new["trainer_type"] = trainer = DEFAULT_ALGORITHM
-        old["behavioral_cloning"] = {"demo_path": old.pop("demo_path", None)}
-        old["max_steps"] = 0
-        notices.append(
-            f"{name}: its trainer only imitated; today max_steps: 0 with behavioral_cloning does "
-            "that"
-        )
     for before, today in _RENAMED.items():
         if before in old:
             old[today] = old.pop(before)
@@ -225,6 +269,17 @@ def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
     return new
 
 
+def _imitate(name: str, old: Block, trainer: str) -> str:
+    """Replace the keys of a trainer that only imitated; returns a line about it."""
+    if not old.get("demo_path"):
+        raise UsageError(
+            f"{shortened(name)}: nothing imitates a player in the game today, as {trainer} did; "
+            "record a demonstration, and write demo_path: FILE into this block"
+        )
+    old |= {"behavioral_cloning": {"demo_path": old.pop("demo_path")}, "max_steps": 0}
+    return f"{name}: it only imitated; max_steps: 0 with behavioral_cloning does that today"
+
+
 def _parameters(samplers: Block, curricula: Block, notices: list[str]) -> Block:
     """`environment_parameters` from both; a parameter with a sampler has no curriculum."""
     parameters: Block = {}
@@ -233,13 +288,13 @@ def _parameters(samplers: Block, curricula: Block, notices: list[str]) -> Block:
             "resampling-interval: left out; parameters are drawn at every reset today"
         )
     for name, old in samplers.items():
-        block = _block(name, old)
-        kind = block.pop("sampler-type", None) or block.pop("sampler_type", "uniform")
+        block = _block(f"sampler {name}", old)
+        kind = block.pop("sampler-type", None) or block.pop("sampler_type", None)
+        if kind is None:
+            raise UsageError(f"{shortened(name)}: no sampler-type; is it a curriculum?")
         given = block.pop("sampler_parameters", block)
-        parameters[name] = {
-            "sampler_type": _SAMPLERS.get(str(kind), kind),
-            "sampler_parameters": given,
-        }
+        kind = _SAMPLERS.get(str(kind), kind)
+        parameters[name] = {"sampler_type": kind, "sampler_parameters": given}
     for behavior, written in curricula.items():
         curriculum = _curriculum(behavior, written)
         for name, lesson_values in curriculum.parameters.items():
@@ -254,7 +309,7 @@ def _parameters(samplers: Block, curricula: Block, notices: list[str]) -> Block:
     return parameters
 
 
-class _Curriculum(BaseModel):
+class _Curriculum(Part):
     """Lessons of one behavior, as files and blocks until 0.17 have them."""
 
     measure: str
@@ -265,34 +320,24 @@ class _Curriculum(BaseModel):
 
 
 def _curriculum(behavior: str, written: object) -> _Curriculum:
+    shown = f"curriculum of {shortened(behavior)}"
     try:
-        return _Curriculum.model_validate(written)
+        return _Curriculum.model_validate(_block(shown, written))
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        where = f"curriculum of {shortened(behavior)}: {shortened(key)}"
-        raise UsageError(f"{where}: {first['msg']}") from None
+        why = explain(error, YamlTree(shown), _Curriculum)
+        raise UsageError(shortened(why, 1000)) from None
 
 
-def _lessons(
-    behavior: str, curriculum: _Curriculum, values: Sequence[Any]
-) -> list[Block]:
-    thresholds = curriculum.thresholds
-    if len(values) != len(thresholds) + 1:
+def _lessons(behavior: str, curriculum: _Curriculum, values: list[Any]) -> list[Block]:
+    expected = len(curriculum.thresholds) + 1
+    if len(values) != expected:
         raise UsageError(
-            f"curriculum of {behavior}: {len(thresholds)} thresholds need "
-            f"{len(thresholds) + 1} values of each parameter, got {len(values)}"
+            f"curriculum of {shortened(behavior)}: {expected - 1} thresholds need {expected} "
+            f"values of each parameter, got {len(values)}"
         )
-    lessons: list[Block] = [
-        {"name": f"Lesson{number}", "value": value}
-        for number, value in enumerate(values)
-    ]
-    for lesson, threshold in zip(lessons, thresholds, strict=False):
-        lesson["completion_criteria"] = {
-            "behavior": behavior,
-            "measure": curriculum.measure,
-            "min_lesson_length": curriculum.min_lesson_length,
-            "signal_smoothing": curriculum.signal_smoothing,
-            "threshold": threshold,
-        }
+    lessons = [{"name": f"Lesson{n}", "value": v} for n, v in enumerate(values)]
+    criteria = curriculum.model_dump(exclude={"thresholds", "parameters"})
+    for lesson, threshold in zip(lessons, curriculum.thresholds, strict=False):
+        own = {"behavior": behavior, "threshold": threshold}
+        lesson["completion_criteria"] = own | criteria
     return lessons
