@@ -100,6 +100,11 @@ Arm:
     use_recurrent: true
     self_play: {window: 10, play_against_current_self_ratio: 0.4}
 """
+OLD_BELOW = b"""
+behaviors:
+    Ball: {trainer: ppo, batch_size: 64, use_recurrent: true, sequence_length: 32}
+parameter_randomization: {mass: {sampler-type: uniform, max_value: 10}}
+"""
 
 
 @dataclass
@@ -143,8 +148,8 @@ def kinds_in(folder):
         ),
         "old settings": Kind(
             folder / "old.yaml",
-            [OLD, OLD_0_17, OLD_SAC],
-            partial(convert, folder / "old.yaml", folder / "new.yaml"),
+            [OLD, OLD_0_17, OLD_SAC, OLD_BELOW],
+            partial(convert_and_read, folder / "old.yaml", folder / "new.yaml"),
         ),
         "demonstration": copied(demo, folder / "a.demo", read_demonstration),
         "recording": Kind(
@@ -200,6 +205,15 @@ def an_official_checkpoint():
     content = io.BytesIO()
     torch.save({"Policy": {"network_body.a": torch.ones(3)}}, content)
     return content.getvalue()
+
+
+def convert_and_read(old, new):
+    """Convert a file; whatever is written must be what `train` reads."""
+    convert(old, new)
+    try:
+        read_config(str(new))
+    except UsageError as error:
+        raise AssertionError("this file was written, and is refused") from error
 
 
 def copied(source, path, read):
