@@ -26,6 +26,8 @@ from touchline.training.algorithms.settings import (
     algorithm_settings,
 )
 from touchline.training.config.explain import explain
+from touchline.training.config.old_versions import flat_blocks, old_version
+from touchline.training.config.reading import read_config
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.config.values import Part
 from touchline.training.config.yaml_tree import YamlTree
@@ -33,10 +35,6 @@ from touchline.whole import write_whole
 
 Block = dict[str, Any]
 
-# Keys by which a flat block is recognized; today none of them stands directly in a behavior.
-_FLAT = {"trainer", "use_recurrent", "batch_size", "hidden_units", "num_layers", "beta"}
-# Keys that only today's blocks have.
-_NESTED = {"trainer_type", "hyperparameters", "network_settings"}
 _NETWORK = ("normalize", "hidden_units", "num_layers", "vis_encode_type")
 _RENAMED = {
     "pretraining": "behavioral_cloning",  # until 0.12
@@ -45,43 +43,6 @@ _RENAMED = {
 # Trainers that only imitated, until 0.12.
 _OFFLINE = ("offline_bc", "online_bc")
 _SAMPLERS = {"multirange_uniform": "multirangeuniform"}
-
-
-def old_version(values: Mapping[str, Any]) -> str | None:
-    """The versions of ML-Agents whose format these values have; None for today's."""
-    if "curriculum" in values or "parameter_randomization" in values:
-        return "0.17"
-    # Without a trainer, today's keys may stand one block too high.
-    if any("trainer" in block for block in _flat_blocks(values.get("behaviors"))):
-        return "0.16 to 0.17"
-    if values.keys() & RunConfig.model_fields.keys():
-        return None
-    return "0.10 to 0.16" if _flat_blocks(values) else None
-
-
-def _flat_blocks(around: object) -> list[Mapping[str, Any]]:
-    within = around.values() if isinstance(around, Mapping) else ()
-    blocks = [block for block in within if isinstance(block, Mapping)]
-    return [b for b in blocks if b.keys() & _FLAT and not b.keys() & _NESTED]
-
-
-def refuse_old(tree: YamlTree) -> None:
-    """Raise a UsageError for a file in an old format: what its keys are called today."""
-    version = old_version(tree.values)
-    if version is None:
-        return
-    first = next(iter(tree.values))
-    today = (
-        "curriculum and parameter_randomization are environment_parameters today"
-        if version == "0.17"
-        else "default is default_settings today, every other block stands below behaviors, and "
-        f"trainer: {DEFAULT_ALGORITHM} with batch_size: 64 is trainer_type: {DEFAULT_ALGORITHM} "
-        "with hyperparameters: {batch_size: 64}"
-    )
-    raise UsageError(
-        f"{tree.place((first,))}: {first}: this file is for ML-Agents {version}; {today}; "
-        f"`touchline convert {tree.shown} -o new.yaml` rewrites it"
-    )
 
 
 def convert(
@@ -137,7 +98,7 @@ def convert(
             "is that old, multiply them by the number of agents"
         )
         new = _from_flat(values, notices)
-    elif _flat_blocks(new.get("behaviors")):
+    elif flat_blocks(new.get("behaviors")):
         new |= _from_flat(_block("behaviors", new["behaviors"]), notices)
     parameters = _parameters(samplers, lessons, notices)
     today = _block("environment_parameters", new.get("environment_parameters"))
@@ -157,9 +118,6 @@ def convert(
 
 def _as_trained(new: Block) -> RunConfig:
     """What `train` reads; raises its UsageError."""
-    # Imported here because `reading` needs this module.
-    from touchline.training.config.reading import read_config
-
     return read_config(None, text=yaml.safe_dump(new))
 
 

@@ -20,7 +20,7 @@ from touchline.log import Log, silent
 from touchline.training.config.environment_parameters import lessons_of
 from touchline.training.config.explain import explain
 from touchline.training.config.flags import setting_flags
-from touchline.training.config.old_formats import refuse_old
+from touchline.training.config.old_versions import refuse_old
 from touchline.training.config.settings import RunConfig
 from touchline.training.config.yaml_tree import Keys, YamlTree, loaded
 from touchline.training.rewards.settings import (
