@@ -4,6 +4,7 @@ import ast
 import importlib
 import subprocess
 import sys
+import uuid
 import zipfile
 from pathlib import Path
 
@@ -43,11 +44,19 @@ from touchline.adapters.mlagents_envs.registry import (
 from touchline.adapters.mlagents_envs.registry.remote_registry_entry import (
     RemoteRegistryEntry,
 )
+from touchline.adapters.mlagents_envs.side_channel import (
+    IncomingMessage,
+    OutgoingMessage,
+    SideChannel,
+)
 from touchline.adapters.mlagents_envs.side_channel.engine_configuration_channel import (
     EngineConfigurationChannel,
 )
 from touchline.adapters.mlagents_envs.side_channel.environment_parameters_channel import (
     EnvironmentParametersChannel,
+)
+from touchline.adapters.mlagents_envs.side_channel.raw_bytes_channel import (
+    RawBytesChannel,
 )
 from touchline.adapters.mlagents_envs.side_channel.side_channel_manager import (
     SideChannelManager,
@@ -559,6 +568,34 @@ def test_errors_are_those_that_except_clauses_of_scripts_name():
             env.set_actions("3DBall?team=0", np.zeros((1, 2)))
         with pytest.raises(RuntimeError, match="must be finite"):
             env.set_actions("3DBall?team=0", np.full((12, 2), np.nan))
+
+
+def test_side_channel_messages_go_in_as_they_came_out():
+    """The official manager returns a bytearray and takes one."""
+    channel = RawBytesChannel(uuid.UUID(int=5))
+    manager = SideChannelManager([channel])
+    channel.send_raw_data(b"x")
+    sent = manager.generate_side_channel_messages()
+    assert isinstance(sent, bytearray)
+    manager.process_side_channel_message(sent)
+    assert channel.get_and_clear_received_messages() == [b"x"]
+    for cut_off in (sent[:-1], sent[:7]):
+        with pytest.raises(UnityEnvironmentException) as caught:
+            manager.process_side_channel_message(cut_off)
+        assert isinstance(caught.value, UnitySideChannelException)
+
+
+def test_messages_take_the_official_argument_names():
+    message = OutgoingMessage()
+    message.write_bool(b=True)
+    message.write_int32(i=3)
+    message.write_float32(f=0.5)
+    message.write_string(s="yes")
+    arrived = IncomingMessage(buffer=message.buffer, offset=1)
+    assert (arrived.read_int32(), arrived.read_float32()) == (3, 0.5)
+    assert (arrived.read_string(), arrived.offset) == ("yes", len(arrived.buffer))
+    with pytest.raises(TypeError, match="abstract"):
+        SideChannel(uuid.UUID(int=5))
 
 
 def test_small_things_that_scripts_rely_on():

@@ -19,7 +19,6 @@ from touchline.protocol.side_channels import (
     IncomingMessage,
     OutgoingMessage,
     RawBytesChannel,
-    SideChannel,
     SideChannels,
     StatsAggregationMethod,
     StatsSideChannel,
@@ -173,7 +172,7 @@ def test_a_message_for_an_unknown_channel_is_dropped(caplog):
 
 def test_two_channels_cannot_share_an_identifier():
     with pytest.raises(UsageError, match="share the identifier"):
-        SideChannels([RawBytesChannel(RAW), SideChannel(RAW)])
+        SideChannels([RawBytesChannel(RAW), RawBytesChannel(RAW)])
 
 
 @pytest.mark.parametrize("length", [-1, 99, 2**31 - 1])

@@ -22,6 +22,8 @@ UnityException (a RunError)
 │       └── UnityObservationException    the field belongs to an observation
 ├── BehaviorWithoutAgentsError       announced, but no agent has sent observations
 ├── UnitySideChannelException        a side-channel payload that cannot be read
+│   ├── CutOffSideChannelError         messages without their end (also a
+│   │                                  UnityEnvironmentException, which ML-Agents raises)
 │   └── SideChannelUsageError          a message that cannot be sent (also a UsageError)
 └── UnityWorkerInUseException        the port is taken (also a UsageError)
 """
@@ -107,6 +109,10 @@ class BehaviorWithoutAgentsError(UnityException):
 
 class UnitySideChannelException(UnityException):
     """A side-channel payload that cannot be read."""
+
+
+class CutOffSideChannelError(UnitySideChannelException, UnityEnvironmentException):
+    """A run of side-channel messages without its end."""
 
 
 class SideChannelUsageError(UnitySideChannelException, UsageError):

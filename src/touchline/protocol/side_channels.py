@@ -16,6 +16,7 @@ import enum
 import logging
 import struct
 import uuid
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -29,6 +30,7 @@ from touchline.parameters import (
     Uniform,
 )
 from touchline.protocol.errors import (
+    CutOffSideChannelError,
     PlayerUsageError,
     SideChannelUsageError,
     UnitySideChannelException,
@@ -44,32 +46,32 @@ HEAD_BYTES = 20
 
 
 class OutgoingMessage:
-    """A payload under construction."""
+    """A payload under construction. The arguments have ML-Agents' names."""
 
     def __init__(self) -> None:
         self.buffer = bytearray()
 
-    def write_bool(self, value: bool) -> None:
-        self.buffer += struct.pack("<?", value)
+    def write_bool(self, b: bool) -> None:
+        self.buffer += struct.pack("<?", b)
 
-    def write_int32(self, value: int) -> None:
-        self._write("i", value)
+    def write_int32(self, i: int) -> None:
+        self._write("i", i)
 
-    def write_float32(self, value: float) -> None:
-        self._write("f", value)
+    def write_float32(self, f: float) -> None:
+        self._write("f", f)
 
     def write_float32_list(self, float_list: Iterable[float]) -> None:
         # The count comes first, and a generator has no length.
         listed = list(float_list)
         self._write(f"i{len(listed)}f", len(listed), *listed)
 
-    def write_string(self, value: str) -> None:
+    def write_string(self, s: str) -> None:
         """Write a string; players read ASCII only."""
-        if not value.isascii():
+        if not s.isascii():
             raise SideChannelUsageError(
-                f"side channels carry ASCII strings only, got {value!r}"
+                f"side channels carry ASCII strings only, got {s!r}"
             )
-        self.buffer += struct.pack("<i", len(value)) + value.encode("ascii")
+        self.buffer += struct.pack("<i", len(s)) + s.encode("ascii")
 
     def set_raw_bytes(self, buffer: bytes) -> None:
         """Make `buffer` the whole payload."""
@@ -93,8 +95,8 @@ class IncomingMessage:
     """A payload, read from the front. Reading past its end gives the default."""
 
     def __init__(self, buffer: bytes, offset: int = 0) -> None:
-        self._data = buffer
-        self._at = offset
+        self.buffer = buffer
+        self.offset = offset
 
     def read_bool(self, default_value: bool = False) -> bool:
         return bool(self._read("?", default_value))
@@ -111,42 +113,42 @@ class IncomingMessage:
         if self._finished():
             return default_value or []
         count = self._length("a list of floats", 4)
-        values = list(struct.unpack_from(f"<{count}f", self._data, self._at))
-        self._at += 4 * count
+        values = list(struct.unpack_from(f"<{count}f", self.buffer, self.offset))
+        self.offset += 4 * count
         return values
 
     def read_string(self, default_value: str = "") -> str:
         if self._finished():
             return default_value
         length = self._length("a string", 1)
-        start = self._at
-        self._at += length
-        return self._data[start : self._at].decode("ascii", "replace")
+        start = self.offset
+        self.offset += length
+        return self.buffer[start : self.offset].decode("ascii", "replace")
 
     def get_raw_bytes(self) -> bytes:
         """The whole payload, however much of it has been read."""
-        return self._data
+        return self.buffer
 
     def _finished(self) -> bool:
-        return self._at >= len(self._data)
+        return self.offset >= len(self.buffer)
 
     def _read(self, kind: str, default: Any) -> Any:
         if self._finished():
             return default
         layout = struct.Struct("<" + kind)
-        start = self._at
-        if start + layout.size > len(self._data):
+        start = self.offset
+        if start + layout.size > len(self.buffer):
             raise UnitySideChannelException(
-                f"a payload of {len(self._data)} bytes is cut off at byte {start}"
+                f"a payload of {len(self.buffer)} bytes is cut off at byte {start}"
             )
-        self._at += layout.size
-        (value,) = layout.unpack_from(self._data, start)
+        self.offset += layout.size
+        (value,) = layout.unpack_from(self.buffer, start)
         return value
 
     def _length(self, what: str, width: int) -> int:
         """The length of a list of items of `width` bytes; raises if the payload is shorter."""
         length = self.read_int32()
-        left = len(self._data) - self._at
+        left = len(self.buffer) - self.offset
         if length < 0 or length * width > left:
             raise UnitySideChannelException(
                 f"{what} of length {length}, but only {left} bytes of the payload are left"
@@ -154,7 +156,7 @@ class IncomingMessage:
         return length
 
 
-class SideChannel:
+class SideChannel(ABC):
     """One kind of message: send with `queue_message_to_send`, override `on_message_received`."""
 
     def __init__(self, channel_id: uuid.UUID) -> None:
@@ -165,10 +167,11 @@ class SideChannel:
         """Send `msg` with the next reset or step."""
         self.message_queue.append(bytes(msg.buffer))
 
-    def player_restarted(self) -> None:
+    def player_restarted(self) -> None:  # noqa: B027 - most have nothing to send again
         """Another process took the player's place: queue again what it has to know."""
 
-    def on_message_received(self, msg: IncomingMessage) -> None:  # noqa: ARG002 - for subclasses
+    @abstractmethod
+    def on_message_received(self, msg: IncomingMessage) -> None:
         """Handle one payload from the other end."""
         logger.warning(
             "side channel %s: a message came, but %s does not handle any",
@@ -241,7 +244,7 @@ def split(data: bytes) -> list[tuple[uuid.UUID, bytes]]:
     at = 0
     while at < len(data):
         if at + HEAD_BYTES > len(data):
-            raise UnitySideChannelException(
+            raise CutOffSideChannelError(
                 f"side_channel: {len(data) - at} bytes at the end are no message"
             )
         channel_id = uuid.UUID(bytes_le=data[at : at + 16])
@@ -249,7 +252,7 @@ def split(data: bytes) -> list[tuple[uuid.UUID, bytes]]:
         at += HEAD_BYTES
         left = len(data) - at
         if length < 0 or length > left:
-            raise UnitySideChannelException(
+            raise CutOffSideChannelError(
                 f"side_channel: channel {channel_id} announces {length} bytes, {left} are left"
             )
         messages.append((channel_id, data[at : at + length]))

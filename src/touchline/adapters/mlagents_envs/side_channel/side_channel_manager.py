@@ -15,4 +15,4 @@ class SideChannelManager(SideChannels):
 
     def process_side_channel_message(self, data: bytes) -> None:
         """Pass every message in `data` to its channel."""
-        self.deliver(data)
+        self.deliver(bytes(data))
