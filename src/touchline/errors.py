@@ -6,8 +6,10 @@ TouchlineError
 │   └── NotDrawableError  a scene that does not state what it looks like
 └── RunError         the run failed although the call was right
     ├── FileHeldError    another program has a file open that must be replaced (Windows alone)
-    └── NonFiniteError   a NaN or an infinity at a border; the text names behavior, agent and step
-                         (also a RuntimeError, which ML-Agents raises)
+    ├── NonFiniteError   a NaN or an infinity at a border; the text names behavior, agent and step
+    │                    (also a RuntimeError, which ML-Agents raises)
+    └── UnityException   anything about a player; its tree is in `protocol.errors`
+        └── ActionError    an action that agents cannot take (also a UsageError)
 
 The command line turns a UsageError into exit code 2 and a RunError into 1, each as one line.
 Leaves that belong to one module (the wire's, for example) are defined there and derive from
@@ -44,6 +46,17 @@ class FileHeldError(RunError):
 
 class NonFiniteError(RunError, RuntimeError):
     """A NaN or an infinity arrived where numbers are expected."""
+
+
+class UnityException(RunError):  # noqa: N818 - the name that ML-Agents' users catch
+    """Anything that goes wrong with a player."""
+
+
+class ActionError(UnityException, UsageError):
+    """An action of the wrong shape, out of its range, or forbidden by a mask.
+
+    Users of `mlagents_envs` catch it as a UnityException, or as a UnityActionException.
+    """
 
 
 def shortened(text: str, most: int = 200) -> str:

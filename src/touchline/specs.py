@@ -8,20 +8,42 @@ written for it ports by changing the import. Here every value is checked when it
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from touchline.errors import UsageError
+from touchline.errors import ActionError, UsageError
 
 # Sensors or branches listed in messages; the rest is counted. A board of 256 cells has 1,792
 # branches, and no message should exceed some hundred characters.
 _SHOWN = 8
+
+
+class NamedFields:
+    """A dataclass that unpacks like the named tuple that ML-Agents has in its place."""
+
+    _fields: ClassVar[tuple[str, ...]]
+    """Those that ML-Agents has, in its order."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._asdict().values())
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        return tuple(self)[index]
+
+    def _asdict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._fields}
+
+    def _replace(self, **changes: Any) -> Self:
+        return replace(self, **changes)  # type: ignore[type-var]
 
 
 class DimensionProperty(enum.IntFlag):
@@ -41,13 +63,14 @@ class ObservationType(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-class ObservationSpec:
+class ObservationSpec(NamedFields):
     """One sensor: its shape without the batch axis, and its name as the sender spells it.
 
     Rank 1 is a vector, rank 2 a variable-length list of entities, rank 3 an image or grid. Whether
     an image is HWC or CHW is the sender's choice; from slots onward it is CHW.
     """
 
+    _fields = ("shape", "dimension_property", "observation_type", "name")
     shape: tuple[int, ...]
     dimension_property: tuple[DimensionProperty, ...] = ()
     observation_type: ObservationType = ObservationType.DEFAULT
@@ -87,13 +110,14 @@ class ObservationSpec:
 
 
 @dataclass(frozen=True)
-class ActionSpec:
+class ActionSpec(NamedFields):
     """How many continuous actions an agent takes, and how many choices each discrete branch offers.
 
     `staged`: what the later branches allow depends on the choice in the first one (first a unit,
     then one of its orders). Steps of such agents hold a second-stage mask besides the flat one.
     """
 
+    _fields = ("continuous_size", "discrete_branches")
     continuous_size: int = 0
     discrete_branches: tuple[int, ...] = ()
     staged: bool = False
@@ -191,9 +215,10 @@ class ActionSpec:
 
 
 @dataclass(frozen=True)
-class BehaviorSpec:
+class BehaviorSpec(NamedFields):
     """What all agents of one behavior observe, sensor by sensor, and do."""
 
+    _fields = ("observation_specs", "action_spec")
     observation_specs: tuple[ObservationSpec, ...]
     action_spec: ActionSpec
     network: str = field(default="standard", compare=False)
@@ -297,11 +322,11 @@ class ActionTuple:
         if value.shape == (0,):
             return None
         if value.ndim != 2:
-            raise UsageError(
+            raise ActionError(
                 f"{part} actions: expected two axes [agents, actions], got shape {value.shape}"
             )
         if other is not None and len(other) != len(value):
-            raise UsageError(
+            raise ActionError(
                 f"{part} actions are for {len(value)} agents, the other part is for {len(other)}"
             )
         return value.astype(dtype, copy=False)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.specs import BehaviorSpec
+from touchline.specs import BehaviorSpec, NamedFields
 
 
 class BranchMasks(Sequence[NDArray[np.bool_]]):
@@ -62,9 +62,10 @@ def flat_mask(masks: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True)
-class DecisionStep:
+class DecisionStep(NamedFields):
     """One agent that needs an action; `action_mask` has one array per branch, True = forbidden."""
 
+    _fields = ("obs", "reward", "agent_id", "action_mask", "group_id", "group_reward")
     obs: list[NDArray[Any]]
     reward: float
     agent_id: int
@@ -74,9 +75,10 @@ class DecisionStep:
 
 
 @dataclass(frozen=True)
-class TerminalStep:
+class TerminalStep(NamedFields):
     """One agent whose episode ended; `interrupted` when it was cut short rather than finished."""
 
+    _fields = ("obs", "reward", "interrupted", "agent_id", "group_id", "group_reward")
     obs: list[NDArray[Any]]
     reward: float
     interrupted: bool

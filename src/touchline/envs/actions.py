@@ -8,17 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.errors import NonFiniteError, UsageError, shortened
-from touchline.protocol.errors import UnityException
+from touchline.errors import ActionError as ActionError
+from touchline.errors import NonFiniteError, shortened
 from touchline.specs import ActionSpec, ActionTuple
 from touchline.steps import DecisionSteps, flat_mask
-
-
-class ActionError(UnityException, UsageError):
-    """An action of the wrong shape, out of its range, or forbidden by a mask.
-
-    Users of `mlagents_envs` catch it as a UnityException.
-    """
 
 
 def as_actions(

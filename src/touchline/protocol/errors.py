@@ -22,17 +22,13 @@ UnityException (a RunError)
 │       └── UnityObservationException    the field belongs to an observation
 ├── BehaviorWithoutAgentsError       announced, but no agent has sent observations
 ├── UnitySideChannelException        a side-channel payload that cannot be read
-│   ├── CutOffSideChannelError         messages without their end (also a
-│   │                                  UnityEnvironmentException, which ML-Agents raises)
+│   ├── CutOffSideChannelError         without its end (also a UnityEnvironmentException)
 │   └── SideChannelUsageError          a message that cannot be sent (also a UsageError)
 └── UnityWorkerInUseException        the port is taken (also a UsageError)
 """
 
-from touchline.errors import RunError, UsageError
-
-
-class UnityException(RunError):
-    """Anything that goes wrong with a player."""
+from touchline.errors import UnityException as UnityException
+from touchline.errors import UsageError
 
 
 class UnityEnvironmentException(UnityException):
