@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import gymnasium
+import numpy as np
 from numpy.typing import NDArray
 
 from touchline.adapters.layout import choice_table
 from touchline.adapters.options import OneWorld
 from touchline.adapters.to_gymnasium import TouchlineEnv
 from touchline.errors import UsageError
+from touchline.steps import DecisionSteps, TerminalSteps
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +25,11 @@ class UnityGymException(UsageError, gymnasium.error.Error):
     """An environment that one agent of old Gym cannot stand for, or a call out of turn."""
 
 
-class UnityToGymWrapper:
+class UnityToGymWrapper(gymnasium.Env[Any, Any]):
     """A world with one behavior and one agent. Closes it.
+
+    An `Env` by type alone: wrappers that unpack five values from `step` need
+    `touchline.make_gymnasium`.
 
     An observation is the only image or the joined vectors; with `allow_multiple_obs` a list, images
     first and the joined vectors last. Images are [H, W, C]. `flatten_branched`: all discrete
@@ -53,6 +58,11 @@ class UnityToGymWrapper:
             )
         except UsageError as error:
             raise UnityGymException(str(error)) from error
+        (world,) = self._env._groups.worlds
+        ((self.name, self.group_spec),) = world.behaviors.items()
+        action = self.group_spec.action_spec
+        self.action_size = action.continuous_size + action.discrete_size
+        self.uint8_visual = uint8_visual
         self._allow_multiple_obs = allow_multiple_obs
         self.game_over = False
         self.visual_obs: NDArray[Any] | None = None
@@ -74,16 +84,17 @@ class UnityToGymWrapper:
         if action_space_seed is not None:
             self.action_space.seed(action_space_seed)
 
-    def reset(self) -> Any:
-        """The first observation of an episode."""
+    def reset(self, **_: Any) -> Any:  # type: ignore[override]
+        """The first observation of an episode. Gymnasium's keywords have no effect."""
         named, _ = self._env.reset()
         self.game_over = False
         return self._observation(named)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, ...]:
         """Observation, reward (own plus group), whether the episode ended, and `info`.
 
-        `info` is that of `TouchlineEnv`. Raises a UnityGymException after an end.
+        `info` is that of `TouchlineEnv`, but `step` is a DecisionSteps or, at an end, a
+        TerminalSteps with one agent. Raises a UnityGymException after an end.
         """
         if self.game_over:
             raise UnityGymException(
@@ -91,9 +102,10 @@ class UnityToGymWrapper:
             )
         named, reward, terminated, truncated, info = self._env.step(action)
         self.game_over = terminated or truncated
+        info["step"] = _rows(info["step"])
         return self._observation(named), reward, self.game_over, info
 
-    def render(self, mode: str = "rgb_array") -> NDArray[Any] | None:  # noqa: ARG002
+    def render(self, mode: str = "rgb_array") -> Any:  # noqa: ARG002
         """The latest image that the agent observed, None without images."""
         return self.visual_obs
 
@@ -112,13 +124,26 @@ class UnityToGymWrapper:
         return named[self._names[0]]
 
 
+def _rows(step: dict[str, Any]) -> DecisionSteps | TerminalSteps:
+    """One agent's step, as `TouchlineEnv` has it, as rows of arrays."""
+    rows: dict[str, Any] = {"action_mask": None}
+    for name, value in step.items():
+        is_listed = isinstance(value, list)
+        rows[name] = [part[None] for part in value] if is_listed else np.array([value])
+    if "interrupted" not in step:
+        return DecisionSteps(**rows)
+    del rows["action_mask"]
+    return TerminalSteps(**rows)
+
+
 class ActionFlattener:
     """All discrete branches as one choice; the last branch varies fastest."""
 
     def __init__(self, branched_action_space: Sequence[int]) -> None:
-        self._table = choice_table(tuple(branched_action_space))
-        self.action_space = gymnasium.spaces.Discrete(len(self._table))
+        table = choice_table(tuple(branched_action_space))
+        self.action_lookup = dict(enumerate(table.tolist()))
+        self.action_space = gymnasium.spaces.Discrete(len(table))
 
     def lookup_action(self, action: int) -> list[int]:
         """The choice in each branch that this one choice means."""
-        return [int(choice) for choice in self._table[int(action)]]
+        return list(self.action_lookup[int(action)])

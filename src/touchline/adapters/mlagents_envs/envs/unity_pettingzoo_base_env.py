@@ -146,22 +146,20 @@ class UnityPettingzooBaseEnv:
         is_pair = isinstance(space, spaces.Tuple)
         parts = action if is_pair else [action]
         of_parts = space.spaces if is_pair else [space]
+        try:
+            values = [
+                np.asarray(part, of_part.dtype).reshape(of_part.shape or ())
+                for part, of_part in zip(parts, of_parts, strict=True)
+            ]
+            is_valid = space.contains(tuple(values) if is_pair else values[0])
+        except (TypeError, ValueError):
+            is_valid = False
+        if not is_valid:
+            raise error.Error(f"{agent}: expected an action in {space}, got {action!r}")
         row, actions = self._rows[agent], self._actions[behavior]
-        for part, of_part in zip(parts, of_parts, strict=True):
-            value = np.asarray(part, of_part.dtype)
-            if isinstance(of_part, spaces.Discrete):
-                value = value.reshape(())
-            else:
-                value = value.reshape(of_part.shape)
-            if not of_part.contains(value):
-                raise error.Error(
-                    f"{agent}: expected an action in {space}, got {action!r}"
-                )
-            kind = (
-                actions.continuous
-                if isinstance(of_part, spaces.Box)
-                else actions.discrete
-            )
+        for of_part, value in zip(of_parts, values, strict=True):
+            is_continuous = isinstance(of_part, spaces.Box)
+            kind = actions.continuous if is_continuous else actions.discrete
             kind[row] = value
 
     def _step(self) -> None:
