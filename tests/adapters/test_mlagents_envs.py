@@ -8,6 +8,7 @@ import uuid
 import zipfile
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -21,6 +22,8 @@ from touchline.adapters.mlagents_envs.base_env import (
     BehaviorSpec,
     DecisionSteps,
     ObservationSpec,
+    ObservationType,
+    TerminalStep,
     TerminalSteps,
 )
 from touchline.adapters.mlagents_envs.environment import UnityEnvironment
@@ -216,11 +219,17 @@ def test_a_tutorial_runs_after_one_replaced_word(scene, worker, tmp_path):
 
 
 OFFICIAL_NAMES = {
-    "environment": ["UnityEnvironment"],
+    "environment": [
+        "ActionTuple", "BaseEnv", "BehaviorMapping", "BehaviorSpec", "DecisionSteps",
+        "DefaultTrainingAnalyticsSideChannel", "SideChannel", "SideChannelManager", "TerminalSteps",
+        "UnityActionException", "UnityCommunicatorStoppedException", "UnityEnvironment",
+        "UnityEnvironmentException", "UnityTimeOutException",
+    ],
     "base_env": [
         "ActionSpec", "ActionTuple", "AgentId", "BaseEnv", "BehaviorMapping", "BehaviorName",
         "BehaviorSpec", "DecisionStep", "DecisionSteps", "DimensionProperty", "GroupId",
         "ObservationSpec", "ObservationType", "TerminalStep", "TerminalSteps",
+        "UnityActionException",
     ],
     "env_utils": ["get_platform", "launch_executable", "validate_environment_path"],
     "exception": [
@@ -406,13 +415,32 @@ def test_the_gym_wrapper_plays_an_episode_in_old_gyms_words():
         obs, reward, done, info = env.step(env.action_space.sample())
         steps += 1
     assert steps > 5
-    assert (reward, info["step"]["interrupted"]) == (-1.0, False), "the ball fell"
+    assert isinstance(info["step"], TerminalSteps)
+    assert (reward, info["step"].interrupted.tolist()) == (-1.0, [False]), (
+        "the ball fell"
+    )
+    assert info["step"].reward.tolist() == [-1.0]
     with pytest.raises(UnityGymException, match=r"call reset\(\)"):
         env.step(env.action_space.sample())
     env.reset()
     env.close()
     with pytest.raises(UnityGymException, match="shows one behavior"):
         UnityToGymWrapper(touchline.make("SoccerTwos"))
+
+
+def test_the_gym_wrapper_is_an_env_of_gymnasium():
+    with UnityToGymWrapper(touchline.make("Basic")) as env:
+        assert isinstance(env, gymnasium.Env)
+        assert (env.unwrapped, env.spec, env.name) == (env, None, "Basic?team=0")
+        assert env.group_spec.action_spec.discrete_branches == (3,)
+        wrapped = gymnasium.wrappers.TransformAction(env, lambda _: 2, None)
+        wrapped.reset(seed=1)
+        _, reward, done, info = wrapped.step(0)
+        decisions = info["step"]
+        assert (done, decisions.reward.tolist()) == (False, [np.float32(reward)])
+        assert decisions[decisions.agent_id[0]].obs[0].argmax() == 11
+        assert [mask.tolist() for mask in decisions.action_mask] == [[[False] * 3]]
+        gymnasium.wrappers.TimeLimit(env, 9)
 
 
 def test_the_gym_wrapper_lists_images_first_and_joined_vectors_last():
@@ -598,7 +626,60 @@ def test_messages_take_the_official_argument_names():
         SideChannel(uuid.UUID(int=5))
 
 
+def test_specs_and_single_steps_unpack_like_named_tuples():
+    spec = Corridor().behavior_specs["Corridor?team=0"]
+    (sensor,), action = spec
+    assert (sensor, action) == (spec[0][0], spec.action_spec)
+    shape, _, kind, name = sensor
+    assert (shape, kind, name) == ((2,), ObservationType.DEFAULT, "place")
+    continuous, branches = action
+    assert (continuous, branches, len(action)) == (0, (3,), 2)
+    renamed = spec._replace(observation_specs=[sensor._replace(name="where")])
+    assert renamed.observation_specs[0].name == "where"
+    assert isinstance(renamed, BehaviorSpec)
+    assert action._asdict() == {"continuous_size": 0, "discrete_branches": (3,)}
+    with touchline.make("Basic") as env:
+        env.reset()
+        decisions, _ = env.get_steps("Basic?team=0")
+        obs, reward, agent, masks, group, group_reward = decisions[0]
+        assert (reward, agent, group, group_reward) == (0.0, 0, 0, 0.0)
+        assert (obs[0].shape, masks[0].tolist()) == ((20,), [False] * 3)
+    last = TerminalStep([obs], 1.0, True, 7, 0, 0.5)
+    assert list(last)[1:] == [1.0, True, 7, 0, 0.5]
+
+
+def test_a_masked_choice_is_executed_as_official_clients_have_it(tmp_path):
+    player, name = build("GridWorld", tmp_path), "GridWorld?team=0"
+    with (
+        UnityEnvironment(player, seed=4) as theirs,
+        touchline.UnityEnvironment(player, seed=4) as own,
+    ):
+        for env in (theirs, own):
+            env.reset()
+            while not any(m.any() for m in env.get_steps(name)[0].action_mask or []):
+                env.step()
+        decisions, _ = theirs.get_steps(name)
+        row, choice = np.argwhere(decisions.action_mask[0])[0]
+        actions = theirs.behavior_specs[name].action_spec.empty_action(len(decisions))
+        actions.discrete[row] = choice
+        theirs.set_actions(name, actions)
+        one = ActionTuple(discrete=[[choice]])
+        theirs.set_action_for_agent(name, decisions.agent_id[row], one)
+        theirs.step()
+        assert len(theirs.get_steps(name)[0]) + len(theirs.get_steps(name)[1])
+        with pytest.raises(ActionError, match="is masked"):
+            own.set_actions(name, actions)
+
+
+def test_capabilities_have_the_names_of_the_protocol(tmp_path):
+    with UnityEnvironment(build("Basic", tmp_path)) as env:
+        assert env.academy_capabilities.hybridActions
+        assert env.academy_capabilities.multiAgentGroups
+
+
 def test_small_things_that_scripts_rely_on():
+    with pytest.raises(UnityActionException, match="expected two axes"):
+        ActionTuple([0.0, 0.0])
     assert ActionTuple(np.array([]), [[1]]).discrete.tolist() == [[1]]
     assert ActionTuple([[0.5]], np.array([])).continuous.tolist() == [[0.5]]
     assert EnvironmentParametersChannel.SamplerTypes.GAUSSIAN == 1
@@ -636,6 +717,7 @@ TORCHRL = """
 from touchline.adapters.mlagents_envs import take_the_name
 take_the_name()
 from torchrl.envs.libs.unity_mlagents import UnityMLAgentsEnv
+UnityMLAgentsEnv(registered_name="GridWorld", seed=1).rollout(10)  # has masks
 env = UnityMLAgentsEnv(registered_name="SoccerTwos", seed=3, num_areas=1)
 rollout = env.rollout(8, break_when_any_done=False)
 group = next(iter(env.group_map))
@@ -672,6 +754,11 @@ def test_the_old_pettingzoo_wrappers_play_in_their_own_words():
         actions = {agent: env.action_space(agent).sample() for agent in env.agents}
         observations, rewards, dones, infos = env.step(actions)
     assert set(observations) == set(rewards) == set(dones) == set(infos)
+    first = env.agents[0]
+    for wrong in ([0, 0], [0, 0, 0, 0], [[0, 0], [0]], "no", [0, 0, 3]):
+        with pytest.raises(gymnasium.error.Error, match="expected an action in"):
+            env.step({first: wrong})
+    env.step({first: [[2, 0, 1]]})
     env.close()
     env.close()
 

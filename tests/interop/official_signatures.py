@@ -1,5 +1,9 @@
 """What official `mlagents_envs` offers, as JSON: module -> name -> members and their parameters.
 
+A class also has the entries `bases` (names of the classes that it derives from) and `abstract`;
+members are inherited ones, too, and attributes that `__init__` sets. A name that a module imports
+from another one of the package has the entry `imported` alone.
+
 Runs in the environment of the official package: `python official_signatures.py`.
 """
 
@@ -7,6 +11,8 @@ import importlib
 import inspect
 import json
 import pkgutil
+import re
+from enum import Enum
 
 import mlagents_envs
 from mlagents_envs.registry import default_registry
@@ -30,15 +36,35 @@ def parameters(function):
 def described(thing):
     if not inspect.isclass(thing):
         return {"": parameters(thing) if callable(thing) else None}
-    members = {"": parameters(thing.__init__) if "__init__" in vars(thing) else None}
+    bases = [f"{base.__module__}.{base.__name__}" for base in thing.__mro__[1:-1]]
+    members = {"bases": bases, "abstract": inspect.isabstract(thing)}
+    members[""] = parameters(thing.__init__) if "__init__" in vars(thing) else None
     if issubclass(thing, tuple):
         members[""] = [[f, f in thing._field_defaults] for f in thing._fields]
-    for name, member in vars(thing).items():
+        members |= dict.fromkeys(
+            ("_replace", "_asdict", "_fields", "__iter__", "__getitem__")
+        )
+    if issubclass(thing, (Exception, Enum)):
+        return members
+    for name in dir(thing):
         if not name.startswith("_"):
+            member = inspect.getattr_static(thing, name)
             members[name] = (
                 parameters(member) if callable(getattr(thing, name)) else None
             )
+    for base in thing.__mro__:
+        if base.__module__.startswith("mlagents_envs"):
+            for name in re.findall(r"self\.([a-z]\w*)\b.* = ", source_of(base)):
+                members.setdefault(name, None)
     return members
+
+
+def source_of(kind):
+    init = vars(kind).get("__init__")
+    try:
+        return inspect.getsource(init)
+    except (TypeError, OSError):  # none of its own, or that of a named tuple
+        return ""
 
 
 found = {}
@@ -49,12 +75,13 @@ for module in [
     if "communicator_objects" in module:
         continue
     loaded = importlib.import_module(module)
-    found[module.partition(".")[2]] = {
-        name: described(thing)
-        for name, thing in vars(loaded).items()
-        if not name.startswith("_")
-        and not inspect.ismodule(thing)
-        and getattr(thing, "__module__", module) == module
-        and type(thing).__module__ != "typing"
-    }
+    names = found[module.partition(".")[2]] = {}
+    for name, thing in vars(loaded).items():
+        home = getattr(thing, "__module__", module)
+        if name.startswith("_") or inspect.ismodule(thing):
+            continue
+        if home == module and type(thing).__module__ != "typing":
+            names[name] = described(thing)
+        elif home.startswith("mlagents_envs.") and "communicator_objects" not in home:
+            names[name] = {"imported": home.partition(".")[2]}
 print(json.dumps(found))

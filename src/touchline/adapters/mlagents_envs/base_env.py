@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 
 from touchline.envs.env import MLAgentsEnv
+from touchline.envs.unity_env import UnityActionException as UnityActionException
 from touchline.specs import ActionSpec as ActionSpec
 from touchline.specs import ActionTuple as ActionTuple
 from touchline.specs import BehaviorSpec as BehaviorSpec

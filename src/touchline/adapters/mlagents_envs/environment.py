@@ -1,21 +1,34 @@
 """The client of a Unity player or of the Editor."""
 
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
 
-# Also so that `mlagents_envs.base_env` is there after this import, as some programs rely on.
+# Stars: scripts import from here whatever the official module imports, too.
+from touchline.adapters.mlagents_envs.base_env import *  # noqa: F403
 from touchline.adapters.mlagents_envs.base_env import ActionTuple, BaseEnv
+from touchline.adapters.mlagents_envs.exception import *  # noqa: F403
+from touchline.adapters.mlagents_envs.side_channel import *  # noqa: F403
+from touchline.adapters.mlagents_envs.side_channel.side_channel_manager import *  # noqa: F403
 from touchline.envs.actions import ActionError
 from touchline.envs.unity_env import UnityEnvironment as _UnityEnvironment
 from touchline.errors import UsageError
+from touchline.protocol.schema import MESSAGES
 from touchline.steps import DecisionSteps, TerminalSteps
-
-__all__ = ["UnityEnvironment"]
 
 
 class UnityEnvironment(_UnityEnvironment, BaseEnv):
-    """`touchline.UnityEnvironment`, with the names and exceptions of ML-Agents' methods."""
+    """`touchline.UnityEnvironment`, with the names and exceptions of ML-Agents' methods.
+
+    As in ML-Agents, a masked choice is no error: the player executes it.
+    """
+
+    @property
+    def academy_capabilities(self) -> Any:
+        """What the player says it supports, as the protocol's message."""
+        has = dict.fromkeys(self.capabilities, True)
+        return MESSAGES.UnityRLCapabilitiesProto(**has)
 
     def get_steps(self, behavior_name: str) -> tuple[DecisionSteps, TerminalSteps]:
         self._refuse_unknown(behavior_name)
@@ -38,6 +51,11 @@ class UnityEnvironment(_UnityEnvironment, BaseEnv):
                 f"{list(decisions)[:20]}"
             )
         super().set_action_for_agent(behavior_name, agent_id, action)
+
+    def _check(
+        self, behavior: str, actions: ActionTuple, decisions: DecisionSteps
+    ) -> None:
+        super()._check(behavior, actions, replace(decisions, action_mask=None))
 
     def _refuse_unknown(self, behavior: str) -> None:
         """Raise what ML-Agents' users catch for a behavior that does not exist."""

@@ -1,5 +1,6 @@
 """Numbers that a game reads by name."""
 
+from touchline.adapters.mlagents_envs.side_channel.side_channel import *  # noqa: F403
 from touchline.protocol.side_channels import (
     EnvironmentParametersChannel as EnvironmentParametersChannel,
 )

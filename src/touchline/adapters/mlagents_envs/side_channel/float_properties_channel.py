@@ -1,5 +1,6 @@
 """Named numbers in both directions."""
 
+from touchline.adapters.mlagents_envs.side_channel.side_channel import *  # noqa: F403
 from touchline.protocol.side_channels import (
     FloatPropertiesChannel as FloatPropertiesChannel,
 )

@@ -1,5 +1,6 @@
 """All side channels of one connection."""
 
+from touchline.adapters.mlagents_envs.side_channel.side_channel import *  # noqa: F403
 from touchline.protocol.side_channels import SideChannel, SideChannels
 
 
