@@ -58,8 +58,7 @@ class UnityToGymWrapper(gymnasium.Env[Any, Any]):
             )
         except UsageError as error:
             raise UnityGymException(str(error)) from error
-        (world,) = self._env._groups.worlds
-        ((self.name, self.group_spec),) = world.behaviors.items()
+        ((self.name, self.group_spec),) = self._env._groups.worlds[0].behaviors.items()
         action = self.group_spec.action_spec
         self.action_size = action.continuous_size + action.discrete_size
         self.uint8_visual = uint8_visual
@@ -84,7 +83,7 @@ class UnityToGymWrapper(gymnasium.Env[Any, Any]):
         if action_space_seed is not None:
             self.action_space.seed(action_space_seed)
 
-    def reset(self, **_: Any) -> Any:  # type: ignore[override]
+    def reset(self, **_: Any) -> Any:
         """The first observation of an episode. Gymnasium's keywords have no effect."""
         named, _ = self._env.reset()
         self.game_over = False
