@@ -10,18 +10,23 @@ from touchline.policies.distributions import (
 )
 
 
-def _hybrid(batch=5, seed=0):
+def _hybrid(batch=5, seed=0, std_shape=(2,)):
     torch.manual_seed(seed)
     logits = [torch.randn(batch, n) for n in (3, 2)]
     return ActionDistribution(
         torch.randn(batch, 2),
-        torch.randn(2) / 2,
+        torch.randn(std_shape) / 2,
         [masked_log_probs(x, None) for x in logits],
     )
 
 
-def test_a_hybrid_log_probability_is_the_sum_of_its_parts():
-    d = _hybrid()
+SPREADS = pytest.mark.parametrize("std_shape", [(2,), (5, 2)])
+"""Of log σ: the same for all agents, or one for each."""
+
+
+@SPREADS
+def test_a_hybrid_log_probability_is_the_sum_of_its_parts(std_shape):
+    d = _hybrid(std_shape=std_shape)
     continuous, discrete = d.sample(torch.Generator().manual_seed(1))
     normal = (
         torch.distributions.Normal(d.mean, d.log_std.exp()).log_prob(continuous).sum(1)
@@ -33,8 +38,9 @@ def test_a_hybrid_log_probability_is_the_sum_of_its_parts():
     torch.testing.assert_close(d.log_prob(continuous, discrete), normal + sum(parts))
 
 
-def test_entropy_is_the_mean_of_torchs_own():
-    d = _hybrid()
+@SPREADS
+def test_entropy_is_the_mean_of_torchs_own(std_shape):
+    d = _hybrid(std_shape=std_shape)
     normal = torch.distributions.Normal(d.mean, d.log_std.exp()).entropy().sum(1)
     parts = [torch.distributions.Categorical(logits=p).entropy() for p in d.log_probs]
     torch.testing.assert_close(d.entropy(), (normal + sum(parts)).mean())

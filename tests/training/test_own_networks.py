@@ -38,6 +38,13 @@ class Unsquashed(ResidualNetwork):
     def __init__(self, spec, architecture, num_signals=1):
         from dataclasses import replace
         super().__init__(spec, replace(architecture, squashed=False), num_signals)
+class SpreadOfState(ResidualNetwork):
+    def __init__(self, spec, architecture, num_signals=1):
+        super().__init__(spec, architecture, num_signals)
+        self.spread = torch.nn.Linear(architecture.hidden_units, self.numbers)
+    def distribution_of(self, features, allowed):
+        d = super().distribution_of(features, allowed)
+        return type(d)(d.mean, self.spread(features).clamp(-2.0, 0.0), d.log_probs)
 class Half(torch.nn.Module):
     pass
 """
@@ -105,6 +112,13 @@ def test_a_network_of_ones_own_trains_resumes_and_acts_in_its_onnx_file(
     for name, tensor in tensors.items():
         assert torch.equal(tensor, resumed[name]), name
     _check_file(whole, scene)
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_a_network_may_have_a_spread_for_every_agent(tmp_path):
+    run, lines = _train(tmp_path, "3DBall", "ppo", "own_networks:SpreadOfState")
+    assert not any("no ONNX file" in line for line in lines)
+    _check_file(run, "3DBall")
 
 
 def _check_file(run, scene):

@@ -31,6 +31,7 @@ class ActionDistribution:
 
     mean: Float[Tensor, "B C"]
     log_std: Float[Tensor, " C"] | Float[Tensor, "B C"]
+    """The same for all agents, or one for each."""
     log_probs: Sequence[Float[Tensor, "B _"]]
     """[B, choices] for each branch, masks applied."""
 
@@ -65,7 +66,7 @@ class ActionDistribution:
 
     def standardized(
         self, continuous: Float[Tensor, "B C"]
-    ) -> tuple[Float[Tensor, "B C"], Float[Tensor, " C"]]:
+    ) -> tuple[Float[Tensor, "B C"], Float[Tensor, " C"] | Float[Tensor, "B C"]]:
         """Raw continuous actions in units of σ from the mean, z = (a − μ) / σ, and 1 / σ."""
         inverse_std = torch.exp(-self.log_std)
         z = (continuous - self.mean) * inverse_std
@@ -73,8 +74,8 @@ class ActionDistribution:
 
     def normal_log_prob(self, z: Float[Tensor, "B C"]) -> Float[Tensor, " B"]:
         """Of standardized continuous actions: Σ −½ z² − log σ − ½ log 2π."""
-        # The same for every agent, so summed once.
-        log_normalizer = self.log_std.sum() + z.shape[1] * _LOG_SQRT_2PI
+        # Of every agent, or once where log σ is the same for all.
+        log_normalizer = self.log_std.sum(dim=-1) + z.shape[1] * _LOG_SQRT_2PI
         squares = (z * z).sum(dim=1)
         return -0.5 * squares - log_normalizer
 
@@ -90,8 +91,8 @@ class ActionDistribution:
 
     def entropy(self, discrete: Int[Tensor, "B D"] | None = None) -> Float[Tensor, ""]:
         """Mean over the agents, in nats; the choices made do not matter to independent parts."""
-        # H of a normal is ½ + log σ + ½ log 2π, the same for every agent.
-        total = (self.log_std + (0.5 + _LOG_SQRT_2PI)).sum()
+        # H of a normal is ½ + log σ + ½ log 2π.
+        total = (self.log_std + (0.5 + _LOG_SQRT_2PI)).sum(dim=-1).mean()
         for log_probs in self.log_probs:
             of_agents = (torch.exp(log_probs) * log_probs).sum(dim=1)  # [B], negative
             total = total - of_agents.mean()
