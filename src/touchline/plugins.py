@@ -76,7 +76,7 @@ class Plugins:
             return imported(path)
         try:
             found = imported(path)
-        except Exception as error:  # whatever the package raises when it is imported
+        except (Exception, SystemExit) as error:  # whatever its import raises
             reason = f"{type(error).__name__}: {error}".replace("\n", " ")
             raise self._error(name, f"{path} cannot be imported: {reason}") from error
         breach = breach_of(imported(contract), found)

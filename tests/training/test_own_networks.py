@@ -47,24 +47,64 @@ class SpreadOfState(ResidualNetwork):
         return type(d)(d.mean, self.spread(features).clamp(-2.0, 0.0), d.log_probs)
 class Half(torch.nn.Module):
     pass
+class OneArgument(ResidualNetwork):
+    def __init__(self, spec):
+        super().__init__(spec, None)
+class Raises(ResidualNetwork):
+    def features(self, obs):
+        raise ValueError("bad shape\\nin features")
+class Exits(ResidualNetwork):
+    def features(self, obs):
+        raise SystemExit(3)
+class NoSuper(ResidualNetwork):
+    def __init__(self, spec, architecture, num_signals=1):
+        self.spec = spec
+class NoTuple(ResidualNetwork):
+    def forward(self, obs, allowed, sequences=None):
+        return self.distribution(obs, allowed)
+class NoDistribution(ResidualNetwork):
+    def distribution_of(self, features, allowed):
+        return self.outputs(features)
+class NoWeights(ResidualNetwork):
+    def parameters(self, recurse=True):
+        return iter(())
+class NaNs(ResidualNetwork):
+    def features(self, obs):
+        return super().features(obs) * float("nan")
+class FlatValues(ResidualNetwork):
+    def value(self, obs):
+        return super().value(obs)[:, 0]
+class TooManyValues(ResidualNetwork):
+    def __init__(self, spec, architecture, num_signals=1):
+        super().__init__(spec, architecture, num_signals)
+        self.values = torch.nn.Linear(architecture.hidden_units, num_signals + 1)
+class TooFewChoices(ResidualNetwork):
+    def distribution_of(self, features, allowed):
+        d = super().distribution_of(features, allowed)
+        return type(d)(d.mean, d.log_std, [p[:, :2] for p in d.log_probs])
+class TooFewNumbers(ResidualNetwork):
+    def distribution_of(self, features, allowed):
+        d = super().distribution_of(features, allowed)
+        return type(d)(d.mean[:, :1], d.log_std[:1], d.log_probs)
 """
 
 
 @pytest.fixture(autouse=True)
 def own_modules(tmp_path, monkeypatch):
     (tmp_path / "own_networks.py").write_text(BROKEN)
+    (tmp_path / "own_script.py").write_text("raise SystemExit(3)")
     monkeypatch.syspath_prepend(str(EXAMPLE))
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
-    for name in ("residual_network", "own_networks"):
+    for name in ("residual_network", "own_networks", "own_script"):
         sys.modules.pop(name, None)
 
 
-def _train(folder, scene, trainer_type, network=RESIDUAL, **settings):
+def _train(folder, scene, trainer_type, network=RESIDUAL, memory=None, **settings):
     behavior = {
         "trainer_type": trainer_type,
         "hyperparameters": HYPER[trainer_type],
-        "network_settings": {"type": network, "hidden_units": 16},
+        "network_settings": {"type": network, "hidden_units": 16, "memory": memory},
         "max_steps": 800,
         "summary_freq": 400,
     }
@@ -151,10 +191,54 @@ def test_a_run_whose_network_unity_cannot_load_says_so_and_goes_on(tmp_path):
         ("no_such:Network", "ppo", "cannot be loaded: ModuleNotFoundError"),
         ("own_networks:Half", "ppo", "the network 'own_networks:Half' has no memory_shape"),
         ("json:loads", "ppo", r"the network 'json:loads' is no torch\.nn\.Module"),
-        ("own_networks:Unsquashed", "sac", "SAC cannot train the network 'own_networks:Unsquashed', whose actions are of a ActionDistribution"),
+        ("own_networks:Unsquashed", "sac", "the network 'own_networks:Unsquashed' acts by a ActionDistribution; expected a SquashedDistribution"),
     ],
 )  # fmt: skip
 def test_what_is_no_network_is_one_line(tmp_path, network, trainer_type, expected):
     with pytest.raises(UsageError, match=expected) as refusal:
         _train(tmp_path, "Basic", trainer_type, network)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize(
+    ("network", "expected"),
+    [
+        ("own_script:Network", "cannot be loaded: SystemExit: 3"),
+        ("OneArgument", r"made from \(spec, architecture, num_signals\) .*Network describes: TypeError: .* positional"),
+        ("Raises", "run on zeros as .*: ValueError: bad shape in features"),
+        ("Exits", "run on zeros as .*: SystemExit: 3"),
+        ("NoSuper", "fails when it is made .*: AttributeError: "),
+        ("NoTuple", "run on zeros as .*: TypeError: cannot unpack"),
+        ("NoDistribution", "acts by a Tensor; expected a Distribution"),
+        ("NoWeights", "has no parameters; expected weights"),
+        ("NaNs", "returns NaN or infinity as values for observations of zeros"),
+        ("FlatValues", r"returns \[3\] as value\(\) of 3 agents; expected \[3, 1\]"),
+        ("TooManyValues", r"returns \[3, 2\] as values of 3 agents; expected \[3, 1\]"),
+        ("TooFewChoices", r"has branches \[2\]; expected \[3\]"),
+    ],
+)  # fmt: skip
+def test_a_network_that_breaks_the_contract_is_one_line_before_training(
+    tmp_path, network, expected
+):
+    name = network if ":" in network else f"own_networks:{network}"
+    with pytest.raises(
+        UsageError, match=f"the network '{name}' .*{expected}"
+    ) as refusal:
+        _train(tmp_path, "Basic", "ppo", name)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_a_network_with_too_few_numbers_is_one_line(tmp_path):
+    expected = r"returns \[3, 1\] as mean of 3 agents; expected \[3, 2\]"
+    with pytest.raises(UsageError, match=expected):
+        _train(tmp_path, "3DBall", "ppo", "own_networks:TooFewNumbers")
+
+
+def test_a_memory_for_a_network_without_one_is_one_line(tmp_path):
+    expected = f"'{RESIDUAL}' has no memory; expected no network_settings.memory"
+    with pytest.raises(UsageError, match=expected):
+        _train(
+            tmp_path, "Basic", "ppo", memory={"memory_size": 32, "sequence_length": 16}
+        )

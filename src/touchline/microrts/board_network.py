@@ -68,6 +68,8 @@ class BoardActorCritic(nn.Module):
             raise UsageError(
                 "network_settings.memory: policies over boards have none; leave it out"
             )
+        if architecture.squashed:
+            raise UsageError("SAC cannot train policies over boards; take ppo")
         self.spec = spec
         self.architecture = architecture
         self.num_signals = num_signals

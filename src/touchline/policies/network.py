@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -20,7 +21,11 @@ from torch import Tensor, nn
 
 from touchline.errors import UsageError, shortened
 from touchline.plugins import Plugins, breach_of, imported_from_here
-from touchline.policies.distributions import RawActions
+from touchline.policies.distributions import (
+    ActionDistribution,
+    RawActions,
+    SquashedDistribution,
+)
 from touchline.policies.memory import DEFAULT_MEMORY
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.nets.normalizer import RunningNormalizer
@@ -193,10 +198,15 @@ def make_network(
 ) -> Network:
     """The network that a behavior's spec names.
 
-    Raises a UsageError for a name that is not in `NETWORKS`, or an architecture that the network
-    does not support.
+    Raises a UsageError for a name that is not in `NETWORKS`, an architecture that the network does
+    not support, and a network of another package that fails on a batch of zeros.
     """
-    network: Network = network_class(spec.network)(spec, architecture, num_signals)
+    make = partial(network_class(spec.network), spec, architecture, num_signals)
+    # A sketch, on the device "meta", has no numbers to look at.
+    is_sketch = torch.get_default_device().type == "meta"
+    if spec.network not in NETWORKS and not is_sketch:
+        _try_out(spec.network, make, architecture, num_signals)
+    network: Network = make()
     return network
 
 
@@ -218,7 +228,8 @@ def network_class(name: str) -> Any:
 def _network_of_another_module(name: str) -> Any:
     try:
         found = imported_from_here(name)
-    except Exception as error:  # whatever the module raises when it is imported
+    # Whatever the module raises when it is imported; it may be a script that ends the process.
+    except (Exception, SystemExit) as error:
         reason = shortened(f"{type(error).__name__}: {error}")
         raise UsageError(f"the network {name!r} cannot be loaded: {reason}") from error
     # Nothing else is called: a checkpoint from elsewhere may name anything.
@@ -227,6 +238,66 @@ def _network_of_another_module(name: str) -> Any:
     if breach:
         raise UsageError(f"the network {name!r} {breach}")
     return found
+
+
+def _try_out(
+    name: str, make: Callable[[], Any], architecture: Architecture, num_signals: int
+) -> None:
+    """Run a network of another package once. Raises a UsageError where it breaks the contract."""
+    try:
+        # This one is thrown away: what it draws, or counts, is not seen later.
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            breach = _breach_of_results(make(), architecture, num_signals)
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever its code raises
+        reason = shortened(f"{type(error).__name__}: {error}")
+        breach = (
+            "fails when it is made from (spec, architecture, num_signals) and run on zeros as "
+            f"{Network.__module__}.Network describes: {reason}"
+        )
+    if breach:
+        raise UsageError(f"the network {name!r} {breach}")
+
+
+def _breach_of_results(network: Any, asked: Architecture, num_signals: int) -> str:
+    """How they break the contract, as the predicate of a sentence; empty where they do not."""
+    if asked.memory_size and network.memory_shape is None:
+        return "has no memory; expected no network_settings.memory, or a memory_shape"
+    if not list(network.parameters()):
+        return "has no parameters; expected weights that learn"
+    action, size = network.spec.action_spec, 3
+    shapes = [(size, *o.shape) for o in network.spec.observation_specs]
+    blank = side_by_side([np.zeros(shape, np.float32) for shape in shapes])
+    obs = network.normalized(tuple(map(torch.from_numpy, blank)))
+    found: list[tuple[str, Tensor, tuple[int, ...]]]
+    if network.memory_shape is None:
+        acted, values = network(obs, None)
+        found = [("value()", network.value(obs), (size, num_signals))]
+    else:
+        before = torch.zeros(size, *network.memory_shape)
+        acted, values, after = network.step(obs, None, before)
+        found = [("memory", after, before.shape)]
+    wanted = SquashedDistribution if asked.squashed else Distribution
+    if not isinstance(acted, wanted):
+        return f"acts by a {type(acted).__name__}; expected a {wanted.__name__}"
+    if isinstance(acted, ActionDistribution | SquashedDistribution):
+        widths = [p.shape[1] for p in acted.log_probs]
+        if widths != list(action.discrete_branches):
+            return f"has branches {widths}; expected {list(action.discrete_branches)}"
+        numbers = (size, action.continuous_size)
+        # The spread of an `ActionDistribution` may be the same for all agents.
+        is_shared = acted.log_std.dim() == 1 and isinstance(acted, ActionDistribution)
+        found.append(("mean", acted.mean, numbers))
+        found.append(("log_std", acted.log_std, numbers[1:] if is_shared else numbers))
+    found.append(("log_prob", acted.log_prob(*acted.mode()), (size,)))
+    for name, result, expected in [("values", values, (size, num_signals)), *found]:
+        if result.shape != expected:
+            got = f"{list(result.shape)} as {name} of {size} agents"
+            return f"returns {got}; expected {list(expected)}"
+        if not bool(result.isfinite().all()):
+            return f"returns NaN or infinity as {name} for observations of zeros"
+    return ""
 
 
 def side_by_side(obs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:

@@ -7,25 +7,16 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from touchline.errors import UsageError
-from touchline.policies.distributions import SquashedDistribution
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.nets.bodies import Body
 from touchline.policies.nets.dense import first_value_weight
 from touchline.policies.nets.encoders import Sensors, with_vector
 from touchline.policies.nets.memory import Sequences
-from touchline.policies.network import (
-    Architecture,
-    Network,
-    Obs,
-    make_network,
-    side_by_side,
-)
+from touchline.policies.network import Architecture, Obs, make_network
 from touchline.specs import BehaviorSpec
 from touchline.training.algorithms.adam import FlatParameters
 from touchline.training.algorithms.learner import LearnerSetup, architecture_of
@@ -89,8 +80,6 @@ class SoftNetworks:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(setup.seed)
             network = make_network(spec, architecture, num_signals)
-            if not isinstance(network, ActorCritic):
-                _require_squashed(setup.behavior, network)
             critics = [Critic(spec, architecture, num_signals) for _ in range(2)]
         self.policy = network.to(setup.device)
         self.critics = nn.ModuleList(critics).to(setup.device)
@@ -152,30 +141,6 @@ class SoftNetworks:
             for prefix, tensors in found.items()
             for name, tensor in tensors.items()
         }
-
-
-def _require_squashed(behavior: str, network: Network) -> None:
-    """Raise a UsageError for a network that does not act by squashed actions."""
-    spec = network.spec
-    found = ""
-    if not spec.action_spec.staged:
-        blank = [np.zeros((1, *o.shape), np.float32) for o in spec.observation_specs]
-        obs = network.normalized(tuple(map(torch.from_numpy, side_by_side(blank))))
-        with torch.no_grad():
-            if network.memory_shape is None:
-                distribution = network.distribution(obs, None)
-            else:
-                nothing = torch.zeros(1, *network.memory_shape)
-                distribution, _, _ = network.step(obs, None, nothing)
-        if isinstance(distribution, SquashedDistribution):
-            return
-        found = (
-            f", whose actions are of a {type(distribution).__name__}; expected a "
-            "SquashedDistribution where architecture.squashed says so"
-        )
-    raise UsageError(
-        f"{behavior}: SAC cannot train the network {spec.network!r}{found}; take ppo"
-    )
 
 
 def _with(obs: Obs, continuous: Float[Tensor, "B C"]) -> Obs:
