@@ -45,6 +45,8 @@ class SpreadOfState(ResidualNetwork):
     def distribution_of(self, features, allowed):
         d = super().distribution_of(features, allowed)
         return type(d)(d.mean, self.spread(features).clamp(-2.0, 0.0), d.log_probs)
+class Twin(ResidualNetwork):
+    pass
 class Half(torch.nn.Module):
     pass
 class OneArgument(ResidualNetwork):
@@ -242,3 +244,11 @@ def test_a_memory_for_a_network_without_one_is_one_line(tmp_path):
         _train(
             tmp_path, "Basic", "ppo", memory={"memory_size": 32, "sequence_length": 16}
         )
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_a_run_does_not_resume_with_another_network_of_the_same_weights(tmp_path):
+    _train(tmp_path, "Basic", "ppo")
+    expected = f"this run's network is '{RESIDUAL}'; .* got 'own_networks:Twin'"
+    with pytest.raises(UsageError, match=expected):
+        _train(tmp_path, "Basic", "ppo", "own_networks:Twin", resume=True)

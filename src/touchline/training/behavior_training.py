@@ -150,10 +150,16 @@ class BehaviorTraining:
         }
 
     def restore(self, counters: Mapping[str, Any], arrays: Arrays) -> None:
-        if spec_from_json(counters["spec"]) != self.learner.policy.network.spec:
+        old, spec = spec_from_json(counters["spec"]), self.learner.policy.network.spec
+        if old != spec:
             raise UsageError(
                 f"the behavior {self.name} has changed since this run: "
                 "it observes or does something else"
+            )
+        if old.network != spec.network:
+            raise UsageError(
+                f"{self.name}: this run's network is {old.network!r}; expected the same as "
+                f"network_settings.type, got {spec.network!r}"
             )
         signals = list(self.config.reward_signals)
         known = counters["reward_signals"]
