@@ -61,6 +61,10 @@ class Exits(ResidualNetwork):
 class NoSuper(ResidualNetwork):
     def __init__(self, spec, architecture, num_signals=1):
         self.spec = spec
+class NoNormalizer(ResidualNetwork):
+    @property
+    def normalizer(self):
+        raise AttributeError
 class NoTuple(ResidualNetwork):
     def forward(self, obs, allowed, sequences=None):
         return self.distribution(obs, allowed)
@@ -211,6 +215,7 @@ def test_what_is_no_network_is_one_line(tmp_path, network, trainer_type, expecte
         ("Raises", "run on zeros as .*: ValueError: bad shape in features"),
         ("Exits", "run on zeros as .*: SystemExit: 3"),
         ("NoSuper", "fails when it is made .*: AttributeError: "),
+        ("NoNormalizer", "AttributeError: .* has no attribute 'normalizer'"),
         ("NoTuple", "run on zeros as .*: TypeError: cannot unpack"),
         ("NoDistribution", "acts by a Tensor; expected a Distribution"),
         ("NoWeights", "has no parameters; expected weights"),

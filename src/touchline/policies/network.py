@@ -252,10 +252,10 @@ def _try_out(
         raise
     except (Exception, SystemExit) as error:  # whatever its code raises
         reason = shortened(f"{type(error).__name__}: {error}")
-        breach = (
-            "fails when it is made from (spec, architecture, num_signals) and run on zeros as "
-            f"{Network.__module__}.Network describes: {reason}"
-        )
+        raise UsageError(
+            f"the network {name!r} fails when it is made from (spec, architecture, num_signals) "
+            f"and run on zeros as {Network.__module__}.Network describes: {reason}"
+        ) from error
     if breach:
         raise UsageError(f"the network {name!r} {breach}")
 
@@ -266,10 +266,10 @@ def _breach_of_results(network: Any, asked: Architecture, num_signals: int) -> s
         return "has no memory; expected no network_settings.memory, or a memory_shape"
     if not list(network.parameters()):
         return "has no parameters; expected weights that learn"
-    action, size = network.spec.action_spec, 3
-    shapes = [(size, *o.shape) for o in network.spec.observation_specs]
-    blank = side_by_side([np.zeros(shape, np.float32) for shape in shapes])
-    obs = network.normalized(tuple(map(torch.from_numpy, blank)))
+    _ = network.normalizer  # learners read it, and the class alone cannot show it
+    spec, size = network.spec, 3
+    blank = [np.zeros((size, *o.shape), np.float32) for o in spec.observation_specs]
+    obs = network.normalized(tuple(map(torch.from_numpy, side_by_side(blank))))
     found: list[tuple[str, Tensor, tuple[int, ...]]]
     if network.memory_shape is None:
         acted, values = network(obs, None)
@@ -283,9 +283,9 @@ def _breach_of_results(network: Any, asked: Architecture, num_signals: int) -> s
         return f"acts by a {type(acted).__name__}; expected a {wanted.__name__}"
     if isinstance(acted, ActionDistribution | SquashedDistribution):
         widths = [p.shape[1] for p in acted.log_probs]
-        if widths != list(action.discrete_branches):
-            return f"has branches {widths}; expected {list(action.discrete_branches)}"
-        numbers = (size, action.continuous_size)
+        if widths != list(spec.action_spec.discrete_branches):
+            return f"has branches {widths}; expected {list(spec.action_spec.discrete_branches)}"
+        numbers = (size, spec.action_spec.continuous_size)
         # The spread of an `ActionDistribution` may be the same for all agents.
         is_shared = acted.log_std.dim() == 1 and isinstance(acted, ActionDistribution)
         found.append(("mean", acted.mean, numbers))
