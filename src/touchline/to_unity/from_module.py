@@ -7,6 +7,8 @@ CleanRL has no base classes; its files agree in the names of an agent's parts. O
 - `fc_mean` and `fc_logstd` (`sac_continuous_action.py`): a squashed normal;
 - a class `QNetwork` (`dqn.py`): values of all choices.
 
+What lies between parts that have other names cannot be known, so such agents are refused.
+
 Source: https://docs.cleanrl.dev, version 1.2.
 """
 
@@ -31,6 +33,8 @@ from touchline.specs import BehaviorSpec
 from touchline.to_unity.actions import certain, clipped, drawn, greedy
 
 RESULTS = (CONTINUOUS, DETERMINISTIC, LOGITS, MEMORY)
+PARTS = {"actor_mean": ("actor_mean", "actor_logstd"), "actor": ("network", "actor")}
+"""The parts of agents without a `forward`, by the one that acts; there are critics, too."""
 MASKS = "action_masks"
 
 
@@ -104,6 +108,15 @@ class FromCleanRL(Acting):
                 "an agent of CleanRL takes one observation; wrap it in a module that takes one "
                 "for each sensor"
             )
+        _refuse_other_parts(agent)
+        if (
+            type(agent).__name__ == "QNetwork"
+            and len(spec.observation_specs[0].shape) > 1
+        ):
+            raise UsageError(
+                "a QNetwork that sees pictures divides them by 255, or does not; wrap it in a torch "
+                "module that takes colors from 0 to 1 and export that"
+            )
 
     def act(self, obs: Sequence[Tensor], masks: Given, memory: Given) -> Results:
         policy = self.policy
@@ -122,3 +135,20 @@ class FromCleanRL(Acting):
         squashed = torch.tanh(u)
         scaled: Tensor = squashed * self.policy.action_scale + self.policy.action_bias
         return scaled
+
+
+def _refuse_other_parts(agent: nn.Module) -> None:
+    known = next((PARTS[name] for name in PARTS if hasattr(agent, name)), None)
+    if known is None or type(agent).forward is not nn.Module.forward:
+        return  # its own `forward` says what it does with its parts
+    own = [
+        *agent.named_children(),
+        *agent.named_parameters(recurse=False),
+        *agent.named_buffers(recurse=False),
+    ]
+    others = [n for n, _ in own if n not in known and "critic" not in n]
+    if others:
+        raise UsageError(
+            f"an agent in the manner of CleanRL: expected the parts {' and '.join(known)}, and "
+            f"critics, got {', '.join(others)}; wrap what acts in a torch module and export that"
+        )

@@ -156,11 +156,12 @@ class _Writer:
             if form is None:
                 raise _NoFormError
             return form(_Node(self, node), *arguments, **keywords)
-        except _NoFormError as error:
+        # Forms fail on arguments of other types than theirs, such as limits that are tensors.
+        except (_NoFormError, AttributeError, TypeError, ValueError) as error:
             raise UsageError(
                 f"{_layer_of(node)}: its operator aten.{operation} has no form that "
-                f"Unity's importer knows{error and f' ({error})' if str(error) else ''}"
-            ) from None
+                f"Unity's importer knows{f' ({error})' if str(error) else ''}"
+            ) from error
 
     def name(self, value: Any, kind: torch.dtype | None = None) -> str:
         """The name of a value in the graph; constants and plain numbers are of this type."""
