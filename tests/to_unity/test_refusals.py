@@ -75,3 +75,61 @@ def test_limits_that_are_tensors_are_refused(tmp_path):
     policy = Does(lambda x: x[:, :2].clamp(torch.zeros(2), torch.ones(2)))
     line = _refusal(policy, BALL, tmp_path)
     assert "its operator aten.clamp has no form that Unity's importer knows" in line
+
+
+class Double(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 2).double()
+        self.register_buffer("mean", torch.zeros(8, dtype=torch.float64))
+
+    def forward(self, x):
+        return self.layer(x - self.mean)
+
+
+UNLOADABLE = "onnxruntime cannot run this model"
+DIFFERENT = "depends on nothing but its inputs"
+
+
+@pytest.mark.parametrize(
+    ("make", "spec", "reason"),
+    [
+        (lambda: Does(lambda x: torch.cat([x[:, :1], x[:, :1] > 0], 1)), BALL, UNLOADABLE),
+        (lambda: Does(lambda x: torch.logaddexp(x[:, :2], x[:, 2:4])), BALL, UNLOADABLE),
+        (Double, BALL, UNLOADABLE),
+        (lambda: Does(lambda x: (x[:, :3] * 5).long()), BASIC, UNLOADABLE),
+        (lambda: Does(lambda x: x[:, :2] - x.sum(0, keepdim=True)[:, :2] / x.shape[0]), BALL, DIFFERENT),
+        (lambda: Does(lambda x: x[:, :2] + torch.randn_like(x[:, :2])), BALL, DIFFERENT),
+        (lambda: Does(lambda x: x[:, :2] * float("nan")), BALL, "are not numbers"),
+        (lambda: torch.jit.trace(nn.Linear(8, 2), torch.zeros(2, 8)), BALL, "torch.jit: expected"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_file_that_would_not_do_the_same_is_refused(tmp_path, make, spec, reason):
+    assert reason in _refusal(make(), spec, tmp_path)
+
+
+class Counting(nn.Module):
+    """Normalizes with what it has seen, also in eval mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, x):
+        self.mean += 0.1 * (x.mean(0) - self.mean)
+        return (x - self.mean)[:, :2]
+
+
+def test_a_policy_that_changes_while_it_acts_is_refused_and_left_as_it_was(tmp_path):
+    policy = Counting()
+    assert "changes its buffer policy.mean" in _refusal(policy, BALL, tmp_path)
+    assert policy.training
+    assert not policy.mean.any()
+
+
+def test_an_output_with_a_gradient_is_no_obstacle(tmp_path):
+    policy = nn.Sequential(nn.Linear(8, 2), nn.Dropout())
+    policy.last = policy(torch.ones(1, 8))
+    touchline.export_policy(policy, BALL, tmp_path / "policy.onnx")
+    assert policy.training

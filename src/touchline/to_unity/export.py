@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from touchline.errors import UsageError
@@ -15,6 +16,7 @@ from touchline.policies.files.onnx_policy import Acting, build_policy
 from touchline.policies.network import Network
 from touchline.policies.policy import require_fit
 from touchline.specs import BehaviorSpec
+from touchline.to_unity.comparison import require_alike
 from touchline.whole import write_whole
 
 
@@ -42,7 +44,7 @@ def export_policy(
     ------
     UsageError
         The policy does not fit the behavior, or has an operator that Unity's importer does not
-        know: the line names the operator and its layer.
+        know: the line names the operator and its layer. Or the file would do something else.
     """
     target = Path(path)
     if target.suffix != ".onnx":
@@ -60,7 +62,9 @@ def export_policy(
         require_fit("the network", policy.spec, "the behavior", behavior_spec)
         model = build_onnx(policy)
     else:
-        model = build_policy(_acting(policy, behavior_spec.observed))
+        acting = _acting(policy, behavior_spec.observed)
+        model = build_policy(acting)
+        require_alike(acting, model, target)
     write_whole(target, model.SerializeToString())
     return target
 
@@ -78,6 +82,8 @@ def _acting(policy: Any, spec: BehaviorSpec) -> Acting:
 
         return FromTorchRL(policy, spec)
     if isinstance(policy, nn.Module):
+        if any(isinstance(part, torch.jit.ScriptModule) for part in policy.modules()):
+            raise UsageError("torch.jit: expected the module before it was compiled")
         from touchline.to_unity.from_module import from_module
 
         return from_module(policy, spec)

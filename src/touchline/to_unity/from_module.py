@@ -114,8 +114,8 @@ class FromCleanRL(Acting):
             and len(spec.observation_specs[0].shape) > 1
         ):
             raise UsageError(
-                "a QNetwork that sees pictures divides them by 255, or does not; wrap it in a torch "
-                "module that takes colors from 0 to 1 and export that"
+                "a QNetwork that sees pictures divides them by 255, or does not; wrap it in a "
+                "torch module that takes colors from 0 to 1 and export that"
             )
 
     def act(self, obs: Sequence[Tensor], masks: Given, memory: Given) -> Results:

@@ -43,8 +43,8 @@ class OnnxPolicy:
         self._deterministic = deterministic
         model = load_model(self.path)
         _draw_noise_outside(model.graph)
-        self._choices = _draw_choices_outside(model.graph)
-        self._session = _session(self.path, model)
+        self._choices = draw_choices_outside(model.graph)
+        self._session = open_session(self.path, model)
         self._inputs = {i.name: i.shape for i in self._session.get_inputs()}
         self._outputs = [o.name for o in self._session.get_outputs()]
         self.api_version = self._count("version_number")
@@ -325,7 +325,7 @@ def load_model(path: Path) -> onnx.ModelProto:
     return model
 
 
-def _session(path: Path, model: onnx.ModelProto) -> Any:
+def open_session(path: Path, model: onnx.ModelProto) -> Any:
     options = ort.SessionOptions()
     # Small models: more threads cost more than they bring.
     options.intra_op_num_threads = 1
@@ -361,7 +361,7 @@ def _draw_noise_outside(graph: onnx.GraphProto) -> None:
         graph.node.remove(node)
 
 
-def _draw_choices_outside(graph: onnx.GraphProto) -> list[str]:
+def draw_choices_outside(graph: onnx.GraphProto) -> list[str]:
     """Make the input of each Multinomial an output, in the branches' order; returns their names."""
     # The draws themselves are no outputs any more.
     draws = [node for node in graph.node if node.op_type == "Multinomial"]

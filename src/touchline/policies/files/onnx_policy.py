@@ -5,7 +5,8 @@ its operations. Names and constants of the model are those of `onnx_out`.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import onnx
 import torch
 from onnx import TensorProto
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from touchline.errors import UsageError, shortened
 from touchline.policies.distributions import (
@@ -118,15 +120,28 @@ def build_policy(policy: Acting) -> onnx.ModelProto:
     Raises a UsageError for results whose shapes do not fit the behavior, and for operators that
     Unity's importer does not know.
     """
+    with unchanged(policy):
+        return _built(policy)
+
+
+@contextmanager
+def unchanged(policy: nn.Module) -> Iterator[None]:
+    """In eval mode; afterwards modes, buffers and torch's random numbers are as before."""
     modes = {module: module.training for module in policy.modules()}
+    buffers = {name: b.clone() for name, b in policy.named_buffers() if not is_lazy(b)}
     policy.eval()
     try:
-        # Whoever exports in the course of a training keeps the random numbers of torch.
         with torch.random.fork_rng(devices=[]):
-            return _built(policy)
+            yield
     finally:
         for module, mode in modes.items():
             module.training = mode
+        for name in changed(policy, buffers):
+            policy.get_buffer(name).data.copy_(buffers[name])
+
+
+def changed(policy: nn.Module, buffers: Mapping[str, Tensor]) -> list[str]:
+    return [n for n, b in buffers.items() if not torch.equal(policy.get_buffer(n), b)]
 
 
 def _built(policy: Acting) -> onnx.ModelProto:

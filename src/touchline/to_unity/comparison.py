@@ -1,0 +1,73 @@
+"""A written model next to its policy, in ONNX Runtime: both must do the same."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+
+from touchline.errors import UsageError
+from touchline.policies.files.onnx_in import draw_choices_outside, open_session
+from touchline.policies.files.onnx_policy import (
+    CONTINUOUS,
+    DETERMINISTIC,
+    LOGITS,
+    MEMORY,
+    Acting,
+    changed,
+    unchanged,
+)
+
+HALF = 4
+"""Of the rows; any number with which the model was not traced."""
+TOLERANCE = 1e-4
+"""Of a row's usual size: float32 in another order is off by 1e-6, and by more in deep networks."""
+
+
+def require_alike(policy: Acting, model: onnx.ModelProto, path: Path) -> None:
+    """Raises a UsageError where random observations give other results."""
+    own = onnx.load_model_from_string(model.SerializeToString())
+    choices = draw_choices_outside(own.graph)
+    session = open_session(path, own)
+    inputs = {}
+    buffers = {name: buffer.clone() for name, buffer in policy.named_buffers()}
+    with unchanged(policy), torch.no_grad():
+        for given in session.get_inputs():
+            shape = (HALF, *given.shape[1:])
+            # Some are positive, for policies that take roots; some have all signs.
+            drawn = torch.randn(shape) if len(shape) == 2 else torch.rand(shape)
+            inputs[given.name] = torch.cat([torch.rand(shape), drawn])
+        if "action_masks" in inputs:
+            inputs["action_masks"].fill_(1.0)
+        names = [o.name for o in session.get_outputs()]
+        feeds = {name: x.numpy() for name, x in inputs.items()}
+        found = dict(zip(names, session.run(names, feeds), strict=True))
+        tensors = [x[:, 0] if n == "recurrent_in" else x for n, x in inputs.items()]
+        results = policy(*tensors)
+        for name in changed(policy, buffers):
+            raise UsageError(
+                f"the policy changes its buffer {name} while it acts, a file cannot; expected one "
+                "that stays as it is in eval mode, or a `memory`"
+            )
+    pairs = {}
+    if policy.spec.action_spec.continuous_size:
+        pairs[DETERMINISTIC] = found["deterministic_continuous_actions"]
+        if all(node.op_type != "RandomNormalLike" for node in own.graph.node):
+            pairs[CONTINUOUS] = found["continuous_actions"]
+    if choices:
+        pairs[LOGITS] = np.concatenate([found[name] for name in choices], axis=1)
+    if policy.memory_size:
+        pairs[MEMORY] = found["recurrent_out"][:, 0]
+    for name, values in pairs.items():
+        expected = results[name].numpy(force=True)
+        if name in (CONTINUOUS, DETERMINISTIC):
+            expected = expected.clip(-1.0, 1.0)
+        if np.isnan(expected).any(axis=1).all():
+            raise UsageError(f"the policy's {name} are not numbers (NaN)")
+        size = np.median(np.abs(expected), axis=1, keepdims=True)
+        most = TOLERANCE * np.fmax(size, 1.0)
+        if not np.isclose(values, expected, TOLERANCE, most, equal_nan=True).all():
+            raise UsageError(
+                f"{name} of the file and of the policy differ; expected a policy that depends on "
+                "nothing but its inputs, without chance and without the number of agents"
+            )
