@@ -55,6 +55,20 @@ def test_a_student_with_a_tenth_of_the_weights_keeps_the_return(
     assert f"{own['weights']:,}" in table
 
 
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_student_in_the_place_of_its_teacher_is_refused(tmp_path, is_folder):
+    teacher = tmp_path / "teacher.onnx"
+    export_onnx(ActorCritic(BASIC, Architecture(64, 2, True)), teacher)
+    content = teacher.read_bytes()
+    output = tmp_path / "student.onnx" if is_folder else teacher
+    if is_folder:
+        output.mkdir()
+    reason = "is a folder" if is_folder else "is the teacher"
+    with pytest.raises(UsageError, match=f"{reason}; expected another file"):
+        distill(teacher, output, world="Basic", decisions=10, episodes=1)
+    assert teacher.read_bytes() == content
+
+
 def test_the_same_seed_makes_the_same_student(shared, tmp_path):
     teacher = shared / "unity-policies" / "Basic.onnx"
     for name in ("a", "b"):

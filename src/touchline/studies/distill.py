@@ -113,6 +113,11 @@ def distill(
     source, target = with_run(os.fspath(run)), Path(output)
     if target.suffix != ".onnx":
         raise UsageError(f"{target}: expected a file NAME.onnx")
+    teacher = Path(source.rpartition("=")[2])
+    is_teacher = teacher.exists() and target.exists() and target.samefile(teacher)
+    if is_teacher or target.is_dir():
+        kind = "the teacher" if is_teacher else "a folder"
+        raise UsageError(f"--output {target} is {kind}; expected another file")
     recipe = replace(_world_of(source, world), seed=seed)
     with make(recipe) as env:
         slots = Slots(env)
