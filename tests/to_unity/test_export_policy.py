@@ -167,6 +167,26 @@ def test_observations_are_normalized_as_by_the_models_vec_normalize(tmp_path):
     env.close()
 
 
+def test_bytes_of_pictures_are_normalized_as_bytes(tmp_path):
+    from stable_baselines3.common.vec_env import (
+        DummyVecEnv,
+        VecNormalize,
+        VecTransposeImage,
+    )
+
+    env = VecNormalize(
+        VecTransposeImage(DummyVecEnv([lambda: _world(PICTURE)])), clip_obs=2.0
+    )
+    env.obs_rms.mean = np.full((3, 36, 40), 100.0)
+    env.obs_rms.var = np.full((3, 36, 40), 900.0)
+    settings = {"normalize_images": False}
+    model = _shaken(_model("PPO", "CnnPolicy", env, policy_kwargs=settings))
+    feeds, found = _exported(model, PICTURE, tmp_path)
+    pixels = np.rint(feeds["obs_0"] * 255).astype(np.uint8)
+    expected, _ = model.predict(env.normalize_obs(pixels), deterministic=True)
+    _check(found, expected)
+
+
 def test_drawn_actions_follow_the_original_distribution_and_masks(tmp_path):
     model = _shaken(_model("PPO", "MlpPolicy", _world(BASIC)))
     masks = np.ones((NUM, 3))
@@ -236,6 +256,19 @@ def test_an_actor_of_torchrl_with_values_takes_the_best_one(tmp_path):
     with torch.no_grad():
         values = net(torch.from_numpy(feeds["obs_0"]))
     _check(found, values.argmax(dim=1).numpy())
+
+
+def test_of_an_actor_of_torchrl_with_a_critic_the_action_is_taken(tmp_path):
+    from tensordict.nn import TensorDictModule
+    from torchrl.modules import ActorCriticWrapper, ValueOperator
+
+    spec = BehaviorSpec(BALL.observation_specs, ActionSpec(1))
+    net = nn.Sequential(nn.Linear(8, 1), nn.Tanh())
+    actor = TensorDictModule(net, in_keys=["observation"], out_keys=["action"])
+    critic = ValueOperator(nn.Linear(8, 1), in_keys=["observation"])
+    feeds, found = _exported(ActorCriticWrapper(actor, critic), spec, tmp_path)
+    with torch.no_grad():
+        _check(found, net(torch.from_numpy(feeds["obs_0"])).numpy())
 
 
 def test_an_actor_of_torchrl_remembers_the_same(tmp_path):

@@ -133,3 +133,12 @@ def test_an_output_with_a_gradient_is_no_obstacle(tmp_path):
     policy.last = policy(torch.ones(1, 8))
     touchline.export_policy(policy, BALL, tmp_path / "policy.onnx")
     assert policy.training
+
+
+def test_an_actor_of_torchrl_that_gives_no_action_is_refused(tmp_path):
+    from tensordict.nn import TensorDictModule
+
+    actor = TensorDictModule(
+        nn.Linear(8, 2), in_keys=["observation"], out_keys=["value"]
+    )
+    assert "gives ['value']; expected a key `action`" in _refusal(actor, BALL, tmp_path)

@@ -75,12 +75,15 @@ def _check_actions(space: spaces.Space[Any], spec: BehaviorSpec) -> None:
         )
 
 
-def _layout(space: spaces.Space[Any], spec: BehaviorSpec) -> Layout:
-    """How the observations were arranged for the model."""
+def _layout(
+    space: spaces.Space[Any], spec: BehaviorSpec, raw: spaces.Space[Any]
+) -> Layout:
+    """How the observations were arranged for the model; `raw` is before `VecNormalize`."""
     has_names = isinstance(space, spaces.Dict)
     parts = dict(space.spaces) if has_names else {SINGLE: space}
     wanted = {name: part.shape for name, part in parts.items()}
-    has_bytes = any(part.dtype == np.uint8 for part in parts.values())
+    bare = raw.spaces.values() if isinstance(raw, spaces.Dict) else [raw]
+    has_bytes = any(part.dtype == np.uint8 for part in bare)
     # SB3 moves the channels of pictures of bytes to the front (`VecTransposeImage`).
     for join, is_moved in product((False, True), (has_bytes, not has_bytes)):
         layout = Layout(
@@ -105,10 +108,12 @@ class _Model(Acting):
     def __init__(self, model: Any, spec: BehaviorSpec) -> None:
         super().__init__(spec)
         self.policy: Any = getattr(model, "policy", model)
-        self.layout = _layout(self.policy.observation_space, spec)
         self.normalizers = nn.ModuleDict()
         find = getattr(model, "get_vec_normalize_env", lambda: None)
         env = find()
+        space = self.policy.observation_space
+        raw = space if env is None else env.venv.observation_space
+        self.layout = _layout(space, spec, raw)
         if env is not None and env.norm_obs:
             by_name = (
                 env.obs_rms if isinstance(env.obs_rms, dict) else {SINGLE: env.obs_rms}

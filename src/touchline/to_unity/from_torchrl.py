@@ -47,6 +47,13 @@ class FromTorchRL(Acting):
         super().__init__(spec)
         self.policy: Any = actor
         self.parts = list(_parts(actor))
+        # What comes after the action, such as a critic or the noise of exploration, is not needed.
+        while self.parts and not _gives_action(self.parts[-1]):
+            self.parts.pop()
+        if not self.parts:
+            raise UsageError(
+                f"the actor gives {actor.out_keys}; expected a key `action`"
+            )
         self.lstm: nn.LSTM | None = None
         for part in self.parts:
             if isinstance(part, LSTMModule):
@@ -74,9 +81,11 @@ class FromTorchRL(Acting):
                 features = values[part.in_keys[0]]
                 out, found[MEMORY] = lstm_step(self.lstm, features, memory)
                 values[part.out_keys[0]] = out
-            elif isinstance(part, ProbabilisticTensorDictModule):
+            elif part is self.parts[-1] and isinstance(
+                part, ProbabilisticTensorDictModule
+            ):
                 return {**found, **self._distributed(part, values)}
-            elif isinstance(part, QValueModule):
+            elif part is self.parts[-1] and isinstance(part, QValueModule):
                 return {**found, **greedy(values[part.in_keys[0]], masks)}
             elif type(part).forward is not TensorDictModule.forward:
                 raise UsageError(
@@ -87,7 +96,10 @@ class FromTorchRL(Acting):
                 results = results if isinstance(results, tuple) else (results,)
                 # A module may return more than it has keys for.
                 values |= zip(part.out_keys, results, strict=False)
-        return {**found, **certain(values[part.out_keys[0]])}
+        (action,) = (
+            values[key] for key in part.out_keys if _words(key)[-1] == "action"
+        )
+        return {**found, **certain(action)}
 
     def _given(
         self, key: Any, views: Mapping[str, Tensor], masks: Tensor | None
@@ -149,6 +161,12 @@ def _parts(module: nn.Module) -> Iterator[Any]:
             yield from _parts(part)
     else:
         yield module
+
+
+def _gives_action(part: Any) -> bool:
+    kinds = ProbabilisticTensorDictModule, QValueModule
+    is_known = isinstance(part, kinds) or type(part).forward is TensorDictModule.forward
+    return is_known and any(_words(key)[-1] == "action" for key in part.out_keys)
 
 
 def _words(key: Any) -> tuple[str, ...]:
