@@ -40,8 +40,8 @@ def require_alike(policy: Acting, model: onnx.ModelProto, path: Path) -> None:
         if "action_masks" in inputs:
             inputs["action_masks"].fill_(1.0)
         names = [o.name for o in session.get_outputs()]
-        feeds = {name: x.numpy() for name, x in inputs.items()}
-        found = dict(zip(names, session.run(names, feeds), strict=True))
+        values = session.run(names, {name: x.numpy() for name, x in inputs.items()})
+        found = dict(zip(names, values, strict=True))
         tensors = [x[:, 0] if n == "recurrent_in" else x for n, x in inputs.items()]
         results = policy(*tensors)
         for name in changed(policy, buffers):
@@ -49,16 +49,12 @@ def require_alike(policy: Acting, model: onnx.ModelProto, path: Path) -> None:
                 f"the policy changes its buffer {name} while it acts, a file cannot; expected one "
                 "that stays as it is in eval mode, or a `memory`"
             )
-    pairs = {}
-    if policy.spec.action_spec.continuous_size:
-        pairs[DETERMINISTIC] = found["deterministic_continuous_actions"]
-        if all(node.op_type != "RandomNormalLike" for node in own.graph.node):
-            pairs[CONTINUOUS] = found["continuous_actions"]
     if choices:
-        pairs[LOGITS] = np.concatenate([found[name] for name in choices], axis=1)
-    if policy.memory_size:
-        pairs[MEMORY] = found["recurrent_out"][:, 0]
-    for name, values in pairs.items():
+        found[LOGITS] = np.concatenate([found[name] for name in choices], axis=1)
+    outputs = {MEMORY: "recurrent_out", CONTINUOUS: "continuous_actions"}
+    outputs[DETERMINISTIC] = "deterministic_continuous_actions"
+    is_drawn = any(node.op_type == "RandomNormalLike" for node in own.graph.node)
+    for name in results.keys() - ({CONTINUOUS} if is_drawn else set()):
         expected = results[name].numpy(force=True)
         if name in (CONTINUOUS, DETERMINISTIC):
             expected = expected.clip(-1.0, 1.0)
@@ -66,7 +62,8 @@ def require_alike(policy: Acting, model: onnx.ModelProto, path: Path) -> None:
             raise UsageError(f"the policy's {name} are not numbers (NaN)")
         size = np.median(np.abs(expected), axis=1, keepdims=True)
         most = TOLERANCE * np.fmax(size, 1.0)
-        if not np.isclose(values, expected, TOLERANCE, most, equal_nan=True).all():
+        value = found[outputs.get(name, name)].reshape(expected.shape)
+        if not np.isclose(value, expected, TOLERANCE, most, equal_nan=True).all():
             raise UsageError(
                 f"{name} of the file and of the policy differ; expected a policy that depends on "
                 "nothing but its inputs, without chance and without the number of agents"

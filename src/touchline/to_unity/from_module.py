@@ -101,18 +101,14 @@ class FromCleanRL(Acting):
     def __init__(self, agent: nn.Module, spec: BehaviorSpec) -> None:
         super().__init__(spec)
         self.policy: Any = agent
-        if len(spec.observation_specs) > 1 and any(
-            len(o.shape) > 1 for o in spec.observation_specs
-        ):
+        _refuse_other_parts(agent)
+        ranks = [len(o.shape) for o in spec.observation_specs]
+        if len(ranks) > 1 and max(ranks) > 1:
             raise UsageError(
                 "an agent of CleanRL takes one observation; wrap it in a module that takes one "
                 "for each sensor"
             )
-        _refuse_other_parts(agent)
-        if (
-            type(agent).__name__ == "QNetwork"
-            and len(spec.observation_specs[0].shape) > 1
-        ):
+        if type(agent).__name__ == "QNetwork" and max(ranks) > 1:
             raise UsageError(
                 "a QNetwork that sees pictures divides them by 255, or does not; wrap it in a "
                 "torch module that takes colors from 0 to 1 and export that"
@@ -141,12 +137,9 @@ def _refuse_other_parts(agent: nn.Module) -> None:
     known = next((PARTS[name] for name in PARTS if hasattr(agent, name)), None)
     if known is None or type(agent).forward is not nn.Module.forward:
         return  # its own `forward` says what it does with its parts
-    own = [
-        *agent.named_children(),
-        *agent.named_parameters(recurse=False),
-        *agent.named_buffers(recurse=False),
-    ]
-    others = [n for n, _ in own if n not in known and "critic" not in n]
+    own = [*dict(agent.named_children()), *agent.state_dict()]
+    names = dict.fromkeys(name.partition(".")[0] for name in own)
+    others = [n for n in names if n not in known and "critic" not in n]
     if others:
         raise UsageError(
             f"an agent in the manner of CleanRL: expected the parts {' and '.join(known)}, and "
