@@ -19,9 +19,9 @@ from touchline.policies.files.onnx_policy import (
 )
 
 HALF = 4
-"""Of the rows; any number with which the model was not traced."""
+"""Half of the rows are of each kind; models are traced with another number."""
 TOLERANCE = 1e-4
-"""Of a row's usual size: float32 in another order is off by 1e-6, and by more in deep networks."""
+"""The share of a row's usual size that may differ; float32 in another order is off by 1e-6."""
 
 
 def require_alike(policy: Acting, model: onnx.ModelProto, path: Path) -> None:
