@@ -39,7 +39,7 @@ def test_the_standard_network_refuses_staged_actions():
 def test_a_board_network_refuses_sac():
     board = ObservationSpec((4, 8, 8), name="board")
     spec = BehaviorSpec((board,), ActionSpec(0, (3, 2), staged=True), "board")
-    with pytest.raises(UsageError, match="SAC cannot train policies over boards"):
+    with pytest.raises(UsageError, match="boards have no squashed actions"):
         make_network(spec, Architecture(squashed=True))
 
 

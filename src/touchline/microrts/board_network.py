@@ -69,7 +69,7 @@ class BoardActorCritic(nn.Module):
                 "network_settings.memory: policies over boards have none; leave it out"
             )
         if architecture.squashed:
-            raise UsageError("SAC cannot train policies over boards; take ppo")
+            raise UsageError("boards have no squashed actions; change trainer_type")
         self.spec = spec
         self.architecture = architecture
         self.num_signals = num_signals
