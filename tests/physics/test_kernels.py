@@ -86,7 +86,7 @@ def another_environment(tmp_path):
     """The same package in another place, as a second environment has it."""
     for folder in LAYERS:
         shutil.copytree(PACKAGE / folder, tmp_path / "site" / "touchline" / folder)
-    for file in PACKAGE.glob("*.py"):
+    for file in PACKAGE.glob("*.py*"):
         shutil.copy2(file, tmp_path / "site" / "touchline")
     return tmp_path / "site"
 
