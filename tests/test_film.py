@@ -16,9 +16,7 @@ from touchline.player import build
 from touchline.policies.loading import load_sides
 
 
-@pytest.mark.skipif(
-    sys.platform == "win32", reason="a player is a program of another kind there"
-)
+@pytest.mark.skipif(sys.platform == "win32", reason="the player is a shell script")
 def test_a_player_that_shows_itself_plays_for_as_long_as_asked(tmp_path, monkeypatch):
     steps = []
     step = Slots.step

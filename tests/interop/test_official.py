@@ -139,9 +139,9 @@ INNER = {"logger", "platform", "FuncT", "DEBUG", "RESET", "STEP"}
 HELPERS = {"get_logger", "timed", "hierarchical_timer", "steps_from_proto"}
 """Functions that modules import for themselves: from `logging_util`, `timers` or the transport."""
 ASIDE = ("envs", "registry")
-"""Modules whose imported names nobody looks for there: they are wrappers and lists."""
+"""Modules that need not have the names that the official ones import."""
 UNUSED = {"count", "index", "stats"}
-"""Methods of every tuple that nobody calls on these, and what `get_and_reset_stats` returns."""
+"""Methods of every tuple, and an attribute that `get_and_reset_stats` returns: not required."""
 BASES = {"gym.core.Env": "gymnasium.Env", "gym.error.Error": "gymnasium.error.Error"}
 """Where the classes of other packages are today."""
 NOT_BASES = {"builtins.tuple", "typing.Generic", "enum.Enum", "abc.ABC"}

@@ -152,9 +152,9 @@ def _only_that_fits(
         else:
             fitting[source] = policy
     # `random` and the like may follow a file, for the behaviors that are left.
-    equals = [source for source in fitting if source not in BUILT_IN] or list(fitting)
-    if len(equals) > 1:
-        first, second, *_ = equals
+    rivals = [source for source in fitting if source not in BUILT_IN] or list(fitting)
+    if len(rivals) > 1:
+        first, second, *_ = rivals
         name = base_name(behavior)
         raise UsageError(
             f"--policy: two policies for {behavior}: {first} and {second}; say which one: "

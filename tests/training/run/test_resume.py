@@ -126,7 +126,7 @@ def test_a_run_is_not_resumed_in_a_world_with_other_options(
 
 
 def test_saving_takes_at_most_a_tenth_of_the_time(monkeypatch):
-    """Points that take 4 s to save are 36 s apart; what is asked for at once is saved at once."""
+    """Points that take 4 s to save are 36 s apart. A call without `every_s` saves at once."""
     saved_at, clock = [], SimpleNamespace(now=0.0)
 
     def save(points):
