@@ -81,6 +81,7 @@ def test_a_behavior_gets_the_network_that_its_spec_names():
     [
         (Architecture(normalize=True), "one-hot already; set it to false"),
         (Architecture(memory_size=8), "have none; leave it out"),
+        (Architecture(squashed=True), "no squashed actions; change trainer_type"),
     ],
 )
 def test_settings_that_a_board_network_does_not_have_are_refused(architecture, message):

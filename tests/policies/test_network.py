@@ -35,14 +35,6 @@ def test_the_standard_network_refuses_staged_actions():
         make_network(spec, Architecture())
 
 
-@pytest.mark.skipif("board" not in NETWORKS, reason="without MicroRTS")
-def test_a_board_network_refuses_sac():
-    board = ObservationSpec((4, 8, 8), name="board")
-    spec = BehaviorSpec((board,), ActionSpec(0, (3, 2), staged=True), "board")
-    with pytest.raises(UsageError, match="boards have no squashed actions"):
-        make_network(spec, Architecture(squashed=True))
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_can_be_imported(name):
     module, _, cls = NETWORKS[name].partition(":")
