@@ -60,6 +60,7 @@ def test_its_player_finds_the_module_from_another_folder(tmp_path, monkeypatch):
             "chase:Chaser",
             "cannot be loaded: AttributeError: .*has no attribute 'Chaser'",
         ),
+        (":Chase", "cannot be loaded: ValueError: Empty module name"),
         ("chase:Camera", "is no scene: expected a subclass of"),
     ],
 )
