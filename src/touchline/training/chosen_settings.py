@@ -211,9 +211,7 @@ def _buffer_for(seen: Seen) -> Iterator[Choice]:
     moves_much = actions.continuous_size > MANY_ACTIONS
     if moves_much:
         buffer = MOST_BUFFER
-        why = (
-            f"small ones do not show what each of {actions.continuous_size} actions did"
-        )
+        why = f"{actions.continuous_size} continuous actions need many decisions"
     batch = buffer // 16
     yield Choice("hyperparameters.buffer_size", buffer, why)
     yield Choice("hyperparameters.batch_size", batch, "16 minibatches in a buffer")
