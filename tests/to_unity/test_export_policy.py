@@ -6,14 +6,17 @@ import sys
 
 import gymnasium
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 import torch
 from gymnasium import spaces
+from tests.unity_importer import require_known
 from torch import nn
 
 import touchline
 from touchline.errors import UsageError
+from touchline.policies.files.onnx_in import draw_choices_outside
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 BALL = BehaviorSpec((ObservationSpec.vector(8, "ball"),), ActionSpec(2))
@@ -71,6 +74,8 @@ def _shaken(model):
 
 def _exported(policy, spec, tmp_path, masks=None):
     path = touchline.export_policy(policy, spec, tmp_path / "policy.onnx")
+    model = onnx.load(path)
+    require_known(model)
     session = ort.InferenceSession(path.read_bytes())
     rng = np.random.default_rng(0)
     feeds = {}
@@ -84,7 +89,11 @@ def _exported(policy, spec, tmp_path, masks=None):
     if "action_masks" in feeds:
         feeds["action_masks"][:] = 1 if masks is None else masks
     names = [o.name for o in session.get_outputs()]
-    return feeds, dict(zip(names, session.run(None, feeds), strict=True))
+    found = dict(zip(names, session.run(None, feeds), strict=True))
+    if branches := draw_choices_outside(model.graph):
+        session = ort.InferenceSession(model.SerializeToString())
+        found["logits"] = session.run(branches, feeds)
+    return feeds, found
 
 
 def _model(name, policy, world, **settings):
@@ -107,14 +116,33 @@ def test_a_model_of_sb3_acts_the_same(tmp_path, name, spec, join):
     is_dict = spec is MANY and not join
     policy = "MultiInputPolicy" if is_dict else "MlpPolicy"
     model = _shaken(_model(name, policy, _world(spec, join)))
-    feeds, found = _exported(model, spec, tmp_path)
+    masks, more = None, {}
+    if name == "MaskablePPO":
+        masks = np.random.default_rng(1).random((NUM, 5)) < 0.6
+        masks[:, [0, 3]] = True
+        more = {"action_masks": masks}
+    feeds, found = _exported(model, spec, tmp_path, masks)
     parts = [feeds[f"obs_{i}"] for i in range(len(spec.observation_specs))]
     obs = np.concatenate(parts, axis=1)
     if is_dict:
         names = [o.name for o in spec.observation_specs]
         obs = dict(zip(names, parts, strict=True))
-    expected, _ = model.predict(obs, deterministic=True)
+    expected, _ = model.predict(obs, deterministic=True, **more)
     _check(found, expected)
+    if spec.action_spec.discrete_size and hasattr(model.policy, "get_distribution"):
+        seen, _ = model.policy.obs_to_tensor(obs)
+        drawn = model.policy.get_distribution(seen, **more)
+        parts = getattr(drawn, "distributions", None) or drawn.distribution
+        parts = parts if isinstance(parts, list) else [parts]
+        _check_logits(found, [part.logits for part in parts])
+
+
+def _check_logits(found, expected):
+    """Of all branches; logits that differ by a constant are the same distribution."""
+    for own, logits in zip(found["logits"], expected, strict=True):
+        given = torch.log_softmax(torch.from_numpy(own), dim=1).clamp(min=-1e7)
+        wanted = torch.log_softmax(logits.detach(), dim=1).clamp(min=-1e7)
+        torch.testing.assert_close(given, wanted, atol=1e-5, rtol=0)
 
 
 def _check(found, expected):
@@ -165,6 +193,16 @@ def test_observations_are_normalized_as_by_the_models_vec_normalize(tmp_path):
     expected, _ = model.predict(env.normalize_obs(feeds["obs_0"]), deterministic=True)
     _check(found, expected)
     env.close()
+
+
+def test_a_policy_without_the_environment_that_normalized_is_warned_of(tmp_path):
+    from stable_baselines3 import PPO
+
+    model = _model("PPO", "MlpPolicy", _world(BALL))
+    model.save(tmp_path / "model.zip")
+    for given in (model.policy, PPO.load(tmp_path / "model.zip")):
+        with pytest.warns(UserWarning, match="if VecNormalize scaled what it observed"):
+            touchline.export_policy(given, BALL, tmp_path / "policy.onnx")
 
 
 def test_bytes_of_pictures_are_normalized_as_bytes(tmp_path):
@@ -235,7 +273,8 @@ def test_an_actor_of_torchrl_acts_the_same(tmp_path):
 
     body = MLP(in_features=8, out_features=4, num_cells=[16])
     net = nn.Sequential(body, NormalParamExtractor())
-    for settings in ({}, {"tanh_loc": True}):
+    limits = {"low": -torch.ones(4, 2), "high": torch.ones(4, 2)}
+    for settings in ({}, {"tanh_loc": True}, limits):
         actor = _actor(net, ["observation"], TanhNormal, **settings)
         feeds, found = _exported(actor, BALL, tmp_path)
         seen = TensorDict({"observation": torch.from_numpy(feeds["obs_0"])}, [NUM])
@@ -245,6 +284,55 @@ def test_an_actor_of_torchrl_acts_the_same(tmp_path):
     feeds, found = _exported(actor, BASIC, tmp_path)
     seen = TensorDict({"observation": torch.from_numpy(feeds["obs_0"])}, [NUM])
     _check(found, actor(seen)["action"].int().argmax(dim=1).numpy())
+    with torch.no_grad():
+        _check_logits(found, [net(seen["observation"])])
+
+
+class Parted(nn.Module):
+    """Two continuous actions and branches of 3 and 2."""
+
+    def __init__(self):
+        from tensordict.nn import NormalParamExtractor
+
+        super().__init__()
+        self.body, self.split = nn.Linear(8, 9), NormalParamExtractor()
+
+    def forward(self, x):
+        y = self.body(x)
+        return *self.split(y[:, :4]), y[:, 4:7], y[:, 7:]
+
+
+def test_an_actor_of_torchrl_with_several_parts_acts_the_same(tmp_path):
+    from tensordict import TensorDict
+    from tensordict.nn import CompositeDistribution, TensorDictModule
+    from torch.distributions import Categorical
+    from torchrl.modules import ProbabilisticActor, TanhNormal
+
+    spec = BehaviorSpec(BALL.observation_specs, ActionSpec(2, (3, 2)))
+    keys = [("params", "continuous", "loc"), ("params", "continuous", "scale")]
+    keys += [("params", "branch_0", "logits"), ("params", "branch_1", "logits")]
+    module = TensorDictModule(Parted(), in_keys=["observation"], out_keys=keys)
+    kinds = {"branch_1": Categorical, "branch_0": Categorical, "continuous": TanhNormal}
+    names = {name: ("action", name) for name in kinds}
+    actor = ProbabilisticActor(
+        module,
+        in_keys=["params"],
+        out_keys=list(names.values()),
+        distribution_class=CompositeDistribution,
+        distribution_kwargs={"distribution_map": kinds, "name_map": names},
+        default_interaction_type="deterministic",
+    )
+    feeds, found = _exported(actor, spec, tmp_path)
+    seen = TensorDict({"observation": torch.from_numpy(feeds["obs_0"])}, [NUM])
+    action = actor(seen)["action"]
+    _check(found, action["continuous"].detach().numpy())
+    own = found["deterministic_discrete_actions"]
+    np.testing.assert_array_equal(own[:, 0], action["branch_0"])
+    np.testing.assert_array_equal(own[:, 1], action["branch_1"])
+    with pytest.raises(
+        UsageError, match=r"draws branch_1, branch_0, .*; expected action"
+    ):
+        touchline.export_policy(actor, BALL, tmp_path / "other.onnx")
 
 
 def test_an_actor_of_torchrl_with_values_takes_the_best_one(tmp_path):
@@ -357,6 +445,7 @@ def test_agents_in_the_manner_of_cleanrl_act_the_same(tmp_path):
     logits = agent.actor(agent.network(x))
     best = [logits[:, :3].argmax(dim=1), logits[:, 3:].argmax(dim=1)]
     _check(found, torch.stack(best, dim=1).numpy())
+    _check_logits(found, logits.split([3, 2], dim=1))
     agent = QNetwork()
     feeds, found = _exported(agent, BASIC, tmp_path)
     expected = agent(torch.from_numpy(feeds["obs_0"])).argmax(dim=1).numpy()
@@ -409,6 +498,7 @@ def test_any_module_acts_and_remembers_the_same(tmp_path):
     best = [part.argmax(dim=1) for part in expected["logits"].split([3, 2], dim=1)]
     own_best = found["deterministic_discrete_actions"]
     np.testing.assert_array_equal(own_best, torch.stack(best, dim=1).numpy())
+    _check_logits(found, expected["logits"].split([3, 2], dim=1))
     noise = found["continuous_actions"] - mean
     assert 0.02 < noise.std() < 0.1
 

@@ -71,10 +71,10 @@ class Does(nn.Module):
         return self.function(x)
 
 
-def test_limits_that_are_tensors_are_refused(tmp_path):
-    policy = Does(lambda x: x[:, :2].clamp(torch.zeros(2), torch.ones(2)))
+def test_a_policy_that_decides_by_its_observations_is_told_what_follows_them(tmp_path):
+    policy = Does(lambda x: x[:, :2] if x.sum() > 0 else -x[:, :2])
     line = _refusal(policy, BALL, tmp_path)
-    assert "its operator aten.clamp has no form that Unity's importer knows" in line
+    assert "it decides by observations; `if` does so, torch.where does not" in line
 
 
 class Double(nn.Module):

@@ -66,5 +66,6 @@ def require_alike(policy: Acting, model: onnx.ModelProto, path: Path) -> None:
         if not np.isclose(value, expected, TOLERANCE, most, equal_nan=True).all():
             raise UsageError(
                 f"{name} of the file and of the policy differ; expected a policy that depends on "
-                "nothing but its inputs, without chance and without the number of agents"
+                "nothing but its inputs, not on the number of agents, and on chance only in "
+                f"`{CONTINUOUS}` beside `{DETERMINISTIC}`"
             )

@@ -6,6 +6,7 @@ normalized as the model's `VecNormalize` does, where it has one.
 Checked against Stable-Baselines3 and sb3-contrib 2.9.
 """
 
+import warnings
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -111,6 +112,12 @@ class _Model(Acting):
         self.normalizers = nn.ModuleDict()
         find = getattr(model, "get_vec_normalize_env", lambda: None)
         env = find()
+        if getattr(model, "env", None) is None:
+            warnings.warn(
+                "this policy has no environment: if VecNormalize scaled what it observed, the file "
+                "acts wrongly; pass the model, loaded with that VecNormalize as `env`",
+                stacklevel=5,
+            )
         space = self.policy.observation_space
         raw = space if env is None else env.venv.observation_space
         self.layout = _layout(space, spec, raw)

@@ -6,11 +6,16 @@ ONNX file. Of the last one, the distribution is read.
 Checked against TorchRL 0.14.1.
 """
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from tensordict.nn import ProbabilisticTensorDictModule, TensorDictModule
+from tensordict.nn import (
+    CompositeDistribution,
+    ProbabilisticTensorDictModule,
+    TensorDictModule,
+)
 from tensordict.nn.sequence import TensorDictSequential
 from torch import Tensor, nn
 from torchrl.modules import LSTMModule
@@ -18,7 +23,13 @@ from torchrl.modules.tensordict_module.actors import QValueModule
 
 from touchline.adapters.layout import Layout
 from touchline.errors import UsageError
-from touchline.policies.files.onnx_policy import LOGITS, MEMORY, Acting, Given, Results
+from touchline.policies.files.onnx_policy import (
+    LOGITS,
+    MEMORY,
+    Acting,
+    Given,
+    Results,
+)
 from touchline.specs import BehaviorSpec
 from touchline.to_unity.actions import (
     arranged,
@@ -38,6 +49,7 @@ CHOICES = (
     "MaskedOneHotCategorical",
 )
 """Distributions by the names of their classes."""
+PARAMETERS = ("loc", "scale", "param", "logits", "probs")
 
 
 class FromTorchRL(Acting):
@@ -54,6 +66,15 @@ class FromTorchRL(Acting):
             raise UsageError(
                 f"the actor gives {actor.out_keys}; expected a key `action`"
             )
+        last = self.parts[-1]
+        self.heads: dict[str, _Head] = {}
+        if isinstance(last, ProbabilisticTensorDictModule):
+            self.heads = _heads(last)
+            wanted = _action_names(spec)
+            if self.heads.keys() != set(wanted):
+                raise UsageError(
+                    f"the actor draws {', '.join(self.heads)}; expected {', '.join(wanted)}"
+                )
         self.lstm: nn.LSTM | None = None
         for part in self.parts:
             if isinstance(part, LSTMModule):
@@ -70,8 +91,12 @@ class FromTorchRL(Acting):
     def act(self, obs: Sequence[Tensor], masks: Given, memory: Given) -> Results:
         views = arranged(self.layout, obs)
         by_name = dict(zip([v.name for v in self.layout.views], views, strict=True))
+        # A group of keys that the actor writes itself is among those that it reads.
+        written = [_words(key)[:1] for part in self.parts for key in part.out_keys]
         values: dict[Any, Any] = {
-            key: self._given(key, by_name, masks) for key in self.policy.in_keys
+            key: self._given(key, by_name, masks)
+            for key in self.policy.in_keys
+            if _words(key) not in written
         }
         found: dict[str, Tensor] = {}
         for part in self.parts:
@@ -81,10 +106,8 @@ class FromTorchRL(Acting):
                 features = values[part.in_keys[0]]
                 out, found[MEMORY] = lstm_step(self.lstm, features, memory)
                 values[part.out_keys[0]] = out
-            elif part is self.parts[-1] and isinstance(
-                part, ProbabilisticTensorDictModule
-            ):
-                return {**found, **self._distributed(part, values)}
+            elif part is self.parts[-1] and self.heads:
+                return {**found, **self._drawn(values)}
             elif part is self.parts[-1] and isinstance(part, QValueModule):
                 return {**found, **greedy(values[part.in_keys[0]], masks)}
             elif type(part).forward is not TensorDictModule.forward:
@@ -96,18 +119,16 @@ class FromTorchRL(Acting):
                 results = results if isinstance(results, tuple) else (results,)
                 # A module may return more than it has keys for.
                 values |= zip(part.out_keys, results, strict=False)
-        (action,) = (
-            values[key] for key in part.out_keys if _words(key)[-1] == "action"
-        )
-        return {**found, **certain(action)}
+        given = [values[key] for key in part.out_keys if "action" in _words(key)]
+        return {**found, **certain(torch.cat(given, dim=1))}
 
     def _given(
         self, key: Any, views: Mapping[str, Tensor], masks: Tensor | None
     ) -> Tensor | None:
         """What the environment has under a key."""
         words = _words(key)
-        if words[-1] == "action_mask" and masks is not None:
-            return masks > 0.5
+        if "action_mask" in words and masks is not None:
+            return self._masks(words[-1], masks > 0.5)
         if words[-1] == "observation" and len(views) == 1:
             return next(iter(views.values()))
         if words[-1] in views:
@@ -119,39 +140,92 @@ class FromTorchRL(Acting):
             f"{', '.join(views)}"
         )
 
-    def _distributed(
-        self, part: ProbabilisticTensorDictModule, values: Mapping[Any, Tensor]
-    ) -> dict[str, Tensor]:
-        given = {
-            name: values[key]
-            for name, key in zip(part.dist_keys, part.in_keys, strict=True)
-        }
-        more = part.distribution_kwargs
-        kind = getattr(
-            part.distribution_class, "__name__", str(part.distribution_class)
-        )
-        if kind in NORMALS:
-            _refuse_other_limits(more)
-            mean = given["loc"]
-            # TorchRL bounds the mean before it draws.
-            if more.get("tanh_loc", False):
-                mean = torch.tanh(mean / more.get("upscale", 5.0)) * more.get(
-                    "upscale", 5.0
-                )
-            limit = torch.tanh if kind == "TanhNormal" else clipped
-            return drawn(mean, given["scale"], limit)
-        if kind in DELTAS:
-            _refuse_other_limits(more)
-            (action,) = given.values()
-            return certain(torch.tanh(action) if kind == "TanhDelta" else action)
-        if kind in CHOICES and "logits" in given:
-            return {LOGITS: given["logits"]}
-        if kind in CHOICES and "probs" in given:
-            return {LOGITS: torch.log(given["probs"])}
+    def _masks(self, name: str, masks: Tensor) -> Tensor:
+        """Those of one branch where they are nested."""
+        sizes = list(self.spec.action_spec.discrete_branches)
+        parts: Sequence[Tensor] = torch.split(masks, sizes, dim=1)
+        by_name = {f"branch_{i}": part for i, part in enumerate(parts)}
+        return by_name.get(name, masks)
+
+    def _drawn(self, values: Mapping[Any, Tensor]) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        logits = []
+        for name in _action_names(self.spec):
+            results = _distributed(self.heads[name], values)
+            logits += [results.pop(LOGITS)] if LOGITS in results else []
+            found |= results
+        return {**found, LOGITS: torch.cat(logits, dim=1)} if logits else found
+
+
+class _Head(NamedTuple):
+    """The distribution of one part of the action."""
+
+    kind: str
+    settings: Mapping[str, Any]
+    parameters: Mapping[str, Any]
+    """Where each of its parameters is found, by the parameter's name."""
+
+
+def _heads(part: ProbabilisticTensorDictModule) -> dict[str, _Head]:
+    """By the part of the action: `action` where there is one alone."""
+    make: Any = part.distribution_class
+    more = dict(part.distribution_kwargs)
+    if isinstance(make, functools.partial):
+        make, more = make.func, {**make.keywords, **more}
+    if make is not CompositeDistribution:
+        parameters = dict(zip(part.dist_keys, part.in_keys, strict=True))
+        return {"action": _head(make, more, parameters)}
+    heads = {}
+    (group,) = part.in_keys
+    for key, kind in more["distribution_map"].items():
+        name = _words((more.get("name_map") or {}).get(key, key))[-1]
+        settings = (more.get("extra_kwargs") or {}).get(key, {})
+        where = (*_words(group), *_words(key))
+        parameters = {p: (*where, p) for p in PARAMETERS}
+        heads[name] = _head(kind, settings, parameters)
+    return heads
+
+
+def _head(
+    make: Any, settings: Mapping[str, Any], parameters: Mapping[str, Any]
+) -> _Head:
+    kind = getattr(make, "__name__", str(make))
+    known = (*NORMALS, *DELTAS, *CHOICES)
+    if kind not in known:
         raise UsageError(
             f"a distribution of the class {kind} has no ONNX form; expected one of "
-            f"{', '.join((*NORMALS, *DELTAS, *CHOICES))}"
+            f"{', '.join(known)}"
         )
+    if kind not in CHOICES:
+        _refuse_other_limits(settings)
+    return _Head(kind, settings, parameters)
+
+
+def _distributed(head: _Head, values: Mapping[Any, Tensor]) -> dict[str, Tensor]:
+    kind, more, parameters = head
+    given = {p: values[key] for p, key in parameters.items() if key in values}
+    if kind in NORMALS:
+        mean = given["loc"]
+        # TorchRL bounds the mean before it draws.
+        if more.get("tanh_loc", False):
+            scale = more.get("upscale", 5.0)
+            mean = torch.tanh(mean / scale) * scale
+        limit = torch.tanh if kind == "TanhNormal" else clipped
+        return drawn(mean, given["scale"], limit)
+    if kind in DELTAS:
+        action = given["param"]
+        return certain(torch.tanh(action) if kind == "TanhDelta" else action)
+    if "probs" in given:
+        return {LOGITS: torch.log(given["probs"])}
+    return {LOGITS: given["logits"]}
+
+
+def _action_names(spec: BehaviorSpec) -> list[str]:
+    """Of the parts of an action, as `make_torchrl` names them."""
+    action = spec.action_spec
+    names = ["continuous"] if action.continuous_size else []
+    names += [f"branch_{i}" for i in range(len(action.discrete_branches))]
+    return names if len(names) > 1 else ["action"]
 
 
 def _parts(module: nn.Module) -> Iterator[Any]:
@@ -166,7 +240,7 @@ def _parts(module: nn.Module) -> Iterator[Any]:
 def _gives_action(part: Any) -> bool:
     kinds = ProbabilisticTensorDictModule, QValueModule
     is_known = isinstance(part, kinds) or type(part).forward is TensorDictModule.forward
-    return is_known and any(_words(key)[-1] == "action" for key in part.out_keys)
+    return is_known and any("action" in _words(key) for key in part.out_keys)
 
 
 def _words(key: Any) -> tuple[str, ...]:

@@ -5,9 +5,15 @@ import onnxruntime as ort
 import pytest
 import torch
 from onnx import TensorProto
-from test_unity_importer import LISTED, RESTRICTED
+from tests.unity_importer import require_known
 from torch import nn
-from torch.nn.functional import normalize, pad, scaled_dot_product_attention
+from torch.distributions import Normal
+from torch.nn.functional import (
+    normalize,
+    one_hot,
+    pad,
+    scaled_dot_product_attention,
+)
 
 from touchline.errors import UsageError
 from touchline.policies.files.onnx_graph import OnnxGraph
@@ -46,6 +52,22 @@ class Arithmetic(nn.Module):
             "stacked": torch.stack([x, x * 2], dim=1).flatten(1),
             "table": self.table(x[:, 0].long().clamp(0, 4)),
             "normalized": self.batch_norm(x),
+        }
+
+
+class Arrangement(nn.Module):
+    def forward(self, x):
+        least, at = x.min(1, keepdim=True)
+        times = torch.ones(1, 2).repeat(x.shape[0], 3)
+        curves = x.asinh() + (x.tanh() / 2).atanh() + (1 + x.abs()).acosh()
+        return {
+            "repeated": x.repeat(1, 2) * times.repeat(1, 2),
+            "listed": x[:, [0, -2]] + x.flip(1)[:, :2],
+            "extremes": x.max(1).values[:, None] + least + at.float(),
+            "product": x.prod(1, keepdim=True),
+            "chosen": one_hot(x.argmax(1), 6).float(),
+            "limited": x.clamp(-torch.ones(6), x[:, :1].abs()),
+            "curves": torch.nan_to_num(curves),
         }
 
 
@@ -98,6 +120,7 @@ class Attention(nn.Module):
 MODULES = [
     *[pytest.param(Named(a), (6,), id=repr(a)) for a in ACTIVATIONS],
     pytest.param(Arithmetic(), (6,), id="arithmetic"),
+    pytest.param(Arrangement(), (6,), id="arrangement"),
     pytest.param(Pictures(), (3, 20, 20), id="pictures"),
     pytest.param(Recurrent(), (6,), id="recurrent"),
     pytest.param(Attention(), (5, 8), id="attention"),
@@ -121,16 +144,37 @@ def test_a_module_computes_the_same_in_operators_of_unitys_importer(module, shap
     torch.manual_seed(0)
     module = module.eval()
     model = _written(module, shape)
-    for node in model.graph.node:
-        assert node.op_type in LISTED, node.name
-        given = {attribute.name for attribute in node.attribute}
-        assert not given & RESTRICTED.get(node.op_type, set()), node
+    require_known(model)
     session = ort.InferenceSession(model.SerializeToString())
     for rows in (1, 1000):
         x = torch.randn(rows, *shape)
         found = session.run(None, {"x": x.numpy()})
         for expected, own in zip(module(x).values(), found, strict=True):
             np.testing.assert_allclose(own, expected.numpy(), atol=1e-5)
+
+
+class Drawn(nn.Module):
+    """The distributions of torch, which check their numbers, too."""
+
+    def forward(self, x):
+        distribution = Normal(x, torch.full((2,), 0.5))
+        size = x.shape[0]
+        return {
+            "sample": distribution.sample(),
+            "rsample": distribution.rsample(),
+            "normal": torch.normal(x, 0.5),
+            "randn": x + 0.5 * torch.randn(size, 2),
+        }
+
+
+def test_actions_are_drawn_anew_at_every_decision():
+    session = ort.InferenceSession(_written(Drawn(), (2,)).SerializeToString())
+    x = np.full((1000, 2), 3, np.float32)
+    draws = [session.run(None, {"x": x}) for _ in range(2)]
+    for first, second in zip(*draws, strict=True):
+        assert first.mean() == pytest.approx(3.0, abs=0.1)
+        assert first.std() == pytest.approx(0.5, abs=0.05)
+        assert (first != second).all()
 
 
 class Strange(nn.Module):
@@ -142,7 +186,7 @@ def test_an_operator_that_the_importer_does_not_know_is_named_with_its_layer():
     module = Named(nn.Sequential(nn.Linear(6, 6), Strange()))
     with pytest.raises(
         UsageError,
-        match=r"layer part\.1 \(Strange\): its operator aten\._fft_r2c has no form",
+        match=r"layer part\.1 \(Strange\): its operator aten\._fft_r2c has no form here",
     ):
         _written(module, (6,))
 

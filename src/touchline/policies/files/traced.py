@@ -9,9 +9,12 @@ importers read 7 to 15.
 Source: https://docs.pytorch.org/docs/stable/torch.compiler_ir.html, "Core Aten IR".
 """
 
+import logging
 import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr
+from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -28,6 +31,8 @@ KINDS = {
     torch.int64: TensorProto.INT64,
     torch.bool: TensorProto.BOOL,
 }
+NOISE = ("normal", "normal_functional", "randn", "randn_like")
+"""Operators that draw from a normal distribution."""
 NUM_EXAMPLES = 3
 """Rows of the examples to trace with: `torch.export` takes 0 and 1 for fixed sizes."""
 
@@ -74,8 +79,15 @@ def _exported(
     # A symbol in place of a number, so that what depends on the number of agents is an error here
     # and not a wrong file.
     batch = torch.export.Dim("batch")
+    has_checks = torch.distributions.Distribution._validate_args
+    # They depend on numbers, which a graph cannot follow; the policy has passed them once.
+    torch.distributions.Distribution.set_default_validate_args(False)
+    log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    level = log.level
+    log.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        # What torch cannot follow it also prints: hundreds of lines beside the one below.
+        with warnings.catch_warnings(), redirect_stderr(StringIO()):
             # torch warns of its own pytrees, and of the weights that an LSTM lists twice.
             warnings.simplefilter("ignore")
             program = torch.export.export(
@@ -84,14 +96,24 @@ def _exported(
                 dynamic_shapes=(tuple({0: batch} for _ in inputs),),
             )
             decomposed: torch.export.ExportedProgram = program.run_decompositions()
-            return decomposed
     except Exception as error:  # torch raises a dozen types of its own
         reason = shortened(str(error))
         if "specialized it" in reason:
             reason = "it fixes their number; len(x) does so, x.shape[0] does not"
+        if "data-dependent" in reason:
+            reason = "it decides by observations; `if` does so, torch.where does not"
         raise UsageError(
             f"torch.export cannot follow the policy for any number of agents: {reason}"
         ) from error
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(has_checks)
+        log.setLevel(level)
+    graph = decomposed.graph_module.graph
+    for node in list(graph.nodes):
+        if "_assert_" in str(node.target):
+            graph.erase_node(node)
+    graph.eliminate_dead_code()
+    return decomposed
 
 
 class _Writer:
@@ -149,7 +171,7 @@ class _Writer:
         is_constant = not any(isinstance(v, str) or v is None for v in leaves)
         # Weights are transposed and joined once, instead of at every decision. Noise is drawn
         # at every decision, also where its shape is constant.
-        if is_constant and operation != "randn_like":
+        if is_constant and operation not in NOISE:
             return node.target(*arguments, **keywords)  # type: ignore[operator]
         form = FORMS.get(operation)
         try:
@@ -159,8 +181,8 @@ class _Writer:
         # Forms fail on arguments of other types than theirs, such as limits that are tensors.
         except (_NoFormError, AttributeError, TypeError, ValueError) as error:
             raise UsageError(
-                f"{_layer_of(node)}: its operator aten.{operation} has no form that "
-                f"Unity's importer knows{f' ({error})' if str(error) else ''}"
+                f"{_layer_of(node)}: its operator aten.{operation} has no form here in operators "
+                f"of Unity's importer{f' ({error})' if str(error) else ''}"
             ) from error
 
     def name(self, value: Any, kind: torch.dtype | None = None) -> str:
@@ -227,6 +249,18 @@ class _Node:
         if len(free) > 1:
             raise _NoFormError("two axes that depend on the number of agents")
         return [n if isinstance(n, int) else -1 for n in shape]
+
+    def counts(self, sizes: Sequence[Any]) -> str:
+        """Sizes as a tensor of integers, for operators that take them as an input."""
+        parts = []
+        for size in sizes:
+            if isinstance(size, int):
+                parts.append(self.graph.constant(np.array([size], np.int64)))
+            elif str(size) == self.writer.num_agents:
+                parts.append(self.writer.batch())
+            else:
+                raise _NoFormError("a multiple of the number of agents")
+        return self.graph.concat(parts, axis=0)
 
     def reshaped(self, x: Any) -> str:
         """With the shape of the result."""
@@ -339,9 +373,11 @@ def _where(node: _Node, condition: Any, a: Any, b: Any) -> str:  # noqa: ARG001
     return node.graph.node("Where", [node.writer.name(condition), first, second])
 
 
-def _clamp(
-    node: _Node, x: Any, least: float | None = None, most: float | None = None
-) -> str:
+def _clamp(node: _Node, x: Any, least: Any = None, most: Any = None) -> str:
+    if any(isinstance(limit, str | Tensor) for limit in (least, most)):
+        for operation, limit in (("Max", least), ("Min", most)):
+            x = x if limit is None else node.add(operation, x, limit)
+        return node.writer.name(x)
     limits = {"min": least, "max": most}
     given = {name: float(v) for name, v in limits.items() if v is not None}
     kind = node.value.dtype
@@ -441,17 +477,19 @@ def _split(node: _Node, x: Any, sizes: Sequence[int], axis: int = 0) -> list[str
 
 
 def _expand(node: _Node, x: Any, *_: Any, **__: Any) -> str:
-    name = node.writer.name(x)
-    parts = []
+    return node.graph.node(
+        "Expand", [node.writer.name(x), node.counts(node.value.shape)]
+    )
+
+
+def _repeat(node: _Node, x: Any, times: Sequence[Any]) -> str:
+    shape = node.shape_of()
+    aligned = [1] * (len(times) - len(shape)) + list(shape)
     sizes: Sequence[Any] = node.value.shape
-    for size in sizes:
-        if isinstance(size, int):
-            parts.append(node.graph.constant(np.array([size], np.int64)))
-        elif str(size) == node.writer.num_agents:
-            parts.append(node.writer.batch())
-        else:
-            raise _NoFormError("a multiple of the number of agents")
-    return node.graph.node("Expand", [name, node.graph.concat(parts, axis=0)])
+    # A symbol among them is the number of agents, of something that is the same for all of them.
+    counted = [size if n is None else n for n, size in zip(times, sizes, strict=True)]
+    name = node.graph.reshape(node.writer.name(x), node.sizes(aligned))
+    return node.graph.node("Tile", [name, node.counts(counted)])
 
 
 def _full(node: _Node, shape: Any, value: float, **_: Any) -> str:  # noqa: ARG001
@@ -650,8 +688,41 @@ def _index_select(node: _Node, x: Any, axis: int, index: Any) -> str:
     return node.add("Gather", x, index, axis=node.axis(axis))
 
 
-def _noise(node: _Node, x: Any, **_: Any) -> str:
-    return node.add("RandomNormalLike", x)
+def _indexed(node: _Node, x: Any, indices: Sequence[Any]) -> str:
+    (axis, index), *more = [(i, v) for i, v in enumerate(indices) if v is not None]
+    if more or not isinstance(index, Tensor) or index.dtype != torch.int64:
+        raise _NoFormError("by several lists, or by what depends on an observation")
+    if axis == 0 and not isinstance(x, Tensor):
+        raise _NoFormError("some of the agents")
+    # Up to opset 10 no index counts from the end.
+    return node.add("Gather", x, index % node.shape_of()[axis], axis=axis)
+
+
+def _flip(node: _Node, x: Any, axes: Sequence[int]) -> str:
+    for axis in map(node.axis, axes):
+        size = node.shape_of()[axis]
+        if not isinstance(size, int):
+            raise _NoFormError("of the agents")
+        x = node.add("Gather", x, torch.arange(size).flip(0), axis=axis)
+    return node.writer.name(x)
+
+
+def _extreme(operation: str) -> Form:
+    """The largest or smallest along an axis, and where it is."""
+
+    def form(node: _Node, x: Any, *along: Any) -> tuple[str, str]:
+        value = _reduced(f"Reduce{operation}")(node, x, *along)
+        return value, _extreme_index(f"Arg{operation}")(node, x, *along)
+
+    return form
+
+
+def _noise(node: _Node, *_: Any, **__: Any) -> str:
+    return node.add("RandomNormalLike", _full(node, None, 0.0))
+
+
+def _normal(node: _Node, mean: Any, std: Any = 1.0, **_: Any) -> str:
+    return node.add("Add", mean, node.add("Mul", std, _noise(node)))
 
 
 def _padded(node: _Node, x: Any, pads: Sequence[int], value: float = 0) -> str:
@@ -663,8 +734,8 @@ def _padded(node: _Node, x: Any, pads: Sequence[int], value: float = 0) -> str:
 
 
 _greater, _less = _binary("Greater"), _binary("Less")
-_SAME = """Abs Acos Asin Atan Ceil Cos Cosh Erf Exp Floor Log Neg Reciprocal Relu Sigmoid Sign Sin
-Sinh Sqrt Tan Tanh""".split()  # noqa: SIM905 - a list of names
+_SAME = """Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor IsNaN Log Neg Reciprocal
+Relu Sigmoid Sign Sin Sinh Sqrt Tan Tanh""".split()  # noqa: SIM905 - a list of names
 """ONNX operators of one input that ATen has under the same names."""
 _BINARY = {
     "add": "Add",
@@ -709,26 +780,36 @@ FORMS: dict[str, Form] = {
     "elu": _elu,
     "embedding": _gathered,
     "eq": _equal,
+    "empty": lambda node, shape, **_: _full(node, shape, 0.0),
     "expand": _expand,
     "expm1": lambda node, x: node.add("Sub", node.add("Exp", x), 1.0),
+    "flip": _flip,
     "full": _full,
     "full_like": _full,
     "ge": _negated(_less),
     "gelu": _gelu,
     "gt": _greater,
     "hardtanh": _clamp,
+    "index": _indexed,
     "index_select": _index_select,
     "le": _negated(_greater),
     "leaky_relu": _leaky_relu,
     "linalg_vector_norm": _norm,
     "log1p": lambda node, x: node.add("Log", node.add("Add", x, 1.0)),
     "lt": _less,
+    "max": _extreme("Max"),
     "max_pool2d_with_indices": _max_pool,
     "mean": _reduced("ReduceMean"),
+    "min": _extreme("Min"),
     "native_layer_norm": _layer_norm,
     "ne": _negated(_equal),
+    "normal": _normal,
+    "normal_functional": lambda node, _, mean=0.0, std=1.0: _normal(node, mean, std),
     "permute": _permute,
+    "prod": _reduced("ReduceProd"),
+    "randn": _noise,
     "randn_like": _noise,
+    "repeat": _repeat,
     "rsqrt": lambda node, x: node.add("Reciprocal", node.add("Sqrt", x)),
     "select": _select,
     "slice": _slice,
