@@ -171,6 +171,10 @@ def test_two_policies_for_one_behavior_are_one_line(run, rows_and_spec, tmp_path
         load_policies(["Walker=zero", "Walker=random"], {NAME: spec})
     with pytest.raises(UsageError, match=r"two policies for Walker.*: zero and random"):
         load_policies(["zero", "random"], {NAME: spec})
+    with pytest.raises(
+        UsageError, match=r"two policies for Walker.*: zero and .*again"
+    ):
+        load_policies(["Walker=zero", str(again)], {NAME: spec})
 
 
 def test_a_policy_is_given_to_one_team_by_its_full_name(rows_and_spec):

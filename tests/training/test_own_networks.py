@@ -88,6 +88,13 @@ class TooFewChoices(ResidualNetwork):
     def distribution_of(self, features, allowed):
         d = super().distribution_of(features, allowed)
         return type(d)(d.mean, d.log_std, [p[:, :2] for p in d.log_probs])
+class IgnoresMasks(ResidualNetwork):
+    def distribution_of(self, features, allowed):
+        return super().distribution_of(features, None)
+class Detached(ResidualNetwork):
+    def distribution_of(self, features, allowed):
+        d = super().distribution_of(features, allowed)
+        return type(d)(d.mean, d.log_std, [p.detach() for p in d.log_probs])
 class TooFewNumbers(ResidualNetwork):
     def distribution_of(self, features, allowed):
         d = super().distribution_of(features, allowed)
@@ -222,6 +229,8 @@ def test_what_is_no_network_is_one_line(tmp_path, network, trainer_type, expecte
         ("NaNs", "returns NaN or infinity as values for observations of zeros"),
         ("FlatValues", r"returns \[3\] as value\(\) of 3 agents; expected \[3, 1\]"),
         ("TooManyValues", r"returns \[3, 2\] as values of 3 agents; expected \[3, 1\]"),
+        ("IgnoresMasks", "allows choices that `allowed` forbids; expected log-probabilities"),
+        ("Detached", "gives log_prob that do not depend on its parameters; it could not learn"),
         ("TooFewChoices", r"has branches \[2\]; expected \[3\]"),
     ],
 )  # fmt: skip

@@ -59,7 +59,7 @@ def load_policies(
 
     A source is one of `BUILT_IN`, an ONNX file, a checkpoint or a run folder, or the name of a
     policy of the `world` itself. One without BEHAVIOR acts for every behavior that it fits. Raises
-    a UsageError when a behavior is left over, or a named one does not fit.
+    a UsageError when a behavior or a file is left over, or a named one does not fit.
     """
     named, unnamed = _split_sources(sources, behaviors)
     actors: dict[str, SlotActor] = {}
@@ -75,6 +75,11 @@ def load_policies(
         # A stream of its own for each behavior, or teams that share a policy would draw the
         # same noise.
         actors[behavior] = SlotActor(policy, spec, seed + number, source)
+    own = world.own_policies if isinstance(world, Staffed) else {}
+    used = {*BUILT_IN, *own, *(actor.name for actor in actors.values())}
+    for source in unnamed:
+        if source not in used:
+            _refuse_idle(source, actors, deterministic=deterministic)
     return actors
 
 
@@ -124,6 +129,26 @@ def _split_sources(
         else:
             unnamed.append(source)
     return named, unnamed
+
+
+def _refuse_idle(
+    source: str, actors: Mapping[str, SlotActor], *, deterministic: bool
+) -> None:
+    """Raises a UsageError for a file whose behavior has another policy already."""
+    for behavior, actor in actors.items():
+        spec = actor.spec
+        assert spec is not None
+        try:
+            policy = _load(
+                source, base_name(behavior), spec, deterministic=deterministic
+            )
+            policy.check(behavior, spec)
+        # It may be for a behavior that is still to come.
+        except UsageError:
+            continue
+        raise UsageError(
+            f"--policy: two policies for {behavior}: {actor.name} and {source}"
+        )
 
 
 def _own_policy(sources: Sequence[str], behavior: str, world: object) -> Policy | None:

@@ -246,7 +246,7 @@ def _try_out(
     """Run a network of another package once. Raises a UsageError where it breaks the contract."""
     try:
         # This one is thrown away: what it draws, or counts, is not seen later.
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
             breach = _breach_of_results(make(), architecture, num_signals)
     except UsageError:
         raise
@@ -271,32 +271,62 @@ def _breach_of_results(network: Any, asked: Architecture, num_signals: int) -> s
     blank = [np.zeros((size, *o.shape), np.float32) for o in spec.observation_specs]
     obs = network.normalized(tuple(map(torch.from_numpy, side_by_side(blank))))
     found: list[tuple[str, Tensor, tuple[int, ...]]]
+    allowed = _without_first_choices(spec, size)
     if network.memory_shape is None:
-        acted, values = network(obs, None)
+        acted, values = network(obs, allowed)
         found = [("value()", network.value(obs), (size, num_signals))]
     else:
         before = torch.zeros(size, *network.memory_shape)
-        acted, values, after = network.step(obs, None, before)
+        acted, values, after = network.step(obs, allowed, before)
         found = [("memory", after, before.shape)]
     wanted = SquashedDistribution if asked.squashed else Distribution
     if not isinstance(acted, wanted):
         return f"acts by a {type(acted).__name__}; expected a {wanted.__name__}"
     if isinstance(acted, ActionDistribution | SquashedDistribution):
-        widths = [p.shape[1] for p in acted.log_probs]
-        if widths != list(spec.action_spec.discrete_branches):
-            return f"has branches {widths}; expected {list(spec.action_spec.discrete_branches)}"
+        if breach := _breach_of_choices(acted, spec, allowed):
+            return breach
         numbers = (size, spec.action_spec.continuous_size)
         # The spread of an `ActionDistribution` may be the same for all agents.
         is_shared = acted.log_std.dim() == 1 and isinstance(acted, ActionDistribution)
         found.append(("mean", acted.mean, numbers))
         found.append(("log_std", acted.log_std, numbers[1:] if is_shared else numbers))
-    found.append(("log_prob", acted.log_prob(*acted.mode()), (size,)))
-    for name, result, expected in [("values", values, (size, num_signals)), *found]:
+    log_prob = acted.log_prob(*acted.mode())
+    results = [("values", values, (size, num_signals)), ("log_prob", log_prob, (size,))]
+    for name, result, expected in [*results, *found]:
         if result.shape != expected:
             got = f"{list(result.shape)} as {name} of {size} agents"
             return f"returns {got}; expected {list(expected)}"
         if not bool(result.isfinite().all()):
             return f"returns NaN or infinity as {name} for observations of zeros"
+    for name, result, _ in results:
+        if not result.requires_grad:
+            return (
+                f"gives {name} that do not depend on its parameters; it could not learn"
+            )
+    return ""
+
+
+def _without_first_choices(spec: BehaviorSpec, size: int) -> Allowed:
+    """Masks for so many agents that forbid the first choice of each branch, if it has others."""
+    sizes = spec.action_spec.discrete_branches
+    rows = [torch.arange(n) >= min(n - 1, 1) for n in sizes]
+    return torch.cat(rows).expand(size, -1) if rows else None
+
+
+def _breach_of_choices(
+    acted: ActionDistribution | SquashedDistribution,
+    spec: BehaviorSpec,
+    allowed: Allowed,
+) -> str:
+    sizes = list(spec.action_spec.discrete_branches)
+    widths = [p.shape[1] for p in acted.log_probs]
+    if widths != sizes:
+        return f"has branches {widths}; expected {sizes}"
+    if allowed is not None:
+        forbidden = torch.cat(list(acted.log_probs), dim=1)[~allowed]
+        # exp(-15) is one in three million.
+        if bool((forbidden > -15.0).any()):
+            return "allows choices that `allowed` forbids; expected log-probabilities below -15"
     return ""
 
 
