@@ -1,6 +1,7 @@
 """A small student that plays like its teacher."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
@@ -11,6 +12,7 @@ import touchline
 from touchline.cli.app import run
 from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import network_metadata, write_checkpoint
+from touchline.policies.files.onnx_in import OnnxPolicy
 from touchline.policies.files.onnx_out import export_onnx
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.network import Architecture
@@ -67,6 +69,27 @@ def test_a_student_in_the_place_of_its_teacher_is_refused(tmp_path, is_folder):
     with pytest.raises(UsageError, match=f"{reason}; expected another file"):
         distill(teacher, output, world="Basic", decisions=10, episodes=1)
     assert teacher.read_bytes() == content
+
+
+def test_one_of_two_behaviors_is_distilled_beside_the_other_ones_policy(tmp_path):
+    models = Path(__file__).parents[2] / "models"
+    small = tmp_path / "small.onnx"
+    about = {"behavior": "Goalie", "decisions": 320, "episodes": 1}
+    teachers = [models / "Striker.onnx", models / "Goalie.onnx"]
+    figures = distill(teachers, small, world="StrikersVsGoalie", **about)
+    assert figures["teacher"]["policy"] == str(models / "Goalie.onnx")
+    with touchline.make("StrikersVsGoalie") as world:
+        for name, spec in world.behaviors.items():
+            if name.startswith("Goalie"):
+                OnnxPolicy(small).check(name, spec)
+    with pytest.raises(
+        UsageError, match=r"--behavior: expected one of Striker, Goalie"
+    ):
+        distill(teachers, small, world="StrikersVsGoalie")
+    with pytest.raises(
+        UsageError, match=r"Striker.*; add the policy random, or Striker="
+    ):
+        distill(teachers[1], small, world="StrikersVsGoalie", **about)
 
 
 def test_the_same_seed_makes_the_same_student(shared, tmp_path):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import cos, pi, prod
 from pathlib import Path
@@ -35,8 +35,13 @@ from touchline.log import Progress, no_progress
 from touchline.policies.distributions import CONTINUOUS_LIMIT, ActionDistribution
 from touchline.policies.files.onnx_in import OnnxPolicy, load_model
 from touchline.policies.files.onnx_out import build_onnx
-from touchline.policies.files.run_layout import RunLayout, is_run, with_run
-from touchline.policies.loading import as_trained, load_policy
+from touchline.policies.files.run_layout import RunLayout, is_run
+from touchline.policies.loading import (
+    PolicySource,
+    as_trained,
+    load_policies,
+    sources_in,
+)
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.network import Architecture, side_by_side
 from touchline.policies.network_policy import NetworkPolicy
@@ -58,7 +63,7 @@ TIMED = 2_000
 
 
 def distill(
-    run: Annotated[str | os.PathLike[str], Flag("RUN")],
+    run: Annotated[PolicySource | Sequence[PolicySource], Flag("RUN")],
     output: Annotated[str | os.PathLike[str], Flag(short="-o")],
     *,
     world: Annotated[str | None, Flag("--env", "ENV")] = None,
@@ -76,7 +81,8 @@ def distill(
     Parameters
     ----------
     run
-        The teacher: a run folder, a checkpoint or an ONNX file.
+        The teacher: a run folder, a checkpoint or an ONNX file; all of them where each of several
+        behaviors has a file of its own.
     output
         The ONNX file of the student.
     world
@@ -110,25 +116,22 @@ def distill(
     UsageError
         The teacher cannot be loaded, has a memory, or is smaller than the student.
     """
-    source, target = with_run(os.fspath(run)), Path(output)
+    sources, target = sources_in(run), Path(output)
     if target.suffix != ".onnx":
         raise UsageError(f"{target}: expected a file NAME.onnx")
-    teacher = Path(source.rpartition("=")[2])
-    is_teacher = teacher.exists() and target.exists() and target.samefile(teacher)
+    teachers = [path for s in sources if (path := Path(s.rpartition("=")[2])).exists()]
+    is_teacher = target.exists() and any(map(target.samefile, teachers))
     if is_teacher or target.is_dir():
         kind = "the teacher" if is_teacher else "a folder"
         raise UsageError(f"--output {target} is {kind}; expected another file")
-    recipe = replace(_world_of(source, world), seed=seed)
+    recipe = replace(_world_of(sources, world), seed=seed)
     with make(recipe) as env:
         slots = Slots(env)
         rows = slots.reset(seed)
         name = _chosen(slots.behaviors, behavior)
-        actors = {
-            full: load_policy(source, full, spec, seed=seed + number)
-            for number, (full, spec) in enumerate(slots.behaviors.items())
-        }
+        actors = load_policies(sources, slots.behaviors, seed=seed, world=env)
         full = next(n for n in actors if base_name(n) == name)
-        before, spec = _teacher_model(source, actors[full], name), slots.behaviors[full]
+        before, spec = _teacher_model(actors[full], name), slots.behaviors[full]
         student = _new_student(spec, Architecture(hidden_units, num_layers, True), seed)
         _refuse_larger(before, build_onnx(student))
         lessons = _Lessons(student, spec, seed)
@@ -143,13 +146,15 @@ def distill(
     model = build_onnx(student)
     write_whole(target, model.SerializeToString())
     figures: dict[str, Any] = {}
+    others = {base_name(full): actor.name for full, actor in actors.items()}
     for role, policy, graph in (
-        ("teacher", source, before),
+        ("teacher", others[name], before),
         ("student", str(target), model),
     ):
+        players = {**others, name: policy}
         played = evaluate(
             recipe,
-            policy,
+            [f"{own}={source}" for own, source in players.items()],
             episodes=episodes,
             deterministic=deterministic,
             seed=seed + 1,
@@ -191,7 +196,8 @@ def distill_lines(figures: Mapping[str, Any]) -> Iterator[str]:
     yield f"wrote {figures['student']['policy']}"
 
 
-def _world_of(source: str, world: str | None) -> EnvRecipe:
+def _world_of(sources: Sequence[str], world: str | None) -> EnvRecipe:
+    source = sources[0]
     if world is None and is_run(source):
         status = read_json(RunLayout(Path(source)).status)
         world = str(status.get("target")) if status.get("world") == "scene" else None
@@ -199,7 +205,7 @@ def _world_of(source: str, world: str | None) -> EnvRecipe:
         raise UsageError(f"{source}: no such run or policy file")
     if world is None:
         raise UsageError(f"{source}: name the environment to play in, --env ENV")
-    recipe = as_trained(EnvRecipe.parse(world), [source])
+    recipe = as_trained(EnvRecipe.parse(world), sources)
     return replace(recipe, num_areas=AREAS) if recipe.kind.is_scene else recipe
 
 
@@ -209,15 +215,14 @@ def _chosen(behaviors: Mapping[str, BehaviorSpec], wanted: str | None) -> str:
     if wanted is None and len(names) == 1:
         return names[0]
     if wanted not in names:
-        raise UsageError(
-            f"--behavior {wanted or ''}: expected one of {', '.join(names)}"
-        )
+        given = "--behavior" if wanted is None else f"--behavior {wanted}"
+        raise UsageError(f"{given}: expected one of {', '.join(names)}")
     return wanted
 
 
-def _teacher_model(source: str, teacher: SlotActor, name: str) -> onnx.ModelProto:
+def _teacher_model(teacher: SlotActor, name: str) -> onnx.ModelProto:
     """The teacher's ONNX model. Raises a UsageError for a teacher that cannot be learned from."""
-    policy = teacher.policy
+    policy, source = teacher.policy, teacher.name
     if teacher.memory is not None:
         raise UsageError(
             f"{source}: the teacher of {name} has a memory; only policies without one are distilled"
