@@ -188,12 +188,12 @@ def test_a_policy_is_given_to_one_team_by_its_full_name(rows_and_spec):
 def test_what_cannot_be_loaded_is_said(run, rows_and_spec):
     _, spec = rows_and_spec
     with pytest.raises(
-        UsageError, match=r"--policy Jumper=zero: no behavior 'Jumper'; behaviors: "
+        UsageError, match=r"the policy Jumper=zero: no behavior 'Jumper'; behaviors: "
     ):
         load_policies(["Jumper=zero"], {NAME: spec})
     with pytest.raises(
         UsageError,
-        match=r"no policy given for Walker.*; add --policy random or Walker=FILE",
+        match=r"no policy given for Walker.*; add the policy random, or Walker=FILE",
     ):
         load_policies([], {NAME: spec})
     with pytest.raises(UsageError, match="'random' needs the spec of a behavior"):

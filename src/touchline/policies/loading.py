@@ -117,14 +117,14 @@ def _split_sources(
             rest = source.removeprefix(f"{behavior}=")
             if behavior in named:
                 raise UsageError(
-                    f"--policy: two policies for {behavior}: {named[behavior]} and {rest}"
+                    f"two policies for {behavior}: {named[behavior]} and {rest}"
                 )
             named[behavior] = rest
         # A file name may hold an equals sign, too.
         elif "=" in source and not Path(source).exists():
             behavior, names = source.rpartition("=")[0], ", ".join(sorted(known))
             raise UsageError(
-                f"--policy {source}: no behavior {behavior!r}; behaviors: {names}"
+                f"the policy {source}: no behavior {behavior!r}; behaviors: {names}"
             )
         else:
             unnamed.append(source)
@@ -146,9 +146,7 @@ def _refuse_idle(
         # It may be for a behavior that is still to come.
         except UsageError:
             continue
-        raise UsageError(
-            f"--policy: two policies for {behavior}: {actor.name} and {source}"
-        )
+        raise UsageError(f"two policies for {behavior}: {actor.name} and {source}")
 
 
 def _own_policy(sources: Sequence[str], behavior: str, world: object) -> Policy | None:
@@ -182,13 +180,13 @@ def _only_that_fits(
         first, second, *_ = rivals
         name = base_name(behavior)
         raise UsageError(
-            f"--policy: two policies for {behavior}: {first} and {second}; say which one: "
-            f"--policy {name}={first}"
+            f"two policies for {behavior}: {first} and {second}; say which one: "
+            f"{name}={first}"
         )
     for found in fitting.items():
         return found
     why = "; ".join(refusals) or f"no policy given for {behavior}"
-    raise UsageError(f"{why}; add --policy random or {base_name(behavior)}=FILE")
+    raise UsageError(f"{why}; add the policy random, or {base_name(behavior)}=FILE")
 
 
 def _load(

@@ -163,7 +163,7 @@ class _Head(NamedTuple):
     kind: str
     settings: Mapping[str, Any]
     parameters: Mapping[str, Any]
-    """Where each of its parameters is found, by the parameter's name."""
+    """The key of each of its parameters, by the parameter's name."""
 
 
 def _heads(part: ProbabilisticTensorDictModule) -> dict[str, _Head]:
