@@ -86,7 +86,7 @@ def _exported(
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        # What torch cannot follow it also prints: hundreds of lines beside the one below.
+        # What torch cannot follow it also prints, in hundreds of lines; one is enough.
         with warnings.catch_warnings(), redirect_stderr(StringIO()):
             # torch warns of its own pytrees, and of the weights that an LSTM lists twice.
             warnings.simplefilter("ignore")
