@@ -195,7 +195,7 @@ def test_figures_are_one_json_object_on_standard_output(capsys):
     assert figures["episodes"] == 5
     assert set(figures) == {
         "scene", "policy", "seed", "episodes", "mean_return", "std_return", "ci95", "mean_length",
-        "mean_group_return", "games", "agent_steps_per_s", "behaviors",
+        "mean_group_return", "group_ci95", "games", "agent_steps_per_s", "behaviors",
     }  # fmt: skip
     assert (
         run(

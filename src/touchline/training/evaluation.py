@@ -202,13 +202,17 @@ class Outcomes:
         mean = _mean(self.returns)
         std = float(np.std(self.returns, ddof=1)) if count > 1 else 0.0
         half = _Z95 * clustered_error(np.array(self.returns), self.cluster_sizes)
+        of_groups = self.games.returns
+        group_mean = _mean(of_groups)
+        group_half = _Z95 * clustered_error(np.array(of_groups), [1] * len(of_groups))
         return {
             "episodes": count,
             "mean_return": mean,
             "std_return": std,
             "ci95": [mean - half, mean + half],
             "mean_length": _mean(self.lengths),
-            "mean_group_return": _mean(self.games.returns),
+            "mean_group_return": group_mean,
+            "group_ci95": [group_mean - group_half, group_mean + group_half],
             "games": self.games.figures() if self.games.returns else None,
         }
 

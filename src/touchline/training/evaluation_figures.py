@@ -62,6 +62,8 @@ class BehaviorFigures(TypedDict):
     mean_length: float
     """The mean number of decisions in an episode."""
     mean_group_return: float
+    group_ci95: list[float]
+    """[low, high]: the 95 % interval of the mean group return."""
     games: GameFigures | None
 
 
@@ -102,7 +104,7 @@ def evaluation_lines(figures: Mapping[str, Any]) -> Iterator[str]:
         if games is None:
             yield f"{name}: {own}"
             continue
-        result = _game_line(games, behavior["mean_group_return"])
+        result = _game_line(games, behavior)
         # Most scenes of groups pay the group; in others, games have no winner.
         pays_group = games["won"] + games["lost"] > 0 or behavior["std_return"] == 0
         lines = [result, f"agents' own {own}"]
@@ -113,11 +115,13 @@ def evaluation_lines(figures: Mapping[str, Any]) -> Iterator[str]:
         yield games_table(figures["opponents"])
 
 
-def _game_line(games: GameFigures, mean_group_return: float) -> str:
+def _game_line(games: GameFigures, behavior: Mapping[str, Any]) -> str:
     won, played = games["won"], games["played"]
     low, high = (100 * bound for bound in wilson_interval(won, played))
+    least, most = behavior["group_ci95"]
     return (
         f"won {won} of {played} games ({100 * won / played:.0f} %, 95 % within {low:.0f} to "
         f"{high:.0f} %), lost {games['lost']}, interrupted {games['interrupted']}; "
-        f"group return {mean_group_return:.3f}, {games['mean_length']:.1f} decisions long"
+        f"group return {behavior['mean_group_return']:.3f} (95 % within {least:.3f} to "
+        f"{most:.3f}), {games['mean_length']:.1f} decisions long"
     )
