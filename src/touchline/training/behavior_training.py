@@ -151,6 +151,7 @@ class BehaviorTraining:
 
     def restore(self, counters: Mapping[str, Any], arrays: Arrays) -> None:
         old, spec = spec_from_json(counters["spec"]), self.learner.policy.network.spec
+        # Specs compare without their network, which is checked next.
         if old != spec:
             raise UsageError(
                 f"the behavior {self.name} has changed since this run: "

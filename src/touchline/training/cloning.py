@@ -272,6 +272,7 @@ class Cloning:
             examples.discrete[rows].to(device),
         )
         self._weights.gradient_of(loss)
+        # Gradients are not clipped, as in ML-Agents.
         self._adam.step(self._weights.gradient, rate, float("inf"))
         return loss.detach()
 
@@ -322,6 +323,7 @@ class _Examples:
         actions = demonstration.actions
         self.continuous = torch.from_numpy(actions.continuous)
         self.discrete = torch.from_numpy(actions.discrete.astype(np.int64))
+        # A batch that is never full would keep `clone_first` from ending.
         self._batch_size = min(batch_size, len(demonstration))
         self._sequences: Sequences | None = None
         if longest is not None:

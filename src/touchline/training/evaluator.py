@@ -106,6 +106,7 @@ class Evaluator:
                 playing = self.place.start(self._job(recipe, episodes, policies))
         writers = {training.name: training.writer for training in evaluated}
         self._underway = _Underway(abouts, writers, playing)
+        # In this process, looking at the job is what plays it.
         self.record()
 
     def _job(self, recipe: EnvRecipe, episodes: int, policies: Policies) -> Job:

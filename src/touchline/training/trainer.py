@@ -36,6 +36,7 @@ from touchline.whole import write_whole
 RESUME_EVERY_S = 20.0  # between resume points: what a kill may cost
 
 
+# Until `stop_on_signals` takes over, SIGTERM must undo what has begun, as Ctrl-C does.
 @sigterm_as_ctrl_c()
 def train(
     config: RunConfig,
@@ -69,6 +70,7 @@ def train(
         log(note)
     dashboard = weights_and_biases(config, folder.path, log, enabled=to_wandb)
     world = open_collector(recipe, config, log)
+    # The folder before the world: where that does not open, the folder is left as it was.
     with process.tuned_process(config), folder, dashboard, world as collector:
         enrollment = Enrollment(config, folder, seed, device, log)
         trainer = Trainer(config, recipe, folder, collector, enrollment, log)
@@ -118,6 +120,7 @@ class Trainer:
                 self._resume_points.save(every_s=RESUME_EVERY_S)
             if stop.is_set():
                 self._log("stopping: saving first; Ctrl-C again ends at once")
+            # First: from here on a second Ctrl-C costs checkpoints and evaluations, no experience.
             self._resume_points.save()
             self._checkpoint(self._trainings, stop)
             self._evaluator.finish(stop)
@@ -160,6 +163,7 @@ class Trainer:
         trainings = self._enrollment.trainings
         for name, episodes in collection.episodes.items():
             training = trainings[base_name(name)]
+            # Also of behaviors that have all their steps, because lessons may depend on them.
             self._curriculum.record_returns(training.name, episodes.returns)
             if not training.is_done:
                 training.record_episodes(episodes)

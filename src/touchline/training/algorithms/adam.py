@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+# The paper's values, which torch and ML-Agents take, too.
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 

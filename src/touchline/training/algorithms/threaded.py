@@ -172,10 +172,13 @@ class Threaded:
             own[key] = state[key]
             state[key] = value.cpu().clone()
         for name, figure in self._unreported.items():
+            # As float64, so that a resumed run reports the same digits.
             own[_METRIC + name] = torch.tensor([figure], dtype=torch.float64)
+        # The learner's own steps, which may be an update ahead of those that are published.
         counters = [self._learner.steps, self._wanted, int(self._has_learned)]
         own["counters"] = torch.tensor(counters)
         teams = [team for team, _ in self._added]
+        # As bytes, because a state holds tensors alone.
         own["teams"] = torch.tensor(list("\n".join(teams).encode()), dtype=torch.uint8)
         own |= pending([trajectories for _, trajectories in self._added])
         return state | {_OWN + name: value for name, value in own.items()}
@@ -205,6 +208,7 @@ class Threaded:
         self._has_learned = bool(has_learned)
         added = pending_again(own)
         teams = bytes(own["teams"].tolist()).decode().split("\n")
+        # An empty text splits into one empty name.
         self._added = list(zip(teams, added, strict=True)) if added else []
         figures = copied_part(_METRIC, own)
         self._unreported = {name: float(value) for name, value in figures.items()}

@@ -71,7 +71,9 @@ class WorkerOnNode(Running):
         super().__init__(name, Restarts(name, setup.limits))
         self._index = setup.index
         self._others = others
+        # Ray's own restart would have no world and no state; `_restart` brings both.
         self._class = ray.remote(max_restarts=0, max_task_retries=0)(Actor)
+        # Ray's default packs actors onto few nodes.
         spread = self._class.options(num_cpus=cpus, scheduling_strategy="SPREAD")
         self.actor: Any = spread.remote(setup)
         self.node = ""

@@ -265,6 +265,7 @@ class Copies(Lineup):
     def _seed(self, base: str, *place: int) -> int:
         # Each run, collector, replacement and behavior has streams of its own.
         entropy = [*self._seeds, self._restarts, crc32(base.encode()), *place]
+        # Python's `hash` of a text differs from process to process; a checksum does not.
         (seed,) = np.random.SeedSequence(entropy).generate_state(1)
         return int(seed)
 

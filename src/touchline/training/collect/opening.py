@@ -43,6 +43,7 @@ MakeCollector = Callable[[Lineup, Stopwatch], Collector]
 
 def import_ray(purpose: str) -> None:
     """Import Ray with our settings; a MissingError that names `purpose` where it is not there."""
+    # What the user has set wins.
     for name, value in RAY.items():
         os.environ.setdefault(name, value)
     with explain_missing(purpose):
@@ -163,11 +164,13 @@ def for_nodes(recipe: EnvRecipe, config: RunConfig) -> EnvRecipe:
     if recipe.kind.is_scene:
         # A collector keeps to the processors that it claims.
         threads = max(1, int(config.cluster_settings.cpus_per_collector))
+        # The user's own number of threads, if there is one, wins.
         return replace(recipe, options={"num_threads": threads, **options})
     if recipe.kind.is_player:
         # A window on a node is of use only to cameras: then the settings say no_graphics false.
         if "no_graphics" not in config.engine_settings.model_fields_set:
             options["no_graphics"] = True
+        # Ray's workers start in a folder of their own, where a relative path leads nowhere.
         path = str(Path(recipe.target).expanduser().absolute())
         return replace(recipe, target=path, options=options)
     return recipe

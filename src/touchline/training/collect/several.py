@@ -310,6 +310,7 @@ class SeveralCollectors:
         for index, answer in sorted(answers.items()):
             for line in answer.lines:
                 self._log(f"collector {index}: {line}")
+        # Only after all lines are logged, because the first failure raises.
         for answer in answers.values():
             answer.outcome.result()
         return answers
@@ -338,6 +339,7 @@ def _trajectories(packed: Arrays, first_world: int) -> Trajectories:
     """As the collector had them, with the number of each world among all worlds."""
     (trajectories,) = unpack(packed, Trajectories)
     world = trajectories.env_index
+    # Places without a row have -1 for their world, and keep it.
     world[world >= 0] += first_world
     return trajectories
 

@@ -337,6 +337,7 @@ def _each_once(arrays: Arrays) -> Arrays:
     known: dict[Any, NDArray[Any]] = {}
     found = {}
     for name, array in arrays.items():
+        # By their bytes: for `==`, NaN differs from itself, and -0.0 is 0.0.
         key = array.dtype.str, array.shape, array.tobytes()
         found[name] = known.setdefault(key, array)
     return found

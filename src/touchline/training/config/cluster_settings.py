@@ -18,6 +18,7 @@ from touchline.training.config.values import (
 
 
 def _place(value: str) -> str:
+    # No host is called `local`, so that local:0 is a mistake and not an address.
     if not re.fullmatch(r"local:[1-9]\d*|auto|(?!local:)[^/]+:\d+", value):
         raise ValueError(
             "expected local:N (N processors of this machine), auto (the cluster that this machine "

@@ -295,6 +295,7 @@ def _lessons(behavior: str, curriculum: _Curriculum, values: list[Any]) -> list[
         )
     lessons = [{"name": f"Lesson{n}", "value": v} for n, v in enumerate(values)]
     criteria = curriculum.model_dump(exclude={"thresholds", "parameters"})
+    # One lesson more than thresholds: the last one does not end.
     for lesson, threshold in zip(lessons, curriculum.thresholds, strict=False):
         own = {"behavior": behavior, "threshold": threshold}
         lesson["completion_criteria"] = own | criteria

@@ -106,6 +106,7 @@ def _read_for_game(
     if other != game:
         raise UsageError(f"{game} and {other} (--env) are two games: leave one out")
     if not is_changed(RUN_ID, changes):
+        # The class of MODULE:CLASS, or a path's file without its ending.
         overrides.setdefault(RUN_ID, Path(game.strip(":").rpartition(":")[2]).stem)
     # How the game is opened and where the run is, which no behavior has a part in.
     of_run = {k: v for k, v in overrides.items() if not k.startswith("behaviors.")}

@@ -136,6 +136,7 @@ def meanings(part: type[Part]) -> dict[str, str]:
     # pydantic can collect these texts too, but would at every start, which takes a tenth of a
     # second.
     found = {}
+    # A key that a subclass defines again has the subclass's text.
     base_first = reversed(part.__mro__[: part.__mro__.index(Part)])
     for cls in base_first:
         body = _classes(cls.__module__)[cls.__name__].body

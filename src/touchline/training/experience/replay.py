@@ -248,6 +248,7 @@ class Replay:
 
     def draw(self, size: int, generator: torch.Generator) -> NDArray[np.int_]:
         """Places of actions, drawn evenly, with replacement."""
+        # From torch's generator, whose state the learner saves.
         drawn = torch.randint(len(self), (size,), generator=generator).numpy()
         number = self.oldest + drawn
         return np.asarray(number % self.capacity)

@@ -135,6 +135,7 @@ class Discriminator(nn.Module):
         if settings.use_vail:
             self.bottleneck = Bottleneck(self.body.size, code_size)
         self.code_size = code_size if settings.use_vail else 0
+        # A small gain, as in ML-Agents: the first estimates are near ½.
         self.estimate = linear(self.code_size or self.body.size, 1, gain=0.2)
 
     def inputs(self, transitions: Transitions) -> Obs:

@@ -203,6 +203,7 @@ class LearnedSignal:
         self._batch_size = setup.batch_size
         self._num_epoch = settings.num_epoch or setup.num_epoch
         self._learning_rate = settings.learning_rate
+        # Fixed parameters, such as those of a random target, must not move.
         self._weights = FlatParameters(p for p in model.parameters() if p.requires_grad)
         self._adam = Adam(self._weights.vector)
         self._scale = scale
@@ -272,6 +273,7 @@ class LearnedSignal:
         """Descend the model's loss on a minibatch."""
         loss, figures = self.model.loss(self._seen(transitions), generator)
         self._weights.gradient_of(loss)
+        # Gradients are not clipped, as in ML-Agents.
         self._adam.step(self._weights.gradient, self._learning_rate, float("inf"))
         figures = {name: value.detach() for name, value in figures.items()}
         self.model.learned(figures)

@@ -65,9 +65,11 @@ class Claim:
         self._layout = RunLayout(Path(settings.results_dir) / settings.run_id)
         self._path = self._layout.path
         replaced = self._path.with_name(f"{self._path.name}.replaced")
+        # First, so that a run which a killed process had put aside is back before it is looked for.
         self._restore_if_never_begun(replaced)
         exists = self._holds_run()
         self._refuse_conflicts(settings, exists)
+        # With `force` the whole folder is moved away, and nothing in it is followed.
         if not settings.force:
             refuse_links(self._path)
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,6 +113,7 @@ class Claim:
         lock = locked(self._path, "trains this run")
         try:
             shutil.rmtree(self._path, ignore_errors=True)
+            # Another process may have brought it back between the check and the lock.
             with suppress(FileNotFoundError):
                 replace_file(replaced, self._path)
         finally:
@@ -142,5 +145,6 @@ class Claim:
     def _has_more_than_a_start(self) -> bool:
         """Whether there is more than what a run writes before its world is open."""
         configuration = self._layout.configuration
+        # A kill while the configuration is written leaves its part.
         start = (self._layout.logs, configuration, part_of(configuration))
         return self._path.exists() and any(p not in start for p in self._path.iterdir())

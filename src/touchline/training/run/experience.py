@@ -68,6 +68,7 @@ class ExperienceFiles:
             first, end = piece
             path = self._path(name, piece)
             rows, _ = read_arrays(path)
+            # A piece may begin before what is still needed; a gap before it is lost experience.
             if first > reached or any(len(v) != end - first for v in rows.values()):
                 raise UsageError(f"{path}: not the experience that belongs here")
             replay.load_rows(first, rows)

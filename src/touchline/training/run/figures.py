@@ -123,6 +123,7 @@ def read_run_figures(run: Path) -> list[RunFigures]:
     tree = YamlTree.read(layout.configuration, str(layout.configuration))
     status, seconds = _json(layout.status), _json(layout.timers)
     check_progress(layout.status, status)
+    # By type, because a bool passes for an int in `isinstance`.
     if not all(type(spent) in (int, float) for spent in seconds.values()):
         raise UsageError(f"{layout.timers}: expected a number of seconds for each part")
     return [
@@ -165,6 +166,7 @@ def _only_clones(values: Mapping[str, Any]) -> bool:
     behaviors = values.get("behaviors")
     blocks = list(behaviors.values()) if isinstance(behaviors, Mapping) else []
     steps = [b.get("max_steps") for b in blocks if isinstance(b, Mapping)]
+    # A run that clones has 0 in every block; one without the key trains for its default.
     return bool(steps) and not any(steps) and None not in steps
 
 
@@ -184,6 +186,7 @@ def _number(values: Mapping[str, Any], keys: Sequence[str], default: float) -> f
     for key in keys:
         found = found.get(key) if isinstance(found, Mapping) else None
     is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    # A whole number in YAML has no limit, but `float` refuses those above 1.8e308.
     try:
         return float(found) if is_number and found is not None else default
     except OverflowError:
@@ -248,6 +251,7 @@ def _checkpoint(path: Path) -> dict[str, Any]:
     if {f"{normalizer}mean", f"{normalizer}scale"} <= tensors.keys():
         found["obs_mean"] = tensors[f"{normalizer}mean"].double().numpy()
         scale = tensors[f"{normalizer}scale"].double().numpy()
+        # A damaged file may hold a scale of 0.
         with np.errstate(all="ignore"):
             found["obs_spread"] = 1.0 / scale
     return found

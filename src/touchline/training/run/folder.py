@@ -118,6 +118,7 @@ class RunFolder:
                     f"{self.path}: this run has the {key} {saved[key]}, not {self._status[key]}; "
                     "resume it with that, or start another --run-id with --initialize-from"
                 )
+        # All random streams began with the saved seed, so another one in the settings is ignored.
         kept = {"seed": saved["seed"]} if "seed" in saved else {}
         self._status = saved | self._status | kept
 
@@ -171,6 +172,7 @@ class RunFolder:
         """Keep how good the latest checkpoint is by its `score`; the best one stays as `best`."""
         layout, status = self.layout, self._status[behavior]
         recorded = status.get("evaluations", [])
+        # A resumed run repeats the evaluations that a killed one made after its resume point.
         earlier = [e for e in recorded if e["steps"] < evaluation["steps"]]
         for one in earlier:
             # Of single episodes only the latest are of use: `touchline compare` reads them.
@@ -247,6 +249,7 @@ class RunFolder:
         return {
             key: value
             for key, value in self._status.items()
+            # The dictionaries in a status are those of behaviors and lessons.
             if not isinstance(value, dict)
         }
 

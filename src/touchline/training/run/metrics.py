@@ -118,6 +118,7 @@ class MetricsWriter:
 
         # TensorBoard hides what an earlier file holds from this step on.
         purge_step = None if purge_after is None else purge_after + 1
+        # By default torch writes every 120 s, and curves would be as far behind the run.
         self._events = SummaryWriter(
             str(self._folder), flush_secs=5, purge_step=purge_step
         )
@@ -128,6 +129,7 @@ class MetricsWriter:
 
     def drop_after(self, step: int) -> None:
         """Continue from a resume point: what a killed run wrote after it will be written again."""
+        # Windows refuses to replace a file that is still open.
         self.close()
         lines = read_bounded(self._csv_path, MOST_TABLE).splitlines(keepends=True)
         # A kill may leave half a line at the end.
@@ -160,6 +162,7 @@ class MetricsWriter:
                 self._events.add_scalar(tag_of(name, self._tags), value, step)
         self._write_histogram("mean_return", summary.returns, step)
         self._write_histogram("mean_group_return", summary.group_returns, step)
+        # ML-Agents has the mean return under this tag as well as under its own.
         if summary.returns:
             self._events.add_scalar(WORLD_REWARD_TAG, row["mean_return"], step)
         for name, number in summary.lessons.items():

@@ -62,6 +62,7 @@ class ResumePoints:
                 "worlds": self._worlds,
                 "collectors": self.folder.config.cluster_settings.collectors,
                 "options": dict(self.collector.slots.interface_options),
+                # As text, because samplers have no form in JSON; they are only compared.
                 "parameters": {name: repr(value) for name, value in parameters.items()},
                 "curriculum": self.curriculum.state(),
                 "behaviors": self.enrollment.counters(),
@@ -109,6 +110,7 @@ class ResumePoints:
             own = below("self_play", arrays)
             self.enrollment.self_play.restore(metadata["self_play"], own)
         values = self.curriculum.values
+        # Before any reset, so that the first episodes already have them.
         self.collector.set_parameters(values)
         collected = below("collector", arrays)
         if not collected:

@@ -34,5 +34,6 @@ class Stopwatch:
     def seconds(self) -> dict[str, float]:
         """Seconds of every part, `other` included; their sum is the time of all."""
         whole = self._before + time.perf_counter() - self._started
+        # What the named parts leave, also where an earlier stopwatch brought an `other`.
         known = {part: s for part, s in self._seconds.items() if part != "other"}
         return known | {"other": whole - sum(known.values())}

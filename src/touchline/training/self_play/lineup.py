@@ -141,6 +141,7 @@ class SelfPlay:
         for report in reports:
             self._count(report)
         waits = [report.steps_without_end for report in reports]
+        # A game that was over in any of the collectors counts.
         self.steps_without_end = min(waits, default=self.steps_without_end)
         self._swap(playing)
         self._take_turns(behaviors)

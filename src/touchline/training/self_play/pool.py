@@ -194,6 +194,7 @@ class Pool:
         for number, source in self._files.items():
             if number in self.guests:
                 continue
+            # Its number as the seed, so that no two opponents draw alike.
             actor = load_policy(source, self.behavior, self._spec, seed=number)
             # A policy without a network (random, ONNX) draws for itself, so its stream belongs
             # to the saved state; networks draw with the learner's generator.

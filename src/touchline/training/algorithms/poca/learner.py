@@ -40,6 +40,7 @@ class POCA(OnPolicyLearner):
         self.hyper = setup.hyperparameters(POCASettings)
         # The policy's network needs no critic of its own; a shared one is only a value head.
         architecture = architecture_of(setup.config, shared_critic=True)
+        # `devices=[]`: weights are made on the CPU, so no GPU's generator needs to be put back.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(setup.seed)
             network = make_network(setup.spec, architecture)
