@@ -41,6 +41,7 @@ def read_bounded(path: Path, most: int) -> bytes:
 def read_text(path: Path, most: int = MOST_TEXT) -> str:
     """The text of a file of at most `most` bytes."""
     try:
+        # Editors of Windows begin files with a byte order mark.
         return read_bounded(path, most).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not a text file ({error.reason})") from None

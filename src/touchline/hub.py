@@ -299,6 +299,7 @@ def _check_room(repo: str, sizes: list[int], target: Path) -> None:
             f"{repo}: refused: {len(sizes):,} files of {_megabytes(sizes)}; a run has at most "
             f"{MOST_FILES:,} files and {_megabytes([MOST_BYTES])}"
         )
+    # The target is not there yet; the nearest folder above it is on the same disk.
     parent = next(path for path in target.absolute().parents if path.is_dir())
     free = shutil.disk_usage(parent).free
     if total > free:
@@ -347,6 +348,7 @@ def _download(repo: str, names: Iterable[str], revision: str, target: Path) -> N
         # The library's records, from which it would continue the download.
         shutil.rmtree(staging / ".cache", ignore_errors=True)
         if target.is_dir():
+            # Empty, as `pull` has made sure; Windows does not rename onto a folder.
             target.rmdir()
         replace_file(staging, target)
     finally:

@@ -64,6 +64,7 @@ def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
     It does so in destructors and in callbacks of weak references, as of each import.
     """
     if issubclass(ignored.exc_type, KeyboardInterrupt):
+        # This one had no effect, so the next one is the first again.
         handle_keyboard(raise_once)
         _send_again()
     else:
@@ -104,4 +105,5 @@ def end_at_once(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -
     )
     with contextlib.suppress(OSError):
         os.write(2, line.encode())
+    # `sys.exit` would only raise an exception, and wait for threads.
     os._exit(INTERRUPTED)

@@ -154,6 +154,7 @@ class ProcessTree(subprocess.Popen[bytes]):
                 self._job = 0
             self.kill()
         else:
+            # macOS raises a PermissionError where all that is left of the group has ended.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
 
@@ -360,6 +361,7 @@ class Launcher(NamedTuple):
 
         maker = ScriptMaker(None, str(folder))
         maker.clobber = True
+        # By default a second program has the version of Python in its name.
         maker.variants = {""}
         maker.executable = sys.executable
         text = _PYTHON.format(

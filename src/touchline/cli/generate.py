@@ -261,6 +261,7 @@ def _keyword(
     else:
         typed = flag.name or "--" + name.replace("_", "-")
         names = (typed,) if flag.short is None else (flag.short, typed)
+        # -inf stands for no limit at all, which help need not show.
         is_shown = default != -math.inf
         note = typer.Option(
             *names,

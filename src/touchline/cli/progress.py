@@ -44,6 +44,7 @@ def shown(
         yield display.update
     finally:
         display.ended.set()
+        # Joined, so that nothing is drawn over the result that follows.
         watcher.join()
 
 

@@ -48,6 +48,7 @@ def evaluate(
             )
         figures = {"policy": ", ".join(given["policy"]), **table}
     # As it was typed; a recipe knows only its target.
+    # First for its place in the output, then again over what the figures have there.
     figures = {"scene": call.target, **figures} | {"scene": call.target}
     show_figures(call, figures, as_json=as_json)
 

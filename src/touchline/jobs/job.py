@@ -273,6 +273,7 @@ def follow(place: Place, jobs: Iterable[Job], log: Log = silent) -> Generator[Ru
             looked_at = running
             running = [one for one in looked_at if one.look() is None]
             yield from looked_at
+            # Where one has ended, the next begins at once.
             if len(running) == len(looked_at):
                 time.sleep(POLL_S)
     finally:

@@ -185,6 +185,7 @@ class Child:
         if not self.has_ended(_ENDS_WITHIN_S):
             self.kill()
         code = self._process.returncode
+        # A negative code is the number of a signal, on systems other than Windows.
         if code < 0:
             name = signal.Signals(-code).name
             return Outcome(failure=f"its process was killed ({name})", died=True)

@@ -70,6 +70,7 @@ def connected(where: str) -> Iterator[None]:
     if ray.is_initialized():
         yield  # whoever connected also disconnects
         return
+    # Ray would print its own lines, and those of its workers, among ours.
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     # Ray takes this signal over, and would leave without saving.
     handler = signal.getsignal(signal.SIGTERM)
@@ -156,6 +157,7 @@ def check_cluster(
     Each node calls `check`, which raises a TouchlineError where the node lacks something.
     """
     known = nodes()
+    # All processors of a job are in one node, so parts of them do not add up.
     room = sum(int(node.cpus / cpus) for node in known)
     if room < count:
         total = sum(node.cpus for node in known)
@@ -163,6 +165,7 @@ def check_cluster(
             f"--collectors {count}: each needs --cpus-per-collector {cpus:g}, and the cluster has "
             f"room for {room} ({total:g} CPUs in {len(known)} nodes)"
         )
+    # Without a claim, because collectors of another run may have all processors.
     probe = ray.remote(num_cpus=0)(_probe_of_a_node())
     probed = []
     for node in known:
@@ -284,6 +287,7 @@ class FunctionOnNode(Running):
 
     def __init__(self, job: Job, restarts: Restarts, cpus: float) -> None:
         super().__init__(job.name, restarts)
+        # Restarts are counted here, by the job's own limits.
         settings = {"max_retries": 0, "scheduling_strategy": "SPREAD"}
         remote = ray.remote(num_cpus=cpus, name=job.name, **settings)(call)
         # As they are now: after a death they may have changed.
@@ -413,6 +417,7 @@ class ProcessOnNode(Running):
         if news.outcome is None:
             self._ask()
         else:
+            # An actor keeps its processors until it ends.
             ray.kill(self._actor)
         return news.outcome
 
@@ -423,6 +428,7 @@ class ProcessOnNode(Running):
         self._start()
 
     def _stop(self) -> None:
+        # It waits behind the call of `news`, which takes half a second.
         self._actor.stop.remote()
 
     def kill(self) -> None:

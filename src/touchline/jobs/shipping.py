@@ -110,6 +110,7 @@ def _unpack(archive: bytes, folder: Path) -> None:
     part = folder.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        # Paths and links that lead out of the folder are refused.
         files.extractall(part, filter="data")
     replace_file(part, folder)
 
