@@ -253,6 +253,7 @@ class Academy:
 
     def collect(self, scene: SceneHooks) -> Exchange | None:
         """The exchange that is due after a round, or None; counts that round."""
+        # Before the round is counted: a decision is due where the clock stood at a multiple.
         deciding = self._deciding()
         self.advance_clock(1)
         if not len(deciding) and not any(self._ended.values()):
@@ -321,6 +322,7 @@ class Academy:
 
     def _rounds_to_play(self) -> int:
         """Rounds up to the next decision, cut short where an agent could reach its step limit."""
+        # Up to and with the round at the next multiple of the period.
         rounds = -self.clock % self.decision_period + 1
         if self.max_step:
             rounds = min(rounds, self.max_step - _largest(self.step_count))

@@ -82,6 +82,7 @@ class Basic(Scene):
         action = academy.discrete[:, 0, 0]
         move = np.where(enabled, MOVES[action], 0)
         # `np.clip` takes four times as long on so few numbers.
+        # As far as Unity's limit; no agent gets there, because the large prize is in between.
         self._cell[:] = np.minimum(np.maximum(self._cell + move, 0), NUM_CELLS)
         at_small = enabled & (self._cell == SMALL_PRIZE_CELL)
         at_large = enabled & (self._cell == LARGE_PRIZE_CELL)

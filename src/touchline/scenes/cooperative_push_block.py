@@ -204,6 +204,7 @@ class CooperativePushBlock(BoxScene):
     # reset
 
     def restart(self) -> None:
+        # From 1, because 0 stands for no group.
         self.academy.group_id[:] = 1 + self._areas[:, None]
         self.world.boxes[:, :, Y] = NOWHERE_M
         self.world.velocity[:] = 0.0
@@ -254,6 +255,7 @@ class CooperativePushBlock(BoxScene):
     # reward and end
 
     def fixed_update(self, rounds: int) -> None:
+        # `_update_timers` counts the last round.
         self.timer += rounds - 1
         if np.count_nonzero(self._yards.in_goal):
             self._score()

@@ -624,6 +624,7 @@ def _push_frames(
     depth = frames.shape[1]
     for row in range(len(frame)):
         stack = frames[agents[row]]  # [depth, sum of sizes], oldest first
+        # From the oldest on, so that each frame is read before it is overwritten.
         for d in range(depth - 1):
             _copy(stack[d + 1], stack[d])
         _copy(frame[row], stack[depth - 1])

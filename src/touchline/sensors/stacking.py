@@ -53,6 +53,7 @@ def _push(
     for row in range(len(agents)):
         agent = agents[row]
         for i in range(older):
+            # `i + size` is ahead of `i`, so nothing is read after it was overwritten.
             frames[agent, i] = obs[row, i] = frames[agent, i + size]
         for i in range(size):
             frames[agent, older + i] = obs[row, older + i] = frame[row, i]

@@ -53,6 +53,7 @@ GROUND_REACH_M = 0.01
 """The ground's contact offset; Unity's default."""
 REMOVED_SHARE = 0.8
 """The share of a gap that a step may close, and of a penetration that it removes."""
+# Unity's default (`Physics.defaultMaxDepenetrationVelocity`).
 MAX_REMOVAL_MPS = 10.0
 _TILT_COS = 0.999
 """A patch tilted further than this (2.56 degrees) since its first anchor is dropped."""
@@ -261,6 +262,7 @@ def _box_points(
             _set_point(points, n, (x, ground_top, z), gate)
             n += 1
         before = at
+    # At most five: three corners and the crossings of two edges.
     return _reduce(points) if n > POINTS else n
 
 

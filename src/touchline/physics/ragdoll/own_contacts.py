@@ -107,6 +107,7 @@ def _touch(
     apart = minus(on_a, on_b)
     distance = math.sqrt(dot(apart, apart))
     gap = distance - part_a.half_x - part_b.half_x
+    # Where two axes cross there is no direction in which to part them.
     if gap > a.reach[lane] + b.reach[lane] or distance == 0.0:
         return False
     normal = times(apart, 1.0 / distance)

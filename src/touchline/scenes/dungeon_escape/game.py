@@ -188,6 +188,7 @@ class DungeonEscape(BoxScene):
         return self._play_kernel(play_rounds, max(most, 1), self._halls)
 
     def fixed_update(self, rounds: int) -> None:
+        # `_update_timers` counts the last round.
         self.timer += rounds - 1
         self._handle_touches()
         self._update_timers()

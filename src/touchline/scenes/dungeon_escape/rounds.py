@@ -97,6 +97,7 @@ def place(
         u, v, _, _ = draw(streams, area)
         dragon_speed_mps[area] = low + (high - low) * u
         _place_dragon(shapes, int(4.0 * v))
+    # Without a step it only turns to the portal, and its key with it.
     for area in areas:
         step_dragon(world.boxes[area], 0.0)
 
