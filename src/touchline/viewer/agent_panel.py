@@ -88,6 +88,7 @@ class AgentPanel:
         """Offer the agents that there are now, and select none of them."""
         self._agents = self._simulation.agents()
         self._agent.options = (NO_AGENT, *self._agents)
+        # viser calls `_choose` for this, too, which gives up the agent that was selected.
         self._agent.value = NO_AGENT
 
     def offer_new(self) -> None:
@@ -142,6 +143,8 @@ class AgentPanel:
         if known.any():
             draw_curve(self._judged, times[known], values[known], advantages[known])
         elif len(times):
+            # Without the run's discount no advantage is known, but the plot was made with two
+            # curves.
             draw_curve(self._judged, times, values, np.zeros(len(times)))
         self._judged.visible = len(times) > 0
 
@@ -164,6 +167,8 @@ class AgentPanel:
         self._influences.visible = True
 
     def _has_shown(self, *seen: object) -> bool:
+        # The simulation replaces these and never writes to them; `_shown` keeps them, and so their
+        # ids.
         return [*map(id, self._shown)] == [*map(id, seen)]
 
     def _show(self, insight: Insight) -> None:

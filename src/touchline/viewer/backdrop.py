@@ -28,6 +28,7 @@ from touchline.physics.frames import rotate, swap_axes
 
 Array = NDArray[np.float64]
 
+# ACESInputMat and ACESOutputMat of three.js' tone mapping shader, as rows.
 _TO_ACES = np.array(
     [
         (0.59719, 0.35458, 0.04823),
@@ -42,6 +43,7 @@ _FROM_ACES = np.array(
         (-0.00327, -0.07276, 1.07602),
     ]
 )
+# three.js divides the exposure by 0.6 before the curve.
 _EXPOSURE = 1 / 0.6
 _BRIGHTEST = 2.1
 """What the curve needs for the brightest white of scenes; colors of instances end at 1."""
@@ -61,6 +63,7 @@ def page_colors(color: NDArray[Any]) -> Array:
     """
     shown = np.asarray(color, np.float64)
     linear = np.where(shown <= 0.04045, shown / 12.92, ((shown + 0.055) / 1.055) ** 2.4)
+    # Toward 1 the curve is nearly flat: 0.95 takes an input of 6, and 1 would take one of 26.
     fitted = np.clip(linear @ np.linalg.inv(_FROM_ACES).T, 0.0, 0.95)
     # fitted = (v (v + 0.0245786) - 0.000090537) / (v (0.983729 v + 0.4329510) + 0.238081)
     a = 1.0 - 0.983729 * fitted
@@ -110,6 +113,7 @@ def light_up(
     """
     scene.configure_default_lights(False)
     scene.configure_environment_map(None)
+    # Times pi, because three.js' matt surfaces return color / pi of their light.
     ambient, sun, fill = np.pi * _BRIGHTEST * np.array(_page_brightness(light))
     scene.add_light_ambient(f"{root}/ambient", intensity=ambient)
     scene.add_light_directional(
@@ -123,6 +127,7 @@ def light_up(
         f"{root}/sun",
         intensity=sun,
         decay=0.0,
+        # No wider than needed: a spot's shadow map covers its cone, so a wide one is coarse.
         angle=float(np.arctan(1.0 / _SUN_AWAY)),
         cast_shadow=True,
         direction=_triple(sun_way),
@@ -173,6 +178,7 @@ def ground_glb(distance_m: float) -> bytes:
 def sky_glb(radius_m: float) -> bytes:
     """A sphere around the origin, seen from within."""
     height = np.sin(np.linspace(np.pi / 2, -np.pi / 2, 33))
+    # Backward, so that triangles face inward; those that face away are not drawn.
     around = np.linspace(0.0, -2.0 * np.pi, 33)
     flat = np.sqrt(1.0 - height**2)[:, None]
     up = np.repeat(height[:, None], 33, axis=1)
@@ -220,7 +226,9 @@ def _glb(corners: Array, colors: NDArray[Any], faces: NDArray[np.intp]) -> bytes
         {"buffer": 0, "byteOffset": int(start), "byteLength": part.nbytes}
         for start, part in zip(starts, parts, strict=False)
     ]
+    # OpenGL's numbers, which glTF took over: 5126 is float32, 5125 is uint32.
     vectors = {"componentType": 5126, "count": len(parts[0]), "type": "VEC3"}
+    # glTF 2.0 requires these of positions, and of nothing else here.
     bounds = {"min": parts[0].min(0).tolist(), "max": parts[0].max(0).tolist()}
     indices = {"componentType": 5125, "count": faces.size, "type": "SCALAR"}
     mesh = {"attributes": {"POSITION": 0, "COLOR_0": 1}, "indices": 2, "material": 0}
@@ -241,6 +249,7 @@ def _glb(corners: Array, colors: NDArray[Any], faces: NDArray[np.intp]) -> bytes
         "buffers": [{"byteLength": len(blob)}],
     }
     text = json.dumps(tree).encode()
+    # glTF 2.0: chunks start at multiples of 4 bytes, and JSON is filled up with spaces.
     text += b" " * (-len(text) % 4)
     chunks = struct.pack("<I4s", len(text), b"JSON") + text
     chunks += struct.pack("<I4s", len(blob), b"BIN\0") + blob

@@ -44,6 +44,7 @@ class Critic:
             self._values = {}
             self._discount = discount_of(actor.name, place.behavior)
         recent = [m for m in moments if _concerns(m, place)][-MOST_MOMENTS:]
+        # The others are forgotten: a moment that is a key would keep its world in memory.
         self._values = {m: self._value(m, place, actor.policy) for m in recent}
         points = [
             (now.time_s, self._values[now], self._advantage(now, then, place))
@@ -98,6 +99,7 @@ def discount_of(source: str, behavior: str) -> float | None:
     try:
         block = YamlTree.read(file, str(file)).values["behaviors"][base_name(behavior)]
         signals = block.get("reward_signals") or {"": {}}
+        # 0.99 is ML-Agents' default, which a file may leave out.
         return float(next(iter(signals.values())).get("gamma", 0.99))
     # The file may be of another program, or damaged.
     except (UsageError, OSError, KeyError, TypeError, ValueError, AttributeError):

@@ -80,5 +80,6 @@ def fits(values: NDArray[Any], layout: FanLayout) -> bool:
     flags = rays[:, :-1]
     is_flag = (flags == 0.0) | (flags == 1.0)
     met = marks.sum(axis=1)
+    # At most 1: a ray that hits what has none of the sensor's tags sets neither kind of flag.
     is_whole = bool(is_flag.all()) and bool((met + missed <= 1.0).all())
     return is_whole and bool(((fraction >= 0.0) & (fraction <= 1.0)).all())

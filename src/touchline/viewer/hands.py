@@ -22,6 +22,7 @@ def action_of(keys: Keys, held: Iterable[str], spec: ActionSpec) -> ActionTuple:
             action.continuous[0, press.number] += np.float32(press.value)
         else:
             action.discrete[0, press.number] = int(press.value)
+    # A letter and its arrow, held together, would make 2.
     np.clip(action.continuous, -1.0, 1.0, out=action.continuous)
     return action
 

@@ -125,6 +125,7 @@ class HandsPanel:
         action = action_of(self._keys, held, spec)
         names = simulation.action_names
         self._keyboard.content = keyboard_html(self._keys, names, held)
+        # Named by the seat: of two agents in turn, the order for one must not replace the other's.
         simulation.order(f"hands {seat}", lambda: simulation.take_over(seat, action))
 
     async def _toggle_recording(self, event: Any) -> None:
@@ -158,6 +159,7 @@ class HandsPanel:
                 path = path.with_name(f"{path.stem}-{self._num_written}{path.suffix}")
             self._confirm("saved", map(str, write_demos(files, path)), files)
         elif client is not None:
+            # Windows allows no question mark in the name of a file.
             names = [name.replace("?team=", "-") + SUFFIX for name in files]
             for name, file in zip(names, files.values(), strict=True):
                 client.send_file_download(
@@ -188,6 +190,7 @@ class HandsPanel:
         self._take.value = False
         self._keyboard.visible = False
         if self._listener is not None and self._held is not None:
+            # Removing the element would leave what it has added to the page's window.
             self._listener.content = script_html("window.touchlineKeys?.remove()")
             self._held.remove()
         self._player = self._listener = self._held = None

@@ -88,8 +88,11 @@ def _parts(
     index = np.arange(own.size).reshape(own.shape)
     layout = FanReader(sensor).read(own) if is_ray_sensor(sensor) else None
     if layout is not None:
+        # Modulo the rays, so that one is hidden in all stacked frames at once.
         ray = index // (layout.tags + 2) % layout.rays
         for number in range(layout.rays):
+            # Unity's order is 90°, then 90° - d, 90° + d, 90° - 2 d, ..., where 0° points to the
+            # right.
             side = "ahead" if number == 0 else "left" if number % 2 == 0 else "right"
             yield f"ray {number} {side}", ray == number
     elif own.ndim == 3:
@@ -118,6 +121,7 @@ def _effects(
     own = insight.memory
     memory = None if own is None else memory_of(own.values, [0] * len(hidden))
     outlook: Outlook = policy.outlook(rows, memory)
+    # The total variation distance; actions from -1 to 1 are at most 2 apart, hence both halves.
     shifts = [np.abs(p[1:] - p[0]).sum(axis=1) / 2 for p in outlook.probabilities]
     if outlook.continuous.size:
         actions = outlook.continuous

@@ -61,6 +61,7 @@ def copies_of(shapes: DrawnShapes, *, is_flat: bool = False) -> dict[MeshKey, Co
     size = swap_axes(shapes.size)
     # The caps are round, so a capsule is scaled by its radius alone.
     size = np.where(is_capsule[:, None], shapes.size[:, :1], size)
+    # A plane has no height, but normals are not defined for a scale of 0.
     size = np.where(shapes.kind[:, None] == Kind.PLANE, np.maximum(size, 1e-3), size)
     scale = np.where(shapes.shown[:, None], size, _HIDDEN).astype(np.float32)
     color = instance_colors(shapes.color[:, :3], is_flat=is_flat)
@@ -82,12 +83,14 @@ def _by_mesh(shapes: DrawnShapes) -> Mapping[MeshKey, NDArray[np.intp]]:
     """The indices of the shapes of each mesh."""
     is_capsule = shapes.kind == Kind.CAPSULE
     radius = np.maximum(shapes.size[:, 0], 1e-9)
+    # Rounded, so that equal capsules share a mesh in spite of rounding errors of their sizes.
     ratio = np.where(is_capsule, np.round(shapes.size[:, 1] / radius, 3), 0.0)
     is_clear = shapes.color[:, 3] < 1.0
     # An ellipsoid is a sphere with three scales.
     kind = np.where(shapes.kind == Kind.ELLIPSOID, Kind.SPHERE, shapes.kind)
     rows = np.stack([kind, ratio, is_clear], axis=1)
     unique, inverse = np.unique(rows, axis=0, return_inverse=True)
+    # NumPy 2.0.0 alone returns it as a column where an axis is given.
     inverse = inverse.reshape(-1)
     return {
         MeshKey(Kind(int(k)), float(r), bool(c)): np.flatnonzero(inverse == i)

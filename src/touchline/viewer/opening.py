@@ -112,6 +112,7 @@ def view(
     if run is None:
         recipe = EnvRecipe.parse(env)
     else:
+        # The default counts as not given: a call that names it looks the same here.
         if sources != ["random"]:
             raise UsageError(
                 f"{run}: a run plays its own checkpoints; leave --policy away, or name its scene"
@@ -262,6 +263,7 @@ def _page_of(env: Env, recipe: EnvRecipe, options: ViewOptions, load: Load) -> P
 def _scene_page(
     env: Env, recipe: EnvRecipe, options: ViewOptions, load: Load
 ) -> ScenePage:
+    # Imported late, because players and recordings are shown without the extra of scenes.
     from touchline.envs.scene_env import SceneEnv, open_scene
     from touchline.viewer.run_panel import RunPanel
     from touchline.viewer.scene_page import ScenePage

@@ -78,6 +78,7 @@ class Page:
         self.simulation = simulation
         self.server = open_server(host, port, f"Touchline · {title}", sheet_percent)
         self.server.gui.main_panel.dock_right()
+        # Above the folder of a run, which has the order -1; viser counts all others up from 1.
         self._board = self.server.gui.add_html("", order=-2.0)
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="page", daemon=True)
@@ -96,6 +97,8 @@ class Page:
         """End page and simulation; open pages keep showing the farewell. Idempotent."""
         if not self._is_closing:
             self._is_closing = True
+            # First the thread that writes to the page, which would otherwise write to a closed
+            # server.
             self._thread.join()
             close_server(self.server, farewell)
             self.simulation.close()
@@ -168,6 +171,8 @@ class Page:
             tally = board.ended.get(name, Tally())
             source = Path(simulation.actors[name].name.rpartition("=")[2])
             by = source.name if simulation.replay is None else "as recorded"
+            # RUN/BEHAVIOR/checkpoint.pt: the newest one of every run has this name, so the run is
+            # named.
             if source.suffix == CHECKPOINT:
                 run = source.parent.parent.name
                 by = run if source.stem == "checkpoint" else f"{run}: {source.stem}"

@@ -103,6 +103,7 @@ def _recorded(
 
     def look() -> None:
         nonlocal count
+        # The last exchange may have more rounds than are wanted.
         if count == total:
             return
         recording.insert_sleep(skipped / per_second)

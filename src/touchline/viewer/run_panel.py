@@ -187,6 +187,7 @@ class RunPanel:
         stamps = []
         for source in sources_of(self._run, choice):
             path = Path(source.partition("=")[2])
+            # The newest checkpoint keeps its name, so only its time shows that it is another one.
             stamps.append((source, path.stat().st_mtime_ns))
         return tuple(stamps)
 

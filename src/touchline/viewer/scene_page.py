@@ -92,6 +92,7 @@ class ScenePage(Page):
         self._time = gui.add_slider(
             "Time (s)",
             min=0.0,
+            # Until the first refresh; viser shortens the step to the length, so that may not be 0.
             max=0.1,
             step=0.02,
             initial_value=0.0,
@@ -134,6 +135,7 @@ class ScenePage(Page):
             self.simulation.order("go", lambda: self.simulation.choose_branch(number))
 
     async def _click(self, event: viser.SceneNodePointerEvent[Any]) -> None:
+        # In meters, as bodies and PICK_M are; the direction has length 1 in any unit.
         eye = np.array(event.ray_origin) / self.stage.unit
         seat = self._seat_at(eye, np.array(event.ray_direction))
         if seat is not None:
@@ -248,6 +250,7 @@ class ScenePage(Page):
             return
         points = self.stage.on_page(seen[0] + offset).astype(np.float32)
         shown = line_colors(seen[1] / 255)
+        # viser blends between the colors of a segment's two ends, so both ends get the same.
         colors = np.broadcast_to(shown[:, None], points.shape).copy()
         if self._lines is None or len(self._lines.points) != len(points):
             self._lines = self.server.scene.add_line_segments(

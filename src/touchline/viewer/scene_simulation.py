@@ -97,6 +97,7 @@ class SceneSimulation(Simulation):
         """Since the second world is there."""
         self.board = Scoreboard(env.scene.team_names)
         self._num_tapes = 0
+        # Compared by identity, so a new object differs from those of all moments that are kept.
         self._cast = object()
         """Changes when other policies play, here or beside."""
         self._frames_per_s, self._rounds_per_frame = env.film_rate
@@ -107,6 +108,7 @@ class SceneSimulation(Simulation):
         self._kept_s = -math.inf
         self._keeping_s = 0.0
         """How long it took to keep the last moment."""
+        # Before any page reads `status`, which needs a first and a last moment.
         self._keep()
         self.frame = self._look(0)
 
@@ -123,6 +125,7 @@ class SceneSimulation(Simulation):
         """How it goes now."""
         moments = self.history
         return Status(
+            # The time of what is drawn; no frame follows the clock while nobody watches.
             time_s=self.frame.time_s if self.is_watched else self.time_s(),
             is_paused=self.is_paused,
             speed=0.0 if self.is_paused else self._pace.measured,
@@ -168,6 +171,8 @@ class SceneSimulation(Simulation):
         self._at = at
         moment = self.history[at]
         if self.tape is not None:
+            # A moment from before this recording holds another tape or none: then nothing is on it
+            # yet.
             then = moment.tape
             is_same = then is not None and then.number == self.tape.number
             self.tape = then if is_same else Tape(self.tape.seat, self.tape.number)
@@ -316,6 +321,7 @@ class SceneSimulation(Simulation):
         when = f"{self.time_s():.1f} s"
         self.board = self.board.after(self.slots, before, self.returns, self.rows, when)
         self.returns = new_returns(self.returns, self.rows)
+        # The clock has counted the last round by now, unlike in `_look_on`.
         self._lead(0)
         if ahead is None:
             self._keep(at_once=is_single)
@@ -374,6 +380,7 @@ class SceneSimulation(Simulation):
         if not self.is_paused:
             self._pace.wait(time_s, self.speed)
         now = time.monotonic()
+        # Less than a whole frame: a sleep that ends early must not leave out every other frame.
         if now - self._frame_s >= 0.9 / FRAMES_PER_S:
             self._frame_s = now
             self._lead(1)
@@ -413,6 +420,7 @@ class SceneSimulation(Simulation):
             return
         now = time.monotonic()
         pause_s = 1.0 / MOMENTS_PER_S
+        # At other speeds the thread mostly waits for the clock, and keeping costs nothing.
         if math.isinf(self.speed):
             pause_s = max(pause_s, self._keeping_s / KEEPING_SHARE)
         if not at_once and now - self._kept_s < pause_s:

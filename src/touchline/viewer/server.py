@@ -145,6 +145,7 @@ def _guarded_serving(token: str | None) -> Iterator[None]:
 def _shows(token: str, name: str, request: Any) -> tuple[bool, bool]:
     """Whether a request shows the token, and whether it does so in its address."""
     queries = parse_qs(urlsplit(request.path).query).get("token", [])
+    # `get` raises where a header comes twice, and whoever connects decides on that.
     cookies = "; ".join(request.headers.get_all("Cookie")).split("; ")
     held = [c.removeprefix(f"{name}=") for c in cookies if c.startswith(f"{name}=")]
     is_new = any(_is_same(token, query) for query in queries)
@@ -153,6 +154,7 @@ def _shows(token: str, name: str, request: Any) -> tuple[bool, bool]:
 
 def _is_same(token: str, given: str) -> bool:
     """Compare in a time that tells nothing about the token."""
+    # As bytes: of texts, compare_digest takes ASCII alone, and a header may hold anything.
     return secrets.compare_digest(token.encode(), given.encode("utf-8", "replace"))
 
 
@@ -196,6 +198,7 @@ class _Guard:
             messages.ShareUrlDisconnect,
             messages.FileTransferStartUpload,
             messages.FileTransferPart,
+            # Registered again below, with a check before viser's own handler.
             messages.GuiUpdateMessage,
         )
         for message in refused:

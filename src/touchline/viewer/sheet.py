@@ -94,6 +94,7 @@ def image_html(values: NDArray[Any]) -> str:
 def bars_html(values: NDArray[Any]) -> str:
     """A vector as bars up and down from a line; each says its index and number to a pointer."""
     flat = np.ravel(values)[:MOST_NUMBERS]
+    # At least 1, or numbers near 0 would fill the height as large ones do.
     strongest = max(float(np.abs(flat).max(initial=0.0)), 1.0)
     width, half = 1000.0, 60.0
     wide = min(width / max(len(flat), 1), 60.0)
@@ -183,6 +184,8 @@ def outlook_html(outlook: Outlook | None, names: ActionNames) -> str:
                 float(branch[0][choice]),
                 f"{100 * branch[0][choice]:.0f} %",
             )
+            # In the branch's own order: sorted by probability, bars would change places all the
+            # time.
             for choice in sorted(shown)
         ]
         if len(shown) < branch.shape[1]:

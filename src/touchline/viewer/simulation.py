@@ -157,6 +157,7 @@ class Simulation:
         """Reset the world; a recording starts again."""
         self.note = ""
         self.board = Scoreboard()
+        # Only a seed starts a recording again; given one, a player would start another process.
         self._begin(self.slots.reset(None if self.replay is None else 0))
 
     def select(self, agent: Agent | None) -> None:
@@ -308,6 +309,7 @@ class Simulation:
         sent = replay.recorded_actions(name)
         ids = replay.steps(name)[0].agent_id
         rows = self.rows[name]
+        # Slots without an agent have the id -1, which no recorded agent has.
         found, index = np.nonzero(rows.agent_id[:, None] == ids)
         of_slots = self.slots.behaviors[name].action_spec.empty_action(len(rows))
         of_slots.continuous[found] = sent.continuous[index]
@@ -357,6 +359,7 @@ class Pace:
     def wait_s(self, time_s: float, speed: float) -> float:
         """How long it is until this time of the world; at most 0 where it is late."""
         now = time.monotonic()
+        # Time runs backward where the time machine has restored an earlier moment.
         if self._start is None or time_s < self._start[1]:
             self._start = self._mark = now, time_s
         due = self._start[0] + (time_s - self._start[1]) / speed

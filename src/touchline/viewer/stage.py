@@ -125,6 +125,7 @@ class Stage:
         """Point a viewer's camera, or that of viewers to come, as `camera_of` says."""
         eye_m, target_m, camera.fov = view
         camera.position, camera.look_at = self.unit * eye_m, self.unit * target_m
+        # viser's own, 0.01 units, would cut off what a viewer comes close to: see RADIUS.
         camera.near = 0.01 * self.unit * float(np.linalg.norm(eye_m - target_m))
 
     def label(self, names: Sequence[str]) -> None:
@@ -245,6 +246,7 @@ class Stage:
             batched_colors=copies.color,
             batched_opacities=copies.opacity if key.is_clear else None,
             lod="off",
+            # three.js' shadows are as dark behind glass as behind a wall.
             cast_shadow=not key.is_clear,
             scale=self.unit,
         )

@@ -89,5 +89,6 @@ class Tape:
 def _begun(rows: SlotRows) -> SlotRows:
     """The same rows, as where an episode begins."""
     flags = rows.flags.copy()
+    # Column 1 of FLAGS is `begins`: the reward of the first record is for what was not recorded.
     flags[rows.deciding, 1] = True
     return replace(rows, flags=flags)
