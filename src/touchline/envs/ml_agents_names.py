@@ -112,6 +112,7 @@ def _breach_of(found: object, spec: BehaviorSpec) -> str:
     expected = [(len(decisions.agent_id), size) for size in branches]
     if (shapes := [mask.shape for mask in masks]) != expected:
         return f"DecisionSteps.action_mask has the shapes {shapes}, expected {expected}"
+    # No policy could act on this; ML-Agents' True means forbidden.
     if any(mask.all(axis=1).any() for mask in masks):
         return "DecisionSteps.action_mask forbids every choice of a branch"
     return ""

@@ -60,6 +60,7 @@ def find_player(path: str | os.PathLike[str], platform: str = SYSTEM) -> Path:
     """The executable that `path` means on this system: with or without suffix, or the folder of a
     build.
     """
+    # mlagents-envs strips blanks, too, which come with pasted paths.
     given = Path(os.fspath(path).strip()).expanduser()
     suffixes = SUFFIXES.get(platform, ())
     all_suffixes = [
@@ -96,6 +97,7 @@ def _only_player(folder: Path, suffixes: Sequence[str]) -> Path:
     players = [
         path
         for path in sorted(folder.iterdir())
+        # Unity puts UnityCrashHandler64.exe next to the game of a Windows build.
         if path.suffix in suffixes and "UnityCrashHandler" not in path.name
     ]
     if len(players) != 1:
@@ -175,6 +177,7 @@ class PlayerProcess:
                     self.command,
                     ends_with_us=True,
                     stdin=subprocess.DEVNULL,
+                    # A file, because nobody reads while it runs, and a full pipe would stop it.
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env=environment,
@@ -233,6 +236,7 @@ class PlayerProcess:
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(patience_s)
+        # Also after an orderly end: a launcher's children, such as crash handlers, may still run.
         self._process.end()
         self._process.wait()
         self._folder.cleanup()

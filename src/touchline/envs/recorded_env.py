@@ -172,6 +172,7 @@ class RecordedEnv(MLAgentsEnv):
 
     def _advance(self) -> None:
         """Read the next exchange, and the reply that followed it."""
+        # The recorded reply holds the command; the session only has to know that one was sent.
         self._session.state = advance(self._session.state, MessageKind.COMMAND)
         if not self._receive():
             raise RecordingEndedError(
@@ -187,6 +188,7 @@ class RecordedEnv(MLAgentsEnv):
                 received = self._session.receive(data)
                 self._exchange = received.exchange
                 return received.kind is not MessageKind.FAREWELL
+            # A reply of Python's, which this session did not write: the first one is the welcome.
             if self._session.state is State.TRAINER_WELCOMES:
                 self._session.state = advance(self._session.state, MessageKind.WELCOME)
         return False

@@ -132,6 +132,7 @@ class SceneEnv(MLAgentsEnv):
         self.set_parameters(parameters or {})
         if seed is None:
             seed = self._seed  # the recipe's, for the very first reset
+        # Later resets without a seed continue the random streams, as the contract of Env says.
         self._seed = None
         if seed is not None:
             # The order is that of the dependencies: streams, then the Academy's ids, then the
@@ -205,6 +206,7 @@ class SceneEnv(MLAgentsEnv):
         self.scene.streams.load_state(below("streams", state))
         self.scene.academy.load_state(below("academy", state))
         self.scene.load_state(below("scene", state))
+        # This world has begun, so a reset must not start over with the recipe's seed.
         self._seed = None
         exchange = {}
         for name, spec in self.behaviors.items():

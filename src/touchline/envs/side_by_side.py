@@ -270,6 +270,7 @@ class SideBySide(ClosesOnExit):
         # An interrupt, too, must not leave players behind.
         except BaseException:
             self._given_up.set()
+            # Waits, so that every future below is done and none opens a player afterwards.
             self._threads.shutdown()
             for future in opening.values():
                 if future.exception() is None:

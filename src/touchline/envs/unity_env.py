@@ -291,6 +291,7 @@ class UnityEnvironment(MLAgentsEnv):
 
     def close(self) -> None:
         """Let the player quit and release process and port. Idempotent."""
+        # There is no connection now, or only the closed one of the process before.
         self._closed = True
         self._connection.close()
 
@@ -348,6 +349,7 @@ class UnityEnvironment(MLAgentsEnv):
                 "another one; call reset() without a seed, or press Play again"
             )
         self._check_usable()
+        # Before the old process is closed: a seed that is refused must not cost the running world.
         require_seed(self._launch, seed)
         before.close()
         self._waited_before_s += before.waited_s

@@ -211,11 +211,13 @@ class WireServer:
             self._warn(f"no caller can be accepted now: {error.strerror}")
             self._listens_again_at = time.monotonic() + CHECK_S
             for waiting in self._listeners:
+                # Both may fail in one round, and the second finds the first one's work done.
                 with contextlib.suppress(KeyError):
                     self._selector.unregister(waiting)
             return
         connection.setblocking(False)
         with contextlib.suppress(OSError):  # it may have hung up already
+            # Each side waits for the other's message, so Nagle's delay would be paid at every step.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         strangers = [c for c in self._callers if c is not self._player]
         if len(strangers) >= MAX_CALLERS:
@@ -234,6 +236,7 @@ class WireServer:
         except BlockingIOError:
             return
         except OSError:
+            # A reset connection is over like one that was closed in order.
             count = 0
         if not count:
             self._drop(caller)
@@ -319,6 +322,7 @@ class WireServer:
             self._selector.modify(caller.socket, wanted, caller)
         if not caller.unsent and caller.ends_at is not None:
             with contextlib.suppress(OSError):
+                # Half of a close: the caller reads to the end, and what it sends is still taken.
                 caller.socket.shutdown(socket.SHUT_WR)
 
     def _end(self, caller: _Caller) -> None:
@@ -371,6 +375,7 @@ def _listener(family: socket.AddressFamily, address: str, port: int) -> socket.s
         claim_port(listener)
         listener.bind((address, port))
         listener.listen()
+        # A caller that hangs up between `select` and `accept` would otherwise block the latter.
         listener.setblocking(False)
     except OSError:
         listener.close()
@@ -380,6 +385,7 @@ def _listener(family: socket.AddressFamily, address: str, port: int) -> socket.s
 
 def _has_ipv6() -> bool:
     try:
+        # By trying: socket.has_ipv6 is about Python's build, and containers often lack ::1.
         _listener(socket.AF_INET6, "::1", 0).close()
     except OSError:
         return False

@@ -103,6 +103,7 @@ class Slots:
         self._start_step()
         self.env.reset(seed)
         for table in self._tables.values():
+            # After the reset: where that fails, the open episodes are still there to be cut.
             table.clear()
         # The first exchange may be empty: Unity's agents ask for decisions at their own times.
         if not self._receive():

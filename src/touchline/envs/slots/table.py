@@ -125,6 +125,7 @@ class Table:
 
     def clear(self) -> None:
         """The world was restarted: all slots are free, and open episodes get no result."""
+        # Reservations go, too: after a reset the world numbers its agents as it likes.
         self._agent_id[:] = -1
         self._group_id[:] = -1
         self._active[:] = False
