@@ -121,6 +121,7 @@ def encode_demo(file: DemoFile) -> bytes:
     """
     meta = MESSAGES.DemonstrationMetaProto(
         api_version=API_VERSIONS[-1],
+        # As `DemonstrationRecorder.SanitizeName` does it in Unity.
         demonstration_name=re.sub(r"[^A-Za-z0-9 -]", "", file.name)[:LONGEST_NAME],
         number_steps=len(file),
         number_episodes=int(file.done.sum()),
@@ -298,6 +299,7 @@ def _delimited(data: bytes, at: int) -> tuple[bytes, int]:
     """The bytes behind the length at `at`, and where they end."""
     length = shift = 0
     while True:
+        # Five bytes of seven bits hold any length of 32 bits.
         if at >= len(data) or shift > 28:
             raise _BrokenFileError(f"no length at byte {at}")
         byte = data[at]
@@ -408,6 +410,7 @@ def _fill_choices(out: NDArray[np.int32], rows: list[Any], spec: ActionSpec) -> 
             f"got {sizes[wrong[0]]} choices"
         )
     given = [row for row in rows if row]
+    # float64, which holds every int32 of today's files and every float32 of old ones.
     chosen = np.array(given, np.float64).reshape(-1, out.shape[1])
     # Choices are sent as floats.
     is_whole = chosen == chosen.round()

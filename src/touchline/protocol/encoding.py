@@ -71,6 +71,7 @@ def encode_actions(actions: ActionTuple, dialect: Dialect) -> bytes:
     return rows.tobytes()
 
 
+# Where agents come and go, each number of them has a template of its own.
 @lru_cache(maxsize=64)
 def _action_template(
     count: int, parts: tuple[tuple[int, int], ...]

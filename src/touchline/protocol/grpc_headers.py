@@ -108,6 +108,7 @@ class RequestReader:
 
     def skip(self, block: bytes) -> None:
         """Read a block whose fields do not matter: it may still change the table."""
+        # The table may be another afterwards, and then the same bytes mean other fields.
         self._known_block = b""
         self._fields(block)
 
@@ -129,6 +130,7 @@ class RequestReader:
         if said[b":method"] != b"POST" or not kind.startswith(b"application/grpc"):
             # "If Content-Type does not begin with application/grpc, gRPC servers SHOULD respond
             # with HTTP status of 415."
+            # A literal with the name of entry 8, `:status`, and a value of three bytes.
             block = b"\x08\x03415"
             return Answered(block, "a request over HTTP/2 that is no gRPC call")
         if said[b":path"] != self._path:
@@ -142,6 +144,7 @@ class RequestReader:
 
 def _leaves_the_table(block: bytes) -> bool:
     """Whether the block consists of indexed fields alone, of one byte each."""
+    # An indexed field begins with the bit 1, and 0xFF needs further bytes (RFC 7541, section 6.1).
     return min(block, default=0) >= 0x80 and max(block) < 0xFF
 
 

@@ -236,7 +236,9 @@ class GrpcConnection:
         limits = {INITIAL_WINDOW_SIZE: LARGEST_WINDOW, MAX_FRAME_SIZE: LARGEST_FRAME}
         self._out.append(_settings_frame(limits))
         for stream in self._streams.values():
+            # The setting also moves the windows of streams that are open (section 6.9.2).
             stream.credit += LARGEST_WINDOW - self._initial_credit
+        # No setting moves the connection's own window: `outgoing` raises it by a WINDOW_UPDATE.
         self._initial_credit = self._largest_credit = LARGEST_WINDOW
 
     def outgoing(self) -> bytes:
@@ -301,6 +303,7 @@ class GrpcConnection:
             end = start + length
             if total < end:
                 break
+            # The bit above the stream's number is reserved and must be ignored (section 4.1).
             frame = _Frame(kind, flags, stream & LARGEST_WINDOW, arrived[start:end])
             event = self._handle(frame)
             if event is not None:
@@ -415,6 +418,7 @@ class GrpcConnection:
                 reason = "a malformed request: header fields twice"
                 return self._reset(number, PROTOCOL_ERROR, reason)
             return self._request_ended(number, stream, stream.received)
+        # Before any refusal: a refused call has used its number up, too (section 5.1.1).
         self._last_stream = number
         # The code says that nothing was done, so that the call may be repeated (section 8.7).
         if len(self._streams) >= MAX_STREAMS:
@@ -422,6 +426,7 @@ class GrpcConnection:
             return self._reset(number, REFUSED_STREAM, "too many calls at a time")
         found = self._requests.request(block.data)
         stream = _Stream(self._initial_window, self._initial_credit)
+        # Also a call that is refused below, because refusing takes its stream out again.
         self._streams[number] = stream
         if isinstance(found, Reset):
             return self._reset(number, found.code, found.reason, calls_method=False)
@@ -485,6 +490,7 @@ class GrpcConnection:
             text = "a call that ends amid its message"
             return self._refuse(number, refusal(INTERNAL, text), text)
         message = bytes(memoryview(received)[MESSAGE_HEAD_BYTES:])
+        # The stream stays until its reply is sent, which may be seconds; the bytes need not.
         stream.received = bytearray()
         return Call(number, message)
 
@@ -540,6 +546,7 @@ class GrpcConnection:
             return
         for key, value in struct.iter_unpack(">HI", body):
             self._set(key, value)
+        # "Once all values have been processed", says section 6.5.3.
         self._out.append(_frame(SETTINGS, ACK, 0, b""))
         self._send_all_waiting()
 
@@ -591,6 +598,7 @@ class GrpcConnection:
     # Replies.
 
     def _send_all_waiting(self) -> None:
+        # A copy, because a reply that becomes complete takes its stream out.
         for number, stream in list(self._streams.items()):
             self._send_waiting(number, stream)
 
@@ -600,6 +608,7 @@ class GrpcConnection:
             return
         while stream.waiting:
             room = min(self._send_window, stream.window, self._max_frame)
+            # A lowered setting can make a window negative (section 6.9.2).
             if room <= 0:
                 return
             piece = stream.waiting[:room]

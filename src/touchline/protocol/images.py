@@ -77,6 +77,7 @@ def decode_png(
     else:
         height, width, channels = shape
     files = _split(data, what)
+    # Before anything is unpacked: each of many small files could hold a whole picture.
     if len(files) > max(channels, len(mapping)):
         raise UnityObservationException(
             f"{what}.compressed_data: {len(files)} PNG files for {channels} channels"

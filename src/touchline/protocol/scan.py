@@ -184,6 +184,7 @@ def _scan_observation(
         elif number == 2 and wire_type == VARINT:
             compression = value
         elif number == 3 and wire_type == LEN:
+            # Of the two kinds of data the last one counts, as protobuf reads a oneof.
             places[row, sensor, KIND] = PNG
             places[row, sensor, DATA_START] = start
             places[row, sensor, DATA_STOP] = at
@@ -239,6 +240,7 @@ def _scan_agent(  # noqa: C901 - one branch for each field
         elif number == 14 and wire_type == VARINT:
             numbers[agents.GROUP, row] = value
         elif number == 11:
+            # Content is never at byte 0, where the first tag is, so 0 means that no mask has come.
             if wire_type != LEN or table[row, MASK_STOP] > 0:
                 return agents.SPLIT_MASK, sensor
             # Packed booleans are one byte each, so the mask stays where it is until it is

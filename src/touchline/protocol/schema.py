@@ -153,6 +153,7 @@ def _add_field(
         field.type = _Field.TYPE_MESSAGE
         field.type_name = entry.name
         field = entry.field.add(name="value", number=2, label=_Field.LABEL_OPTIONAL)
+    # A packed list is a single field on the wire, so as bytes it is not repeated.
     elif found["repeated"] and not is_bytes:
         field.label = _Field.LABEL_REPEATED
     if is_bytes:

@@ -305,6 +305,7 @@ class PlayerSession:
 
     def _receive_order(self, sent: Any) -> Order:
         self.state = advance(self.state, MessageKind.COMMAND)
+        # proto3 keeps numbers that its enum does not name.
         if sent.command not in (Command.STEP, Command.RESET):
             raise MalformedMessageError(
                 f"rl_input.command: expected 0, 1 or 2, got {sent.command}"

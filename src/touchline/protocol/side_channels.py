@@ -218,6 +218,7 @@ class SideChannels:
         for channel in self._channels.values():
             for payload in channel.message_queue:
                 length = struct.pack("<i", len(payload))
+                # .NET's `Guid.ToByteArray` writes the first three parts of an identifier backward.
                 parts += [channel.channel_id.bytes_le, length, payload]
             channel.message_queue.clear()
         return b"".join(parts)
@@ -240,6 +241,7 @@ class SideChannels:
 
 def split(data: bytes) -> list[tuple[uuid.UUID, bytes]]:
     """The messages in a run of side-channel bytes."""
+    # All of it before any is delivered: of a broken run of bytes no channel gets a part.
     messages = []
     at = 0
     while at < len(data):
@@ -336,6 +338,7 @@ class EngineConfigurationChannel(SideChannel):
         self.set_configuration_parameters(**config._asdict())
 
     def player_restarted(self) -> None:
+        # In place of what still waits, which is among the latest.
         self.message_queue = list(self._latest.values())
 
     def on_message_received(self, msg: IncomingMessage) -> None:
