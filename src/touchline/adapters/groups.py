@@ -62,6 +62,7 @@ class Groups:
         """Whether nothing has happened since the worlds were last reset."""
         worlds = _listed(env)
         self._num_worlds = len(worlds)
+        # Spaces and batch sizes are fixed once they are made, so the tables must not grow.
         self._worlds = SideBySide(worlds, grow=False, spare_slots=spare_slots)
         try:
             if group_by != "behavior":
@@ -223,6 +224,7 @@ def _group_names(keys: Sequence[_Key]) -> list[str]:
     names = []
     for base, team in keys:
         names.append(words[base] if team is None else f"{words[base]}_{team}")
+    # Again: team 1 of `A` is called like a behavior `A_1`.
     return unique_words(names, "behavior")
 
 

@@ -50,6 +50,7 @@ def register_when_imported() -> None:
     if module is not None:
         register_names(module)
     elif not any(isinstance(finder, _AfterImport) for finder in sys.meta_path):
+        # In front, because the first finder that knows a module ends the search.
         sys.meta_path.insert(0, _AfterImport(REGISTRY, register_names))
 
 
@@ -67,6 +68,7 @@ def _register(
     registration: ModuleType, name: str, single: str, kwargs: Mapping[str, Any]
 ) -> None:
     full_name = f"touchline/{name}-v0"
+    # Gymnasium warns of a second registration, and a user may have replaced the name on purpose.
     if full_name in registration.registry:
         return
     registration.register(

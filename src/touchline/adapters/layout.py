@@ -144,6 +144,7 @@ class Layout:
         if self.channels_last:
             image = np.moveaxis(image, 1, -1)  # [N, H, W, C]
         if self.uint8_images:
+            # A game's sensor may leave its range, and as a byte 256 would become 0.
             in_range = np.clip(image, 0.0, 1.0)
             return np.asarray(np.rint(in_range * 255.0).astype(np.uint8))
         return np.ascontiguousarray(image)
@@ -218,6 +219,7 @@ def check_same_spec(
     """The one spec that all these behaviors share, or a UsageError that names two that differ."""
     (first, spec), *others = specs.items()
     for name, other in others:
+        # By shape alone: teams of one behavior may name their sensors differently.
         shapes = [sensor.shape for sensor in spec.observation_specs]
         other_shapes = [sensor.shape for sensor in other.observation_specs]
         if shapes != other_shapes or spec.action_spec != other.action_spec:
@@ -234,6 +236,7 @@ def _views(
     """The joined vectors, if there are any to join, and then the other sensors in order."""
     vectors = tuple(i for i, sensor in enumerate(sensors) if len(sensor.shape) == 1)
     joined = vectors if join and len(vectors) > 1 else ()
+    # A sensor of the game may have the very name of the joined one.
     taken = {JOINED} if joined else set()
     names = unique_words([sensor.name for sensor in sensors], "sensor", taken)
     views = []

@@ -79,6 +79,7 @@ def opened_again(
             "an adapter of a world that was open already cannot be pickled or copied; make it "
             "from an ENV or an EnvRecipe"
         )
+    # What `__reduce__` returns has no place for keywords.
     return functools.partial(kind, env, **options), ()
 
 

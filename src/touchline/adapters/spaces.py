@@ -50,6 +50,7 @@ def action_space(layout: Layout) -> spaces.Space[Any]:
     """Box in [-1, 1] for continuous actions, Discrete for one branch, MultiDiscrete for several, a
     Dict for both kinds.
     """
+    # The range of ML-Agents' own wrappers; a player takes any number.
     continuous = spaces.Box(-1.0, 1.0, (layout.continuous_size,), np.float32)
     if not layout.branches:
         return continuous

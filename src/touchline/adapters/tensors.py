@@ -113,6 +113,7 @@ class GroupTensors:
         views = self.layout.copied(rows.obs)
         mask = rows.deciding
         allowed, second = rows.action_mask, rows.second_mask
+        # Columns of FLAGS; as slices they keep the last axis, which TorchRL asks for.
         terminated = rows.flags[:, 3:4]  # [N, 1]
         truncated = rows.flags[:, 4:5]  # [N, 1]
         done = terminated | truncated
@@ -258,6 +259,7 @@ class GroupTensors:
             is_empty = (rows.terminated | rows.truncated) & ~begins
             agent_id = np.where(is_empty, -1, agent_id)
             group_id = np.where(is_empty, -1, group_id)
+            # Always a new array: tensors of earlier steps share the memory of the old one.
             self._episode = np.where(is_empty, -1, self._episode)
             num_new = int(begins.sum())
             self._episode[begins] = self._num_episodes + np.arange(num_new)
@@ -353,4 +355,5 @@ def _slots_of_teams(group: str, rows: SlotRows) -> NDArray[np.intp]:
             f"layout 'teams' needs teams of one size, {group} has teams of {different}; "
             "take layout='groups'"
         )
+    # All teams are of one size, so the slots in the order of teams are a row for each.
     return np.argsort(team, kind="stable").reshape(len(sizes), -1)

@@ -515,6 +515,7 @@ def _groups_of_size(
     if num_envs is None:
         return opened(env)
     sized = env if "num_areas" in changes else _with_areas(env, num_envs)
+    # On trial: how many agents an area has is known only of an open scene.
     groups = opened(sized)
     count = sum(groups.sizes.values())
     if count == num_envs:

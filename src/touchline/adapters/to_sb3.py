@@ -88,6 +88,7 @@ class TouchlineVecEnv(VecEnv):
                 "terminal_observation": info["final_obs"][row],
                 "TimeLimit.truncated": is_cut_short,
             }
+        # float32 is what Stable-Baselines3's own vector environments return.
         return observation, reward.astype(np.float32), has_ended, infos
 
     def action_masks(self) -> NDArray[np.int8]:

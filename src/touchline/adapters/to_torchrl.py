@@ -383,6 +383,7 @@ def _uniform_choice(allowed: Tensor) -> Tensor:
     # The largest of independent uniform numbers is a uniform choice; forbidden ones are below
     # all.
     draws = torch.rand(allowed.shape, device=allowed.device)
+    # Not torch.multinomial, which takes two axes at most.
     return torch.where(allowed, draws, -1.0).argmax(-1)
 
 

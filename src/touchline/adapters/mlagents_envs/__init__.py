@@ -28,6 +28,7 @@ def take_the_name() -> None:
     """
     sys.modules["mlagents_envs"] = sys.modules[__name__]
     for found in pkgutil.walk_packages(__path__, f"{__name__}."):
+        # Importing that one would run it.
         if found.name.endswith("__main__"):
             continue
         try:

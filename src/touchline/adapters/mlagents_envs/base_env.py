@@ -68,4 +68,5 @@ class BaseEnv(ABC):
     def get_steps(self, behavior_name: str) -> tuple[DecisionSteps, TerminalSteps]: ...
 
 
+# Not by inheritance: `envs` is a lower layer and may not import this one.
 BaseEnv.register(MLAgentsEnv)  # type: ignore[type-abstract]

@@ -27,6 +27,7 @@ def launch_executable(file_name: str, args: list[str]) -> subprocess.Popen[bytes
     player = find_player(file_name)
     return subprocess.Popen(
         [str(player), *args],
+        # As in ML-Agents: Ctrl-C is for Python alone, which lets the player quit by a message.
         start_new_session=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

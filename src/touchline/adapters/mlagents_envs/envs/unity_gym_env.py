@@ -37,6 +37,7 @@ class UnityToGymWrapper(gymnasium.Env[Any, Any]):
     itself; within an episode it restarts the world.
     """
 
+    # Old Gym's spelling, with a dot.
     metadata: ClassVar[dict[str, Any]] = {"render.modes": ["rgb_array"]}
     reward_range = (-float("inf"), float("inf"))
 
@@ -54,6 +55,7 @@ class UnityToGymWrapper(gymnasium.Env[Any, Any]):
                 join_vectors=True,
                 flatten_branches=flatten_branched,
                 uint8_images=uint8_visual,
+                # Always a dict, from which images and vectors are picked below.
                 name_single=True,
             )
         except UsageError as error:

@@ -53,6 +53,7 @@ class RemoteRegistryEntry(BaseRegistryEntry):
 
 def _downloaded(url: str, folder: Path) -> Path:
     """The player in the archive at this address, unpacked in a folder below this one."""
+    # By address: a manifest may give another build under the same name.
     target = folder / hashlib.sha256(url.encode()).hexdigest()[:16]
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,6 +66,7 @@ def _downloaded(url: str, folder: Path) -> Path:
             ):
                 shutil.copyfileobj(reply, out)
             with zipfile.ZipFile(archive) as files:
+                # `zipfile` itself takes roots and `..` out of the names in an archive.
                 files.extractall(unpacked)
             _make_executable(unpacked)
             replace_file(unpacked, target)

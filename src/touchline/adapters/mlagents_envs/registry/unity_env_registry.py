@@ -70,6 +70,7 @@ class UnityEnvRegistry(Mapping[str, BaseRegistryEntry]):
 def _manifest(place: str) -> dict[str, Any]:
     if place.startswith(("http://", "https://")):
         with urllib.request.urlopen(place, timeout=30) as reply:
+            # A server may send without end.
             text = reply.read(MOST_TEXT).decode()
     else:
         text = read_text(Path(place))
