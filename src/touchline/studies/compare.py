@@ -168,6 +168,7 @@ def probability_of_improvement(
     count = a.shape[axis]
     ranks = stats.rankdata(np.concatenate([a, b], axis=axis), axis=axis)
     of_a = np.take(ranks, np.arange(count), axis=axis).sum(axis=axis)
+    # The ranks of A add up to that last term if every one of B is higher: then U is 0.
     above = of_a - count * (count + 1) / 2
     share: NDArray[np.float64] = above / (count * b.shape[axis])
     return share

@@ -157,6 +157,7 @@ def distill(
             [f"{own}={source}" for own, source in players.items()],
             episodes=episodes,
             deterministic=deterministic,
+            # Other games than those that it learned from.
             seed=seed + 1,
         )["behaviors"][name]
         figures[role] = {
@@ -237,6 +238,7 @@ def _teacher_model(teacher: SlotActor, name: str) -> onnx.ModelProto:
 def _new_student(
     spec: BehaviorSpec, architecture: Architecture, seed: int
 ) -> ActorCritic:
+    # The caller's random numbers stay as they are; nothing here is on a GPU.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return ActorCritic(spec.observed, architecture)
@@ -284,6 +286,7 @@ class _Lessons:
         self._actor = SlotActor(NetworkPolicy(student), spec, seed + 1)
         self._random = np.random.default_rng(seed)
         self._generator = torch.Generator().manual_seed(seed)
+        # The spread is computed from the teacher's actions (`_set_spread`), not learned.
         weights = [p for n, p in student.named_parameters() if n != "log_std"]
         # PyTorch's own, because speed does not matter here.
         self._adam = torch.optim.Adam(weights, RATE)
@@ -308,6 +311,7 @@ class _Lessons:
         parts = [mode, *(p[deciding] for p in outlook.probabilities)]
         self._shown.append(np.concatenate(parts, axis=1).astype(np.float32))
         drawn = taken.continuous[deciding]
+        # Near a limit half of the noise is cut off, and the spread would seem smaller than it is.
         is_free = (np.abs(mode) < 0.5) & (np.abs(drawn) < 1.0)
         self._noise.append(np.where(is_free, drawn - mode, np.nan))
         own = self._actor.act(rows)
@@ -346,6 +350,7 @@ class _Lessons:
                 torch.autograd.backward(loss)
                 self._adam.step()
                 done += 1
+        # The policy acts by what it has prepared from the weights, which have changed.
         self._actor.policy.forget_actor()  # type: ignore[attr-defined]
 
     def _set_spread(self) -> None:
@@ -392,7 +397,9 @@ def _size(model: onnx.ModelProto) -> dict[str, Any]:
     """How large a model is, and how long one decision of one agent takes."""
     content = model.SerializeToString()
     options = ort.SessionOptions()
+    # For one agent, handing work to a second thread takes longer than the work.
     options.intra_op_num_threads = 1
+    # 3 is errors: warnings about initializers that are not used are of no use here.
     options.log_severity_level = 3
     session = ort.InferenceSession(content, options, ["CPUExecutionProvider"])
     feeds = {}

@@ -74,8 +74,10 @@ def rewards_never_seen(run: RunFigures) -> str | None:
         return None
     if not len(mean):
         return None
+    # The spread is added to the mean, so that returns that differ within a summary show, too.
     values = np.concatenate([mean, run.known("std_return") + mean, groups])
     largest = float(np.abs(values).max())
+    # Means of equal returns differ by the rounding of float32, about 1e-7 of their size.
     if np.ptp(values) > 1e-6 * max(1.0, largest):
         return None
     if len(groups) and abs(groups[0] - mean[0]) > 1e-6:
@@ -95,6 +97,7 @@ def no_episode_ended(run: RunFigures) -> str | None:
 
 def observations_constant(run: RunFigures) -> str | None:
     share = run.recent("obs_constant")
+    # Not `<`: of a run that has no such figure the share is NaN, which is no finding.
     if not share >= CONSTANT_SHARE:
         return None
     return f"{share:.0%} of the observed numbers never changed (obs_constant)"
@@ -129,6 +132,7 @@ def learning_rate_ended(run: RunFigures) -> str | None:
     score, rates = run.score, run.known("learning_rate")
     if not len(rates) or rates[-1] > RATE_LEAST * rates.max() or len(score) < 8:
         return None
+    # Of eight summaries or more, so that no quarter is a single one.
     quarter = len(score) // 4
     gain = np.ptp(score)
     last = score[-quarter:].mean()

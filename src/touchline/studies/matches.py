@@ -58,6 +58,7 @@ def play(match: Match) -> Score:
         slots = Slots(env)
         rows = slots.reset(match.recipe.seed)
         actors = Actors(lambda: _actors(match, slots))
+        # Two of them: `Actors` loads at once, and `_actors` refuses any other number.
         low, high = sorted({team_of(name) for name in slots.behaviors})
         games = Games()
         games.follow(rows, {})

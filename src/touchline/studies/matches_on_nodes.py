@@ -26,6 +26,7 @@ def nodes_for(
     sources = {s for match in matches for seat in match.seats for s in sources_of(seat)}
     with connected(place_of(where)):
         check_cluster(1, 1, player_check(matches[0].recipe))
+        # Once into the store of objects; as an argument, every match would carry all files.
         policies = ray.put({source: _packed(source) for source in sources})
         yield Nodes(1), partial(_play_with, policies)
 

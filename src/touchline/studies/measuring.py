@@ -95,6 +95,7 @@ def _small_behavior(behavior: BehaviorConfig) -> BehaviorConfig:
     own = {
         "hyperparameters": behavior.hyperparameters.with_early_updates(_SMALL_BUFFER),
         "max_steps": _NEVER,
+        # In a thread, learning would run while other parts are timed, and slow them down.
         "threaded": False,
         "init_path": None,
     }

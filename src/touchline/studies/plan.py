@@ -155,6 +155,7 @@ def fixed_share(few: Costs, many: Costs, factor: float) -> float:
     """The share of collecting that areas do not change, from costs with `factor` times as many."""
     # c(A) = c0 + c1 A, so c0 = (factor c(A) - c(factor A)) / (factor - 1).
     fixed = (factor * few.collecting - many.collecting) / (factor - 1)
+    # Both measurements are noisy, so the line through them may leave this range.
     return min(max(fixed / few.collecting, 0.0), 1.0)
 
 
@@ -201,6 +202,7 @@ def plan_for(config: RunConfig, recipe: EnvRecipe, seconds: float = SECONDS) -> 
         )
     recipe = replace(recipe, seed=max(config.env_settings.seed, 0))
     has_areas = recipe.kind.is_scene
+    # Warming up takes a quarter more of each: 1.25 (0.5 + 0.3) and 1.25 · 0.8 are the whole time.
     costs = measure(config, recipe, seconds * (0.5 if has_areas else 0.8))
     num_areas = None
     fixed = 1.0

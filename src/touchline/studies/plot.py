@@ -229,6 +229,7 @@ def read_series(run: Path) -> dict[str, Table]:
         if evaluations:
             at = np.array([float(one["steps"]) for one in evaluations])
             scores = np.array([float(one["score"]) for one in evaluations])
+            # Evaluations are recorded with their steps alone: summaries have the time.
             table[EVALUATION] = Series(at, np.interp(at, steps, minutes), scores)
         found[behavior] = table
     return found

@@ -170,6 +170,7 @@ def _without_first_guess(spread: Float[np.ndarray, " O"]) -> Float[np.ndarray, "
     # ML-Agents' normalizer begins with a variance of 1, as if that had been observed once. Of a
     # constant that leaves 1/√n after n observations: 0.0002 after 30 million, the least of all.
     least = spread.min()
+    # All constants were observed equally often, so they share the least spread but for rounding.
     is_constant = (spread < 1.01 * least) & (least < _MOST_OF_A_FIRST_GUESS)
     return np.where(is_constant, 0.0, spread)
 

@@ -41,6 +41,7 @@ def settings_of(
     }
     port = worlds.base_port
     if port is not None:
+        # World i adds i to the base port, so a run takes as many ports as it has worlds.
         port += position * worlds.num_envs
     return config.model_copy(
         update={
@@ -85,6 +86,7 @@ def train_at(config: RunConfig, recipe: EnvRecipe, to_wandb: bool, site: Site) -
     from touchline.training.run.metrics import load_drawing
     from touchline.training.trainer import train
 
+    # First, when nobody waits for it: later it would delay the end after Ctrl-C.
     load_drawing()
     if not site.is_home:
         config, recipe = _moved(config, recipe, site)

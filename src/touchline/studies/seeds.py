@@ -90,6 +90,7 @@ def parse_seeds(text: str | Iterable[int]) -> list[int]:
             raise UsageError(
                 f"--seeds: {part.strip()} is reversed; did you mean {last}-{first}?"
             )
+        # Before the range is listed: 0-999999999 would fill the memory.
         if len(seeds) + last - first >= MOST_SEEDS:
             raise UsageError(f"--seeds: expected at most {MOST_SEEDS} seeds")
         seeds += range(first, last + 1)

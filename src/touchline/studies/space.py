@@ -46,6 +46,7 @@ _GOLDEN = 0.381966
 
 
 def _finite(value: float) -> float:
+    # True of infinities and NaN; math.isfinite raises an error for a very large integer.
     if value - value != 0:
         raise ValueError("expected a finite number")
     return value

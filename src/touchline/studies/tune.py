@@ -136,6 +136,7 @@ def tune(
     recipe = world_of(first, own_scene, "tune", log)
     with sigterm_as_ctrl_c(), place_for_runs(base, recipe) as place, _claimed(layout):
         if own.force:
+            # Under the lock, which is next to the folder: another search might write here.
             shutil.rmtree(layout.path, ignore_errors=True)
         study = _open(layout, dimensions, _seed(base), resumes=own.resume)
         search = _Search(read, study, dimensions, layout, own_scene, place, log)
@@ -298,6 +299,7 @@ class _Search:
     def _job(self, trial: optuna.Trial, *, resumes: bool) -> Iterator[Job]:
         own = self.layout.trial(trial.number)
         taken = {begun.position for begun in self.begun.values()}
+        # The lowest that is free: the ports of trials that ended are used again.
         position = next(n for n in range(len(taken) + 1) if n not in taken)
         try:
             config = self._settings(trial, own, position, resumes=resumes)
@@ -331,6 +333,7 @@ class _Search:
         begun = self.begun[run.name]
         trial = begun.trial
         printed = self.layout.printed(trial.number)
+        # At the end: a trial that is continued keeps what its first session printed.
         with printed.open("a", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in run.lines())
         if run.outcome is None:
