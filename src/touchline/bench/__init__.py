@@ -62,6 +62,7 @@ def run_bench(
         )
     with explain_missing(f"the benchmark {what}"):
         bench = imported_from_here(f"{place}:bench_{what}")
+    # A benchmark without SIZES takes any scene.
     known = getattr(sys.modules[place], "SIZES", scenes)
     if unknown := [scene for scene in scenes if scene not in known]:
         raise UsageError(

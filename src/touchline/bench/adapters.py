@@ -108,10 +108,12 @@ def _tensordict_step(env: Any) -> Step:
     prepared = [
         env.rand_action(first.copy()).select(*env.action_keys) for _ in range(PREPARED)
     ]
+    # Taken out again, because the same tensordict is sent in the next round.
     return lambda i: env.step(prepared[i]).pop("next")
 
 
 def _pettingzoo(scene: str) -> Step:
+    # In this mode names never end, so the prepared actions always find their agents.
     env = make_pettingzoo(_recipe(scene, None), mode="slots")
     env.reset()
     prepared = [

@@ -123,6 +123,7 @@ def _scene_speed(env: SceneEnv, policies: Mapping[str, Path]) -> Figures:
         "policies": sorted(base_names & set(policies)),
     }
     if bare:
+        # Round by round: both of a pair were measured under the same load of the machine.
         ratios = [their / our for our, their in zip(ours, bare, strict=True)]
         figures["bare_batch_us"] = round(float(np.median(bare)) * 1e6, 1)
         figures["ratio_to_bare_batch"] = round(float(np.median(ratios)), 3)

@@ -62,6 +62,7 @@ FILL_DIRECTION: Point = (-0.743, -0.557, 0.371)
 
 def ground_colors(distance: NDArray[np.float64]) -> NDArray[np.float64]:
     """Colors [..., 3] of the ground so far from what is seen, in units of the eye's distance."""
+    # Its own color up to 1.5 times the eye's distance, the horizon's from 10 times on.
     return _blend(_GROUND, _HORIZON, (distance - 1.5) / 8.5)
 
 

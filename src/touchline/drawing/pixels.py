@@ -76,6 +76,7 @@ class Painter:
         # Everything is drawn around the target, so that a camera that follows is always the same.
         camera = tableau.camera
         target = np.array(camera.target)
+        # Rounded, or the last digits of a camera that follows would cost a context each time.
         away = np.round(np.subtract(camera.eye, target), 6)
         x, y, z = map(float, away)
         camera = replace(camera, eye=(x, y, z), target=(0.0, 0.0, 0.0))
@@ -86,6 +87,7 @@ class Painter:
             self._drawn = wanted
         assert self._renderer is not None
         assert self._data is not None
+        # Nothing computes poses again after `_open`, so `update_scene` finds what is written here.
         self._data.geom_xpos[_GROUND, 2] = tableau.ground_y_m - target[1]
         self._renderer.update_scene(self._data, camera="show")
         _add_shapes(self._renderer.scene, tableau.shapes, target)
@@ -182,6 +184,7 @@ def _paint(model: mujoco.MjModel) -> None:
     from_middle = np.hypot(across, up)
     side = -up / np.sqrt(1.0 + from_middle**2)  # the first row is the uppermost
     above = 1.0 / np.sqrt(1.0 + from_middle**2)
+    # MuJoCo's order of a cube's sides: right, left, up, down, front, back.
     sky = sky_colors(np.stack([side, side, above, -above, side, side]))
     for name, colors in (
         ("sky", sky),

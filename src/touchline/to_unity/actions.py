@@ -18,6 +18,7 @@ Actions = dict[str, Tensor]
 
 def drawn(mean: Tensor, std: Tensor, limit: Callable[[Tensor], Tensor]) -> Actions:
     """Continuous actions from a normal distribution, and their mode."""
+    # Becomes RandomNormalLike, by which ML-Agents' own models draw, too.
     noise = torch.randn_like(mean)
     return {CONTINUOUS: limit(mean + noise * std), DETERMINISTIC: limit(mean)}
 
@@ -44,6 +45,7 @@ def greedy(values: Tensor, masks: Tensor | None) -> Actions:
 def lstm_step(lstm: nn.LSTM, features: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
     """One step of a layered LSTM whose states are one vector [B, M] for each agent."""
     parts = memory.view(-1, 2, lstm.num_layers, lstm.hidden_size)
+    # Each [layers, B, H], which is how torch's LSTM takes its states.
     hidden, cell = parts.permute(1, 2, 0, 3)
     axis = 1 if lstm.batch_first else 0
     before = hidden.contiguous(), cell.contiguous()

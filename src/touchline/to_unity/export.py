@@ -71,6 +71,7 @@ def export_policy(
 
 def _acting(policy: Any, spec: BehaviorSpec) -> Acting:
     """The policy as a module of one form."""
+    # All base classes, because users derive their own from those of a library.
     libraries = {kind.__module__.partition(".")[0] for kind in type(policy).__mro__}
     if "stable_baselines3" in libraries:
         from touchline.to_unity.from_sb3 import from_sb3

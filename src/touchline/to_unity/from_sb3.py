@@ -43,6 +43,7 @@ def from_sb3(model: Any, spec: BehaviorSpec) -> Acting:
     # By their parts, because sb3-contrib, which has some of these, need not be installed.
     if hasattr(policy, "lstm_actor"):
         return _Recurrent(model, spec)
+    # After recurrent policies, which have one, too.
     if hasattr(policy, "action_net"):
         return _ActorCritic(model, spec)
     if hasattr(policy, "q_net"):
@@ -116,6 +117,7 @@ class _Model(Acting):
             warnings.warn(
                 "this policy has no environment: if VecNormalize scaled what it observed, the file "
                 "acts wrongly; pass the model, loaded with that VecNormalize as `env`",
+                # The line that called `export_policy`, which is four calls above.
                 stacklevel=5,
             )
         space = self.policy.observation_space

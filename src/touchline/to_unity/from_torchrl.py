@@ -82,6 +82,7 @@ class FromTorchRL(Acting):
                 self.memory_size = 2 * self.lstm.num_layers * self.lstm.hidden_size
         names = [sensor.name for sensor in spec.observation_specs]
         has_joined = any(
+            # The name that `join_vectors` gives, unless a sensor has it.
             _words(key)[-1] == "vector"
             for key in self.policy.in_keys
             if "vector" not in names
@@ -128,6 +129,7 @@ class FromTorchRL(Acting):
         """What the environment has under a key."""
         words = _words(key)
         if "action_mask" in words and masks is not None:
+            # Unity sends masks as floats; in training these modules got booleans.
             return self._masks(words[-1], masks > 0.5)
         if words[-1] == "observation" and len(views) == 1:
             return next(iter(views.values()))
@@ -208,6 +210,7 @@ def _distributed(head: _Head, values: Mapping[Any, Tensor]) -> dict[str, Tensor]
         mean = given["loc"]
         # TorchRL bounds the mean before it draws.
         if more.get("tanh_loc", False):
+            # 5 is TorchRL's default.
             scale = more.get("upscale", 5.0)
             mean = torch.tanh(mean / scale) * scale
         limit = torch.tanh if kind == "TanhNormal" else clipped

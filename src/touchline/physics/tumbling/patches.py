@@ -104,6 +104,7 @@ def add_patch(
         # What may close of a gap, or is removed of a penetration, within the step.
         speed = -REMOVED_SHARE * point[GAP] / DT_S
         row.target_moving = min(speed, MAX_REMOVAL_MPS)
+        # What pushes out of a penetration moves poses alone: kept, it would make the cubes jump.
         row.target_kept = min(speed, 0.0)
     if patch.num_anchors:
         sliding = minus(_linear(velocity, a), _linear(velocity, b))
@@ -141,6 +142,7 @@ def _set_row(
 ) -> None:
     a, b = patch.a, patch.b
     turn_a = cross(arms[0], along)
+    # In the other order, because b gets the opposite impulse.
     turn_b = cross(along, arms[1])
     row.nx, row.ny, row.nz = along
     row.turn_ax, row.turn_ay, row.turn_az = turn_a

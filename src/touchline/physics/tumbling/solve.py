@@ -78,6 +78,7 @@ def _sweep(
                 patch, contacts.rows, i * ROWS, bodies, is_moving, with_friction
             )
             if change > STILL_MPS:
+                # Later than `solved_at`: what moved its own bodies is solved again.
                 tick += 1
                 changed_at[a] = tick
                 # Nothing moves what is static, so it connects nothing.

@@ -72,6 +72,7 @@ def set_upright(cuboid: Floats, box: Floats) -> None:
         cuboid[HALF + d] = box[HALF_X + d]
     axes = cuboid[AXES:]
     axes[:] = 0.0
+    # One axis after the other; Unity's yaw turns clockwise seen from above.
     axes[0] = box[COS]
     axes[2] = -box[SIN]
     axes[4] = 1.0
@@ -138,6 +139,7 @@ def part(a: Floats, b: Floats, room: Touching) -> tuple[float, int]:
     on. Once an axis shows `TOUCH_M` or more the rest is not looked at.
     """
     best, chosen = -np.inf, 0
+    # Faces before edges, because these also set the cosines and distances that edges are tested by.
     for k in range(6):
         gap = (
             _part_by_a_face(a, b, k, room)
@@ -360,10 +362,12 @@ def _cut(
         following = c + 1 if c + 1 < n else 0
         over = side * corners[c, column] - limit
         next_over = side * corners[following, column] - limit
+        # Rounding might make a ninth corner, and compiled code checks no bounds.
         if over <= 0.0 and count < _MOST_CORNERS:
             for d in range(3):
                 kept[count, d] = corners[c, d]
             count += 1
+        # A corner on the line itself is kept above, and makes no second one.
         if (over < 0.0 < next_over or next_over < 0.0 < over) and count < _MOST_CORNERS:
             share = over / (over - next_over)
             for d in range(3):
