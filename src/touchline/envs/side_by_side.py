@@ -313,6 +313,7 @@ class SideBySide(ClosesOnExit):
                 f"{world.slots.num_active} open episodes are cut, the other worlds continue: "
                 f"{error}"
             )
+            # Before the next one opens, which may need the same port.
             world.slots.close()
             # A new seed, because the same course of events might lead to the same crash.
             seed = recipe.seed + self._seed_step * number

@@ -226,6 +226,7 @@ class WireServer:
         caller = _Caller(connection)
         self._callers.append(caller)
         self._selector.register(connection, selectors.EVENT_READ, caller)
+        # The server's SETTINGS, the first frame of its side, before any request has come.
         self._send(caller)
 
     def _read(self, caller: _Caller) -> None:

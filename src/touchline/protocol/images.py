@@ -168,4 +168,5 @@ def _pixels(file: bytes, height: int, width: int, what: str) -> NDArray[np.float
         raise UnityObservationException(
             f"{what}.compressed_data: not a readable PNG file: {error}"
         ) from error
+    # Of a gray file Pillow gives two axes.
     return pixels.reshape(height, width, -1) / np.float32(255)

@@ -214,6 +214,7 @@ class TrainerSession:
             package_version=introduction.package_version,
             capabilities=has,
         )
+        # The first one has decoded nothing yet: behaviors come after the introduction.
         self._decoder = ExchangeDecoder(self.dialect)
 
     @staticmethod

@@ -143,8 +143,7 @@ class AgentPanel:
         if known.any():
             draw_curve(self._judged, times[known], values[known], advantages[known])
         elif len(times):
-            # Without the run's discount no advantage is known, but the plot was made with two
-            # curves.
+            # No advantage without the run's discount, but the plot was made with two curves.
             draw_curve(self._judged, times, values, np.zeros(len(times)))
         self._judged.visible = len(times) > 0
 
@@ -167,8 +166,7 @@ class AgentPanel:
         self._influences.visible = True
 
     def _has_shown(self, *seen: object) -> bool:
-        # The simulation replaces these and never writes to them; `_shown` keeps them, and so their
-        # ids.
+        # The simulation replaces these and never writes to them; `_shown` keeps the ids taken.
         return [*map(id, self._shown)] == [*map(id, seen)]
 
     def _show(self, insight: Insight) -> None:

@@ -92,6 +92,7 @@ def _concerns(moment: Moment, place: Place) -> bool:
 def discount_of(source: str, behavior: str) -> float | None:
     """The discount of the run that a checkpoint is from; None where that is not known."""
     path = Path(source.rpartition("=")[2])
+    # RUN/BEHAVIOR/FILE: the run is the source itself, or one or two folders above it.
     run = next((at for at in (path, *path.parents[:2]) if is_run(at)), None)
     if run is None:
         return None

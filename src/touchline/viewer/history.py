@@ -118,6 +118,7 @@ class History:
 
     def branch_after(self, index: int) -> None:
         """Begin another future after this moment; the one that was stays as a branch."""
+        # A list of its own: branches share moments, but `add` writes to the list of one.
         shared = self._moments[: index + 1]
         self.number = max(self.branches) + 1
         kept = list(self.branches.items())[-(MOST_BRANCHES - 1) :]

@@ -91,8 +91,7 @@ def _parts(
         # Modulo the rays, so that one is hidden in all stacked frames at once.
         ray = index // (layout.tags + 2) % layout.rays
         for number in range(layout.rays):
-            # Unity's order is 90°, then 90° - d, 90° + d, 90° - 2 d, ..., where 0° points to the
-            # right.
+            # Unity's order is 90°, 90° - d, 90° + d, 90° - 2 d, ..., where 0° is to the right.
             side = "ahead" if number == 0 else "left" if number % 2 == 0 else "right"
             yield f"ray {number} {side}", ray == number
     elif own.ndim == 3:

@@ -97,8 +97,7 @@ class Page:
         """End page and simulation; open pages keep showing the farewell. Idempotent."""
         if not self._is_closing:
             self._is_closing = True
-            # First the thread that writes to the page, which would otherwise write to a closed
-            # server.
+            # First the thread that writes to the page: the server must be open for it.
             self._thread.join()
             close_server(self.server, farewell)
             self.simulation.close()
@@ -171,8 +170,7 @@ class Page:
             tally = board.ended.get(name, Tally())
             source = Path(simulation.actors[name].name.rpartition("=")[2])
             by = source.name if simulation.replay is None else "as recorded"
-            # RUN/BEHAVIOR/checkpoint.pt: the newest one of every run has this name, so the run is
-            # named.
+            # RUN/BEHAVIOR/checkpoint.pt is the newest of every run: the run's name says more.
             if source.suffix == CHECKPOINT:
                 run = source.parent.parent.name
                 by = run if source.stem == "checkpoint" else f"{run}: {source.stem}"

@@ -48,6 +48,7 @@ def save_replay(
     `caption` stands on the page. Raises a UsageError where there is no picture, or for a file that
     would be larger than `MOST_BYTES`.
     """
+    # Not the scene's own number: all areas are shown, and each adds to the file.
     recipe = replace(recipe, num_areas=recipe.num_areas or 1)
     with make(recipe) as env:
         assert isinstance(env, SceneEnv), "worlds without a picture are refused before"

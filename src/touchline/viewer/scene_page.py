@@ -296,6 +296,7 @@ class ScenePage(Page):
         if is_scrubbing:
             return  # or the handle would jump under the viewer's finger
         status = self.simulation.status
+        # Just after a restart both ends are the same moment, and a slider needs a length.
         self._time.min = min(status.earliest_s, status.latest_s - 0.1)
         self._time.max = status.latest_s
         self._time.value = min(status.time_s, status.latest_s)

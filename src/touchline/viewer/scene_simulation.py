@@ -171,8 +171,7 @@ class SceneSimulation(Simulation):
         self._at = at
         moment = self.history[at]
         if self.tape is not None:
-            # A moment from before this recording holds another tape or none: then nothing is on it
-            # yet.
+            # A moment from before this recording has another tape or none: nothing was on it.
             then = moment.tape
             is_same = then is not None and then.number == self.tape.number
             self.tape = then if is_same else Tape(self.tape.seat, self.tape.number)

@@ -184,8 +184,7 @@ def outlook_html(outlook: Outlook | None, names: ActionNames) -> str:
                 float(branch[0][choice]),
                 f"{100 * branch[0][choice]:.0f} %",
             )
-            # In the branch's own order: sorted by probability, bars would change places all the
-            # time.
+            # In the branch's own order: by probability, bars would change places all the time.
             for choice in sorted(shown)
         ]
         if len(shown) < branch.shape[1]:

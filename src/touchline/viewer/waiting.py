@@ -34,6 +34,7 @@ def until_started(
     except StillStartingError as error:
         reason = str(error)
     server = open_server(host, port, "Touchline · waiting")
+    # Of port 0, the one that was found: the run's page must be where browsers connect again.
     port = int(server.get_port())
     try:
         server.gui.add_html(text_html(f"{reason}. The page begins by itself then."))
