@@ -166,6 +166,7 @@ class GridWorld(Scene):
         names = ("gridSize", *_GOALS)
         reads = [self.parameter_values.read(name, agents) for name in names]
         size, pluses, exes = (values.astype(np.int64) for values in reads)
+        # As many for all as the largest board needs: an area's first draws stay the same.
         draws = self.streams.uniform(agents, 1 + int(size.max()) ** 2)
         self._target[agents] = (draws[:, 0] * 2).astype(np.int64)
 

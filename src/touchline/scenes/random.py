@@ -33,6 +33,7 @@ def philox(
         # Philox's multipliers; the keys grow by Weyl's constants, from the golden ratio and √3.
         product_0 = a * np.uint64(0xD2511F53)
         product_1 = c * np.uint64(0xCD9E8D57)
+        # Words are below 2³²: a product fits into 64 bits, of which the high half is mixed.
         a = (product_1 >> np.uint64(32)) ^ b ^ key_0
         b = product_1 & low
         c = (product_0 >> np.uint64(32)) ^ d ^ key_1

@@ -318,4 +318,5 @@ class ParameterReader:
             # Handed out again and again, so that a mistake in a scene shows at once.
             constant.setflags(write=False)
             self._constant[name] = constant
+        # All areas have the same value, so any K of them will do.
         return self._constant[name][: len(areas)]

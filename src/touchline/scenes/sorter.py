@@ -365,6 +365,7 @@ def _observe(
         sin = boxes[AGENT, SIN]
         for tile in range(TILES):
             value = game.value[area, tile]
+            # Tiles that are there come first.
             if value == 0:
                 break
             row = tiles[k, tile]

@@ -122,6 +122,7 @@ def touch_food_and_walls(
                 continue
             dy = y - food[j, Y]
             distance = math.sqrt(dx * dx + dy * dy + dz * dz)
+            # Items in the very same place have no direction in which to part.
             if 0.0 < distance < wide and n < _MOST_OTHERS:
                 nx = dx / distance
                 ny = dy / distance

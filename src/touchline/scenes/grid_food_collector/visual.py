@@ -238,6 +238,7 @@ def _window(view: _View, center: Vector, radius: float) -> tuple[int, int, int, 
     if z <= -radius:
         return 0, 0, 0, 0
     square = z * z - radius * radius
+    # As deep as the camera, its outline may be anywhere in the picture.
     if z <= radius or square < 1e-9:
         return 0, height, 0, width
     half = math.tan(math.radians(FIELD_OF_VIEW_DEG) / 2)
@@ -286,6 +287,7 @@ def _draw_agent(view: _View, agent: Floats) -> None:
 def _draw_beam(view: _View, agent: Floats, laser: float) -> None:
     """The beam is a child of its agent, whose scale it takes."""
     scale = 2.0 * agent[HALF_X]
+    # Never without length, because `_draw_box` divides by it.
     half = (
         0.5 * scale * SHOWN_BEAM_M[0],
         0.5 * scale * SHOWN_BEAM_M[1],

@@ -30,6 +30,7 @@ PIECE_RADIUS_M, DOT_RADIUS_M, PLATE_DEPTH_M = 0.42, 0.16, 0.2
 def _corners(boards: int) -> Floats:
     """The lower left corner of each board, x and y, around the middle of them all: [B, 2]."""
     down, across = np.divmod(np.arange(boards), BOARDS_ACROSS)
+    # Three boards across and two down: the middle of all is the origin.
     place = np.stack([across, -down], axis=1) + (-1.0, 0.5)
     middle = place * SPACING_M
     corners: Floats = middle - (COLUMNS / 2, ROWS / 2)

@@ -198,6 +198,7 @@ def _mark_lines(kind: Cells, rows: int, columns: int, down: int) -> None:
         length = rows if down else columns
         for k in range(length):
             row, column = (k, i) if down else (i, k)
+            # A row may have marked it already.
             wanted = kind[row, column] & ~_MARK
             if wanted != before:
                 if run >= LINE:
@@ -222,6 +223,7 @@ def clear_lines(kind: Cells, special: Cells, rows: int, columns: int) -> int:
     points = 0
     for row in range(rows):
         for column in range(columns):
+            # No cell of the board is empty here: -1 has this bit, too, and would count as marked.
             if kind[row, column] & _MARK:
                 points += 1 + special[row, column]
                 kind[row, column] = EMPTY

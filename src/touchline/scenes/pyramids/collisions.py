@@ -180,6 +180,7 @@ def _touch_static(room: Room, n: int, box: Floats, turned: float) -> int:
     bounds = room.bounds
     half_x = turned * box[HALF_X]
     half_z = turned * box[HALF_Z]
+    # What stands reaches down to the floor, so nothing is below it.
     if (
         bounds[0, 0] > box[X] + half_x
         or bounds[1, 0] < box[X] - half_x

@@ -226,6 +226,7 @@ class WalkingScene(Scene):
                 # Set, not added: GroundContact.cs calls SetReward, which replaces the step's
                 # reward.
                 self.academy.reward[ending] = FALL_REWARD
+            # A state that broke is no result of the game.
             self.academy.end(self, ending, interrupted=why == LOST)
             self.begin_episodes(ending)
 

@@ -100,6 +100,7 @@ def _touches(
     dz = position[2] + z - target.position[area, 2]
     # 1.8 is a little more than √3: half the cube's diagonal.
     reach = part.bound + 1.8 * half + _CONTACT_M
+    # Written so that a body of NaN touches nothing.
     if not dx * dx + dy * dy + dz * dz < reach * reach:
         return False
     axes = columns(multiply(q, collider_turn(part)))

@@ -110,6 +110,7 @@ def _anatomy() -> Anatomy:
         parents={"seg1": "seg0", "seg2": "seg1", "seg3": "seg2", "seg0": "seg0"},
         spring=(3000.0, 30.0, 10000.0),
         drag=0.0,
+        # Unity's default; JointDriveController.cs raises it only for the bodies that it drives.
         max_spin={"mouth": 7.0, "eyeL": 7.0, "eyeR": 7.0},
     )
 

@@ -71,6 +71,7 @@ def write_state(
             out[n + 4] = side * math.sin(yaw[area, i])
             out[n + 5] = side * math.cos(yaw[area, i])
             away_m = math.hypot(ball_x - x, ball_z - z)
+            # Distances are positive: less a half, they spread around 0.
             out[n + 6] = away_m / LENGTH_M - 0.5
             n += 7
         out[n] = side * (ball_x - body[own, X]) / NEAR_M

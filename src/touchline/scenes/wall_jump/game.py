@@ -202,6 +202,7 @@ class WallJump(BoxScene):
     def _start(self, areas: Agents) -> None:
         """The very first setting, before the first episode begins: it always counts as a change."""
         self._is_first_start = False
+        # From the stream of episode 0, which nothing else draws from.
         self.configuration[areas] = self.streams.integers(areas, 1, 0, CONFIGURATIONS)[
             :, 0
         ]
