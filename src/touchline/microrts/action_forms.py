@@ -124,6 +124,7 @@ class GridForm(Form):
         games.orders[...] = 0  # whoever became idle has no choice but to wait
         waiting = list(range(games.num_games))
         while True:
+            # A game's rows follow each other, so either side's choice stops its game.
             has_choice = np.logical_or.reduceat(
                 have_choices(games.allowed), games.rows_of_teams[0]
             )
@@ -181,6 +182,7 @@ class UnitForm(Form):
         orders = actions[:, 1:]
         are_orders_valid = are_valid(orders, self._games.allowed[rows, cells])
         is_valid = self._waiting[rows, cells] & are_orders_valid
+        # A side whose units are all busy has to send an action, too: that is no mistake.
         refused: NDArray[np.bool_] = ~is_valid & self._has_waiting()
         return refused
 
@@ -214,6 +216,7 @@ class UnitForm(Form):
         waiting[cell] = False
         # The shape also where no order was kept: an empty list has no second axis.
         listed = np.array(orders, np.int32).reshape(-1, 1 + len(PARTS))
+        # 0 where all units are busy: then there is nothing to try out.
         is_last = num_waiting <= 1
         # What earlier orders do must be on the board when the next unit is chosen, so all but the
         # last are tried out on a copy.
@@ -271,6 +274,7 @@ class AskerForm(Form):
         games = self._games
         rows = np.arange(len(actions))
         invalid = self.invalid(actions)
+        # Orders that the rules refuse, too: the engine lets such a unit stand still.
         games.orders[rows, self._cell] = actions
         for row, action in enumerate(actions):
             order_type = int(action[0])
@@ -305,6 +309,7 @@ class AskerForm(Form):
 
     def _is_done_ticking(self, row: int, over: NDArray[np.bool_]) -> bool:
         has_idle_unit = len(self._queue[row]) > 0
+        # A row has its game's number here, because this form refuses self-play.
         no_ticks_left = self._games.clock[row] >= self._max_ticks
         return bool(over[row] or has_idle_unit or no_ticks_left)
 
@@ -394,6 +399,7 @@ class Turned(Form):
         first_order = self._num_cells * self._first_part
         of_orders = mask[rows, first_order:]
         by_order = of_orders.reshape(-1, self._num_orders, CHOICES)
+        # The table is its own inverse, so what maps actions maps masks as well.
         turned = by_order[:, ::-1, _TURNED_CHOICES]
         mask[rows, first_order:] = turned.reshape(of_orders.shape)
         of_cells = mask[rows, :first_order]  # a copy: indexed by an array

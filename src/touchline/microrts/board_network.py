@@ -113,6 +113,7 @@ class BoardActorCritic(nn.Module):
         """Rows of the output of `see`."""
         see_inside = _inside(height, width, reach=1, stride=2)
         around_inside = _inside(height, width, reach=ATTACK_REACH, stride=1)
+        # Not in checkpoints, because the board's size gives them.
         self.register_buffer("see_inside", see_inside, persistent=False)
         self.register_buffer("around_inside", around_inside, persistent=False)
 
@@ -256,6 +257,7 @@ class BoardActorCritic(nn.Module):
         y = y.clamp(0, height - 1)
         x = x.clamp(0, width - 1)
         place = (row[:, None] * height + y) * width + x
+        # No copy: `Cells.planes` has the planes last in memory.
         cells = board.movedim(1, -1).reshape(-1, planes)  # [B * H * W, P]
         around = cells.index_select(0, place.flatten()).view(*place.shape, planes)
         # [K, 49, P], all zero outside the board
@@ -281,6 +283,7 @@ class BoardActorCritic(nn.Module):
             return PerUnitActions(logits, orders[units], units, orders.shape[:2])
         units = torch.nonzero(allowed[:, :num_cells], as_tuple=True)
         features = self._unit_features(board, overview, units)
+        # Not -∞, which the entropy would multiply by a probability of 0 to NaN.
         no_scores = features.new_full((len(board), num_cells), FORBIDDEN)
         cell_scores = no_scores.index_put(units, self.point(features)[:, 0])
         order_mask = allowed[:, num_cells:]

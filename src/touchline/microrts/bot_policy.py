@@ -61,6 +61,7 @@ class BotPolicy(RulePolicy):
         game = games.game_of(row)
         now = int(games.begun[game]), int(games.clock[game])
         before = self._asked.get(row)
+        # The unit and asker forms want one order at a time; `_orders` holds the tick's others.
         if before == now:
             return
         self._asked[row] = now
@@ -86,6 +87,7 @@ class BotPolicy(RulePolicy):
 
 def _choices_of(order: Any, x: int, y: int) -> NDArray[np.int32]:
     """The choice of each part, for an order of the engine to the unit at x, y."""
+    # The engine numbers order types and unit types as ORDER_TYPES and UNIT_TYPES do.
     kind = int(order.getType())
     choices = np.zeros(len(PARTS), np.int32)
     choices[0] = kind

@@ -27,6 +27,7 @@ def make_bot(name: str, bot: Bot, unit_types: Any) -> Any:
 
     try:
         return java_class(bot.java)(unit_types)
+    # JPype says with a TypeError that there is no such class or constructor.
     except (TypeError, jpype.JException) as error:
         if bot.extra_jar:
             raise MissingError(
@@ -46,6 +47,7 @@ def seed_bot(bot: Any, seed: int) -> None:
     random = java_class("java.util.Random")
     modifier = java_class("java.lang.reflect.Modifier")
     kind = bot.getClass()
+    # `getDeclaredFields` leaves out those of parent classes.
     while kind is not None:
         for field in kind.getDeclaredFields():
             # Static fields are shared by all games: see `seed_engine`.
@@ -79,6 +81,7 @@ def opponents_of_areas(opponents: str, num_areas: int) -> list[str]:
             raise UsageError(
                 f"microrts: opponent={opponents}: {part!r} should be BOT or BOT:NUMBER_OF_AREAS"
             )
+        # Java tells upper from lower case, our short names do not.
         is_class = "." in name
         turn += [name if is_class else name.lower()] * (int(count) if colon else 1)
     return [turn[area % len(turn)] for area in range(num_areas)]

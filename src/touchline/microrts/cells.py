@@ -60,9 +60,11 @@ class Cells(nn.Module):
         *boards, _, height, width = planes.shape
         # One product with a vector; the sums are whole numbers, exact in single precision.
         codes = self._value_of_plane @ planes.flatten(-2)  # [..., H * W]
+        # 3,600 codes, four times as many with visible cells and walls: they fit into 16 bits.
         return codes.view(*boards, height, width).to(torch.int16)
 
     def planes(self, codes: Int[Tensor, "B H W"]) -> Float[Tensor, "B P H W"]:
         """The planes of boards, last in memory: convolutions and look-ups take half the time."""
+        # `embedding` takes no int16.
         planes = functional.embedding(codes.int(), self._one_hot)  # [B, H, W, P]
         return planes.movedim(-1, 1)

@@ -33,6 +33,7 @@ from touchline.microrts.engine import (
     unpack,
 )
 
+# Without any byte: urllib applies it to each read, not to the whole file.
 _TIMEOUT_S = 60.0
 
 
@@ -94,6 +95,7 @@ class PipSettings:
 
 def _pip_config() -> dict[str, dict[str, str]]:
     """Pip's settings: scope -> name -> value, from lines such as `global.index-url='https://…'`."""
+    # By its command, because pip has no Python interface. Where there is no pip, its defaults hold.
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"],
         capture_output=True,
@@ -144,6 +146,7 @@ def _sources(
             yield link, urllib.request.Request(file.resolve().as_uri())
     for index in settings.indexes:
         page = f"{index.rstrip('/')}/{PACKAGE}/"
+        # A server answers with a folder's index by itself.
         if page.startswith("file:"):
             page += "index.html"
         request = _request(page)

@@ -177,7 +177,9 @@ def unpack(sdist: Path, folder: Path, *, bots: bool) -> None:
                 _, _, name = member.name.partition(_INSIDE_SDIST)
                 if member.isfile() and _is_needed(name, bots=bots):
                     renamed = member.replace(name=name, deep=False)
+                    # The filter refuses names that lead out of the folder, as `maps/../..` would.
                     archive.extract(renamed, staging, filter="data")
+        # A folder cannot be moved to where another one holds files.
         shutil.rmtree(folder, ignore_errors=True)
         replace_file(staging, folder)
     finally:
@@ -192,6 +194,7 @@ def _is_needed(name: str, *, bots: bool) -> bool:
 
 def _from_path(path: Path) -> Engine:
     if path.is_dir():
+        # The engine itself, the Python package around it, and an unpacked sdist.
         for folder in (path, path / "microrts", path / "gym_microrts" / "microrts"):
             if (folder / _JAR).is_file():
                 return Engine(folder)

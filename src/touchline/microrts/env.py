@@ -262,8 +262,10 @@ class MicrortsEnv(MLAgentsEnv):
         is_decided[list(games.faults)] = False
         rows = np.repeat(is_ended, games.sides)
         interrupted = ~np.repeat(is_decided, games.sides)[rows]
+        # Chosen by an array, so these are copies: the rows get the next games' boards below.
         ended = _Ended(rows, [part[rows] for part in obs], interrupted)
         for game in np.flatnonzero(is_ended).tolist():
+            # First, because `_begin` clears the sums and the fault.
             self._record(game, is_decided=bool(is_decided[game]))
             self._begin(game)
         for part, first in zip(obs, self._observe(rows), strict=True):
@@ -310,6 +312,7 @@ class MicrortsEnv(MLAgentsEnv):
         """For each opponent, 1 for a game won and 0 for any other, of games since the last call."""
         statistics: dict[str, list[tuple[float, StatsAggregationMethod]]] = {}
         for record in self._records[self._num_reported :]:
+            # Self-play records each side of a game, which counts once.
             if record.team == 0 and record.result != "fault":
                 name = f"MicroRTS/Win Rate vs {record.opponent}"
                 won = float(record.result == "win")
@@ -371,6 +374,7 @@ class MicrortsEnv(MLAgentsEnv):
         """Start the next game of an area; its seat and its bot's seed come from its own stream."""
         area = np.array([game])
         self._streams.next_episode(area)
+        # Both for every kind of seat, so that the option changes no bot's seed.
         chance, bot_seed = self._streams.uniform(area, 2)[0]
         first_player = self._first_player(game, chance)
         self._episodes[game] += 1
@@ -497,6 +501,7 @@ class MicrortsEnv(MLAgentsEnv):
                 rewards=dict(
                     zip(REWARDS, self._reward_sums[row].tolist(), strict=True)
                 ),
+                # By the weights at the game's end; a curriculum may have changed them meanwhile.
                 episode_return=float(self._reward_sums[row] @ self.weights),
                 orders=int(self._num_orders[row]),
                 invalid_orders=int(self._num_invalid[row]),
@@ -526,6 +531,7 @@ class MicrortsEnv(MLAgentsEnv):
         is_self_play = games.sides == 2
         of_first = np.zeros(games.num_games, np.int32)
         if not is_self_play.all():
+            # From 1 on, because 0 means no group; the even numbers are the other sides'.
             of_first[is_self_play] = 1 + 2 * np.arange(is_self_play.sum())
         return [of_first, of_first[is_self_play] + (of_first[is_self_play] > 0)]
 
@@ -558,6 +564,7 @@ def _open_games(options: Options, match: Match, map_name: str, num_areas: int) -
             f"microrts: opponent=self needs form=grid (both sides decide at once), not {match.form}"
         )
     engine = find_engine(options.engine or None)
+    # As given: where `shaping` is 0 now, a curriculum may raise it later.
     weighted = [
         name for name, weight in zip(REWARDS, match.weights, strict=True) if weight
     ]

@@ -47,6 +47,7 @@ def arrange_weight(
         last = min(first + _BLOCK, weight.shape[0])
         for place in range(weight.shape[1]):
             for f in range(first, last):
+                # Plane 0 is itself one of an empty cell, so its place is free for the sum.
                 arranged[place, 0, f] = 0.0
             for plane in range(weight.shape[2]):
                 if empty_plane[plane] == plane:
@@ -374,6 +375,7 @@ def evaluate_choices(
     type reads the part) H(part), because parts are drawn independently of the type; `read_probs`
     [B, parts] are these probabilities.
     """
+    # A view: what becomes of it is what becomes of `logits`.
     orders = logits.reshape(-1)
     for b in range(len(discrete)):
         for choice in range(logits.shape[1]):
@@ -460,6 +462,7 @@ def _normalize(scores: NDArray[np.float32], first: int, last: int) -> np.float32
     # Less the greatest, so that no exponential overflows.
     for i in range(first, last):
         exponent = scores[i] - most
+        # Forbidden choices, which are most, cost no exponential.
         if exponent > _LEAST_EXPONENT:
             p = np.exp(exponent)
             total += p

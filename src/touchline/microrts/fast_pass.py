@@ -145,6 +145,7 @@ class Overview:
             len(grad_deep), 2 * channels, patch_rows * patch_columns
         )
         grad_deep = grad_deep.transpose(1, 2).flatten(0, 1)  # channels last again
+        # The parameter has channels first, so this gradient is not written into `out` at once.
         deeper_weight = torch.empty(2 * channels, 9 * channels)
         by_place = {**out, "deeper.weight": deeper_weight}
         grad_patches = _linear_backward(
@@ -314,6 +315,7 @@ class FusedForward:
         grad_chosen = _linear_backward(
             weights.hidden, self._units[chosen], grad_hidden, out
         )
+        # Boards without a unit add to the last row, which nothing reads.
         return grad_units.index_add_(0, chosen, grad_chosen)
 
     def _around_backward(

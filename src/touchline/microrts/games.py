@@ -40,6 +40,7 @@ _JAVA_REWARDS = {
 }
 # They look at every unit in every tick, so they are computed only where they have a weight.
 _COSTLY_REWARDS = {"closer_to_enemy_base", "evaluation"}
+# It holds for games without the costly rewards as well, because these come last.
 _OVER = list(_JAVA_REWARDS).index("win_loss")
 _WIN_LOSS = REWARDS.index("win_loss")
 _EVALUATION = REWARDS.index("evaluation")
@@ -273,6 +274,7 @@ class Games:
         player = int(self.player[row])
         reward = np.zeros((self.num_rows, len(REWARDS)))
         try:
+            # A row has its game's number here, because the unit form refuses self-play.
             if self._is_composed[row]:
                 move = client.ai1.getAction(
                     player, self._view(row), java_orders(orders)
@@ -388,6 +390,7 @@ class Games:
             if move is None:
                 return True
             by_player[bot_player] = move
+        # Whatever our seat is: the engine resolves conflicts by the order of its list.
         issued = [by_player[player] for player in (0, 1)]
         for move in issued:
             state.issueSafe(move)
@@ -437,6 +440,7 @@ class Games:
         # their reward functions still hold the last values.
         reward = np.zeros((self.num_rows, len(REWARDS)))
         over = np.zeros(self.num_games, np.bool_)
+        # Each game has one row: with self-play the vector client is not used.
         for game, client in enumerate(self._clients):
             has_moved = int(client.gs.getTime()) > self.clock[game]
             if has_moved:

@@ -72,6 +72,7 @@ def start_java(engine: Engine, library: str | None = None) -> None:
             *_JVM_OPTIONS,
             classpath=list(classpath),
             convertStrings=False,
+            # JPype's default leaves Ctrl-C to Java, except in an interactive session.
             interrupt=False,
         )
     except (OSError, jpype.JVMNotSupportedException, RuntimeError) as error:
@@ -95,6 +96,7 @@ def _extend_classpath(classpath: tuple[Path, ...]) -> None:
         )
     for jar in set(classpath) - set(_started.classpath):
         jpype.addClassPath(jar)
+    # The engine's jar stays first, which the comparison above relies on.
     _started.classpath = tuple(dict.fromkeys(_started.classpath + classpath))
 
 

@@ -83,6 +83,7 @@ class Options:
 def _typed(name: str, kind: str, value: Any) -> Any:
     """An option's value as its annotated type; it may be text or have that type already."""
     try:
+        # Annotations are text in this module, such as `bool | None`.
         if "bool" in kind:
             return _SWITCH[str(value).lower()]
         if "int" in kind:

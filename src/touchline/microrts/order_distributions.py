@@ -49,6 +49,7 @@ class StagedUnitAction:
         """The choices of the last call, and the log-probabilities of the chosen units' orders:
         `log_prob` and `entropy` are called with the same choices."""
         numbers = torch.arange(len(features), device=cell_scores.device)
+        # Cells without a unit name unit 0; their scores forbid that they are chosen.
         no_units = torch.zeros_like(cell_scores, dtype=torch.int64)
         self._unit_at = no_units.index_put(units, numbers)  # [B, cells]
 

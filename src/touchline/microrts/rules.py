@@ -241,4 +241,5 @@ def balance_of(
     owner = group("owner")
     own, other = np.einsum("rphw,rhw->pr", owner[:, 1:], cost + carried)
     own, other = own + own_stock, other + other_stock
+    # Both sides may have lost everything in the same tick.
     return np.asarray((own - other) / np.maximum(own + other, 1.0))
