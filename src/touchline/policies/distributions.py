@@ -183,6 +183,7 @@ def to_environment(continuous: Float[Tensor, "B C"]) -> Float[Tensor, "B C"]:
 
 
 def _joined(parts: list[Tensor], num_agents: int) -> Int[Tensor, "B D"]:
+    # `torch.cat` refuses an empty list.
     if not parts:
         return torch.zeros((num_agents, 0), dtype=torch.int64)
     return torch.cat(parts, dim=1)

@@ -78,6 +78,7 @@ def load_network(path: Path) -> Network:
         spec = spec_from_json(metadata["spec"])
         architecture = _architecture(metadata["network"])
         num_signals = len(metadata.get("reward_signals", ())) or 1
+        # First: a sketch of a billion layers would never be complete, even without weights.
         _check_sizes(architecture, tensors)
         # Without memory for the weights: a small file may describe a network of any size.
         try:
@@ -151,6 +152,7 @@ def _read(path: Path, framework: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @contextmanager
 def _opened(path: Path, framework: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+    # To open a named pipe would wait for someone who writes into it.
     if path.exists() and not path.is_file():
         raise UsageError(f"{path}: not a checkpoint: expected a regular file")
     try:
@@ -159,6 +161,7 @@ def _opened(path: Path, framework: str) -> Iterator[tuple[Any, dict[str, Any]]]:
             metadata = json.loads(header.get("about", "{}"))
             if not isinstance(metadata, dict):
                 metadata = {}
+            # Taken out, because `_header` adds it after the checksum was computed.
             found = metadata.pop("format", None)
             if found != FORMAT:
                 raise UsageError(

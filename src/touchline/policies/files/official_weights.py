@@ -81,6 +81,7 @@ def with_official_weights(
     critic, or the heads of other reward signals. Raises a UsageError for weights of another shape.
     """
     _require_same_settings(network, weights)
+    # A copy, so that a file that is refused half-way leaves the network as it was.
     filled = deepcopy(network).cpu()
     with torch.no_grad():
         policy = _Source(weights.path, weights.policy)
@@ -218,6 +219,7 @@ def _module(modules: Any, name: str) -> dict[str, Tensor] | None:
 def _read_onnx(path: Path) -> dict[str, Tensor]:
     graph = load_model(path).graph
     constants = {
+        # onnx gives memory that cannot be written to, of which PyTorch warns.
         constant.name: torch.from_numpy(onnx.numpy_helper.to_array(constant).copy())
         for constant in graph.initializer
     }
@@ -341,6 +343,7 @@ def _fill_body(network: ActorCritic, which: int, source: _Source) -> None:
         num_layers = network.architecture.num_layers
         layers = _layers(network.spec, hidden, num_layers, source)
         for layer, (weight, bias) in enumerate(layers):
+            # A `TwinMLP` has its inputs as rows.
             trunk.weights[layer][which].copy_(weight.t())
             trunk.biases[layer][which, 0].copy_(bias)
     else:
@@ -423,6 +426,7 @@ def _fill_normalizer(network: ActorCritic, source: _Source) -> None:
             continue
         squares = source.take(own + "normalizer.running_variance", sensor.shape)
         steps = source.take(own + "normalizer.normalization_steps", ())
+        # Any sensor's: they are normalized from the same steps.
         count = float(steps)
         # There the squared deviations are summed, here their mean's root is kept, inverted.
         scales.append(torch.sqrt(steps / squares))

@@ -77,6 +77,7 @@ class OnnxGraph:
 
     def mean(self, name: str, axis: int) -> str:
         """Along an axis, which stays with size 1."""
+        # As attributes, which opset 18 made into inputs (of sums, opset 13).
         return self.node("ReduceMean", [name], axes=[axis], keepdims=1)
 
     def sum(self, name: str, axis: int, *, keep: bool) -> str:

@@ -180,6 +180,7 @@ class OnnxPolicy:
 
     def _memory_feeds(self, before: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
         """The memories [K, 1, M] as this model's inputs: whole (API 3), or in halves (API 2)."""
+        # `memory_size` counts the hidden state and the cell.
         half = self.memory_size // 2
         feeds = {
             "recurrent_in": before,
@@ -223,6 +224,7 @@ class OnnxPolicy:
     ) -> NDArray[np.int32]:
         drawn = []
         for branch in log_probs:
+            # -∞ is a masked choice; a branch of nothing else has none to draw.
             has_choice = np.isfinite(branch).any(axis=1).all()
             if not has_choice or np.isnan(branch).any():
                 raise NonFiniteError(
@@ -255,6 +257,7 @@ class OnnxPolicy:
             return []
         zeros = {}
         for input_name, shape in self._inputs.items():
+            # Axes of any size have a name, such as "batch". A damaged file may hold negative sizes.
             sizes = [size if isinstance(size, int) else 1 for size in shape]
             if not 0 <= prod(sizes) <= MOST_INPUTS:
                 raise UsageError(f"{self.path}: its input {input_name} is too large")

@@ -123,6 +123,7 @@ def _standard(network: ActorCritic) -> onnx.ModelProto:
     memory_size = network.memory_shape[1] if network.memory_shape else 0
     memory = ""
     if isinstance(network.trunk, TwinMLP):
+        # Such a trunk is made for vectors alone, which are the first part.
         outputs = _twin_mlp(graph, network.trunk, obs[0])
     else:
         actor = network.trunk.actor
@@ -172,6 +173,7 @@ def _inputs(
         joined = graph.subtract(joined, mean)
         scale = _parameter(graph, normalizer.scale)
         joined = graph.multiply(joined, scale)
+        # Limits are attributes up to opset 10.
         joined = graph.node(
             "Clip", [joined], min=-NORMALIZED_LIMIT, max=NORMALIZED_LIMIT
         )

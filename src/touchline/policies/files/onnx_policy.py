@@ -86,6 +86,7 @@ class NetworkActor(Acting):
         del masks  # the graph applies them to the logits
         vectors = [o for o in obs if o.dim() == 2]
         others = [o for o in obs if o.dim() > 2]
+        # [B, 0], cut from an input: tracing would fix the size of new zeros.
         nothing = obs[0].flatten(1)[:, :0]
         joined = torch.cat(vectors, dim=1) if vectors else nothing
         seen = self.network.normalized((joined, *others))
@@ -94,6 +95,7 @@ class NetworkActor(Acting):
             distribution = self.network.distribution(seen, None)
         else:
             networks, _ = self.network.memory_shape
+            # The critic's part does not matter here, so it gets the actor's; only that is kept.
             before = memory[:, None].expand(-1, networks, -1)
             distribution, _, after = self.network.step(seen, None, before)
             found[MEMORY] = after[:, 0]
@@ -131,10 +133,12 @@ def unchanged(policy: nn.Module) -> Iterator[None]:
     buffers = {name: b.clone() for name, b in policy.named_buffers() if not is_lazy(b)}
     policy.eval()
     try:
+        # By default it forks every GPU's as well, and warns where there are several.
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
         for module, mode in modes.items():
+            # Not by `train`, which sets all modules inside as well.
             module.training = mode
         for name in changed(policy, buffers):
             policy.get_buffer(name).data.copy_(buffers[name])

@@ -323,6 +323,7 @@ def run_of(folder: Path, log: Log = logger.warning) -> Path:
     if not runs:
         raise UsageError(f"{folder}: none of its runs has saved a policy yet")
     scores = [_score(run) for run in runs]
+    # Runs without a score count as the worst; of equal ones the first is taken.
     best = max(
         range(len(runs)), key=lambda n: -float("inf") if (s := scores[n]) is None else s
     )
@@ -342,6 +343,7 @@ def run_of(folder: Path, log: Log = logger.warning) -> Path:
 
 def with_run(source: str, log: Log = logger.warning) -> str:
     """A policy's `[BEHAVIOR=]SOURCE` with the run in place of a folder of several."""
+    # At the last one, because full names have one of their own: `Ball?team=0=RUN`.
     before, equals, rest = source.rpartition("=")
     for start, path in (("", source), (before + equals, rest)):
         if has_runs(path):

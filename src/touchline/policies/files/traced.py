@@ -108,6 +108,7 @@ def _exported(
     finally:
         torch.distributions.Distribution.set_default_validate_args(has_checks)
         log.setLevel(level)
+    # Its checks of sizes have no form in ONNX, and the examples have passed them.
     graph = decomposed.graph_module.graph
     for node in list(graph.nodes):
         if "_assert_" in str(node.target):
@@ -381,6 +382,7 @@ def _clamp(node: _Node, x: Any, least: Any = None, most: Any = None) -> str:
     limits = {"min": least, "max": most}
     given = {name: float(v) for name, v in limits.items() if v is not None}
     kind = node.value.dtype
+    # Limits are attributes up to opset 10, so they are known here.
     if kind.is_floating_point:
         return node.add("Clip", x, **given)
     # Clip takes integers from opset 12 on; indices of tables are small enough to be floats.
@@ -673,6 +675,7 @@ def _batch_norm(
     momentum: float,  # noqa: ARG001 - for training
     eps: float,
 ) -> tuple[str, None, None]:
+    # ONNX has no batch normalization without a scale and a shift.
     ones, zeros = torch.ones_like(mean), torch.zeros_like(mean)
     scale = ones if weight is None else weight
     shift = zeros if bias is None else bias

@@ -68,6 +68,7 @@ def forward(stack: DenseStack, x: Float[Tensor, "B I"]) -> ForwardPass:
     """What every network makes of the same rows."""
     num_networks = len(stack.weights[0])
     before = []
+    # A view: all networks read the same rows.
     after = [x.expand(num_networks, *x.shape)]
     *hidden, last = zip(stack.weights, stack.biases, strict=True)
     for weight, bias in hidden:

@@ -206,6 +206,7 @@ class ActorCritic(nn.Module):
         self, outputs: Float[Tensor, "B P"], allowed: Allowed
     ) -> SquashedDistribution:
         mean, log_std, *logits = torch.split(outputs, self._sections, dim=1)
+        # Without bounds a spread could overflow, or be 0, where the density is infinite.
         log_std = log_std.clamp(*LOG_STD_RANGE)
         return SquashedDistribution(mean, log_std, self._branches(logits, allowed))
 

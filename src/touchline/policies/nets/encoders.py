@@ -113,6 +113,7 @@ def image_encoder(
         for layer in layers:
             picture = layer(picture)
     flat = prod(picture.shape[1:])
+    # 1.41 is ML-Agents' gain, √2 for a ReLU.
     gain = 1.0 if kind == "fully_connected" else 1.41
     last = nn.SiLU() if kind in ("resnet", "fully_connected") else nn.LeakyReLU()
     return nn.Sequential(*layers, nn.Flatten(), linear(flat, outputs, gain), last)

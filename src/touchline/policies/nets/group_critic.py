@@ -122,6 +122,7 @@ class GroupCritic(nn.Module):
         # One more input: how many members there are.
         self.value_weight = nn.Parameter(first_value_weight(num_signals, width + 1))
         self.value_bias = nn.Parameter(torch.zeros(num_signals))
+        # In checkpoints, because values depend on it.
         self.register_buffer("most_members", torch.ones(()))
 
     def forward(

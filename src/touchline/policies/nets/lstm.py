@@ -48,6 +48,7 @@ class LSTM(nn.Module):
     def run(
         self, x: Float[Tensor, "B I"], sequences: Sequences
     ) -> Float[Tensor, "B H"]:
+        # PyTorch's recurrent layers refuse sequences without a step.
         if not len(x):
             return x.new_zeros(0, self.width)
         padding = sequences.padding()

@@ -21,6 +21,7 @@ class RunningNormalizer(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
+        # Buffers are saved and moved to a device with the weights, and are not trained.
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("scale", torch.ones(size))
         # float32 stops counting at 2^24, after minutes of training

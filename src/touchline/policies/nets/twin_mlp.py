@@ -74,6 +74,7 @@ class TwinMLP(nn.Module):
         self, x: Float[Tensor, "B I"], state: Float[Tensor, "B Z"] | None = None
     ) -> tuple[Float[Tensor, "B P"], Float[Tensor, "B S"]]:
         """The actor's outputs and the critic's values."""
+        # With a gradient everything is kept for the way back, so pieces would gain nothing.
         if len(x) <= PIECE or torch.is_grad_enabled():
             return self._evaluated(x, state)
         starts = range(0, len(x), PIECE)
@@ -106,6 +107,7 @@ class TwinMLP(nn.Module):
         """Add what the state contributes to what the critic's first layer gives its SiLU."""
         if self.state_weight is not None:
             assert state is not None, "the critic needs the state"
+            # In place: `critic` is a view of what both networks' layer gave.
             critic.addmm_(state.to(critic.dtype), self.state_weight.to(critic.dtype))
 
     def network(
