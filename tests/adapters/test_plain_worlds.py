@@ -50,7 +50,14 @@ def _decisions(**changes):
         (_decisions(obs=[np.zeros((1, 2))]), r"\[\(1, 2\)\], expected \[\(2, 2\)\]"),
         (_decisions(obs=[]), r"DecisionSteps.obs have the shapes \[\], expected"),
         (_decisions(reward=1.0), r"reward has the shape \(\), expected \(2,\)"),
-        (_decisions(group_id=None), r"group_id has the shape \(\), expected \(2,\)"),
+        (_decisions(group_id=None), "group_id: expected an array, got None"),
+        (_decisions(agent_id=None), "agent_id: expected an array, got None"),
+        (_decisions(agent_id=[3, 3]), "agent_id names an agent twice"),
+        (_decisions(obs=None), "obs: expected a list of arrays, got None"),
+        (_decisions(obs=[[[0, 0], [1]]]), "obs: expected an array, got "),
+        (_decisions(action_mask=3), "action_mask: expected a list of arrays, got 3"),
+        (lambda decisions, ends: (decisions, replace(ends, interrupted=None)), r"interrupted has the shape \(\)"),
+        (lambda decisions, ends: decisions, "expected .DecisionSteps, TerminalSteps., got D"),
         (_decisions(action_mask=[np.zeros((2, 5), bool)]), r"\(2, 5\)\], expected \[\(2, 3"),
         (_decisions(action_mask=[]), r"action_mask has the shapes \[\], expected"),
         (_decisions(action_mask=[np.ones((2, 3), bool)]), "forbids every choice"),
@@ -63,6 +70,58 @@ def test_steps_that_break_the_contract_are_one_line(change, message):
     with pytest.raises(touchline.UsageError, match=f"{start}.*{message}") as refused:
         touchline.make_pettingzoo(Still(change)).reset()
     assert "\n" not in str(refused.value)
+
+
+def test_lists_in_place_of_arrays_are_taken():
+    lists = {"obs": [[[0, 1], [1, 0]]], "reward": [0, 1], "group_reward": [0.0, 0.0]}
+    more = {"agent_id": [0, 1], "group_id": [0, 0], "action_mask": np.zeros((1, 2, 3))}
+    env = touchline.make_pettingzoo(Still(_decisions(**lists, **more)))
+    obs, _ = env.reset()
+    assert [o["observation"].tolist() for o in obs.values()] == [[0, 1], [1, 0]]
+    _, rewards, *_ = env.step(dict.fromkeys(env.agents, 1))
+    assert list(rewards.values()) == [0.0, 1.0]
+
+
+class Rivals(Still):
+    """Both behaviors count their agents from 0, and each step ends the first one's episode."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.behavior_specs = {"Rival?team=0": SPEC, "Rival?team=1": SPEC}
+        self.sent = {}
+        self.time = 0
+
+    def step(self):
+        self.time += 1
+
+    def set_actions(self, behavior_name, action):
+        self.sent[behavior_name] = action.discrete[:, 0].tolist()
+
+    def get_steps(self, behavior_name):
+        team = float(behavior_name[-1])
+        agents = np.array([self.time, 100], np.int32)
+        ended = np.array([self.time - 1] if self.time else [], np.int32)
+        obs = np.full((2, 2), team, np.float32)
+        reward, groups = np.full(2, team, np.float32), np.zeros(2, np.int32)
+        count = len(ended)
+        return (
+            DecisionSteps([obs], reward, agents, None, groups, groups * 0.0),
+            TerminalSteps(
+                [obs[:count]], reward[:count], ended > 99, ended, groups[:count], reward[:count] * 0
+            ),
+        )  # fmt: skip
+
+
+def test_behaviors_may_count_their_agents_from_the_same_number():
+    world = Rivals()
+    env = touchline.make_gymnasium(world, vector=True, group_by="base")
+    obs, _ = env.reset()
+    for _ in range(3):
+        assert obs[:, 0].tolist() == [0.0, 0.0, 1.0, 1.0]
+        obs, rewards, ended, *_ = env.step(1 + obs[:, 0].astype(int))
+        assert rewards.tolist() == [0.0, 0.0, 1.0, 1.0]
+        assert ended.tolist() == [True, False, True, False]
+        assert world.sent == {"Rival?team=0": [1, 1], "Rival?team=1": [2, 2]}
 
 
 def test_steps_that_hold_it_and_a_class_for_a_world():

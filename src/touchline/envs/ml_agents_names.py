@@ -1,10 +1,12 @@
 """Worlds that have only the names of ML-Agents' Python API, as our own."""
 
 import logging
-from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from touchline.envs.env import ClosesOnExit, Env
 from touchline.errors import UsageError
@@ -43,10 +45,17 @@ class WrappedWorld(ClosesOnExit):
 
     def __init__(self, world: MLAgentsWorld) -> None:
         self._world = world
+        self._ids = _Ids()
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
-        return self._world.behavior_specs
+        specs: object = self._world.behavior_specs
+        if not isinstance(specs, Mapping):
+            world = type(self._world).__name__
+            raise UsageError(
+                f"{world}.behavior_specs: expected a mapping from names, got {specs!r:.80}"
+            )
+        return specs
 
     def capacity(self, behavior: str) -> int | None:  # noqa: ARG002
         return None
@@ -80,42 +89,133 @@ class WrappedWorld(ClosesOnExit):
 
     def steps(self, behavior: str) -> tuple[DecisionSteps, TerminalSteps]:
         found = self._world.get_steps(behavior)
-        breach = _breach_of(found, self.behaviors[behavior])
-        if breach:
+        try:
+            decisions, ends = _arrays_of(found, self.behaviors[behavior])
+        except _BreachError as breach:
             world = type(self._world).__name__
-            raise UsageError(f"{world}.get_steps({behavior!r}): {breach}")
-        return found
+            raise UsageError(f"{world}.get_steps({behavior!r}): {breach}") from None
+        return self._ids.apart(behavior, decisions, ends)
 
     def close(self) -> None:
         self._world.close()
 
 
-def _breach_of(found: object, spec: BehaviorSpec) -> str:
-    """How these steps break ML-Agents' contract; empty where they do not."""
+class _Ids:
+    """Ids of agents in worlds whose behaviors may all count theirs from the same number."""
+
+    def __init__(self) -> None:
+        self._own: dict[tuple[str, int], int] = {}
+        """(behavior, its agent) -> the id here: the same, unless another behavior has it."""
+        self._taken: set[int] = set()
+
+    def apart(
+        self, behavior: str, decisions: DecisionSteps, ends: TerminalSteps
+    ) -> tuple[DecisionSteps, TerminalSteps]:
+        """With ids that no agent of another behavior has now."""
+        both = [self._given(behavior, steps.agent_id) for steps in (decisions, ends)]
+        # Who ended is forgotten, because worlds may count on for every episode.
+        for agent in {*ends.agent_id.tolist()} - {*decisions.agent_id.tolist()}:
+            self._taken.remove(self._own.pop((behavior, agent)))
+        return replace(decisions, agent_id=both[0]), replace(ends, agent_id=both[1])
+
+    def _given(self, behavior: str, agents: NDArray[np.int32]) -> NDArray[np.int32]:
+        for agent in agents.tolist():
+            if (behavior, agent) not in self._own:
+                is_free = agent not in self._taken
+                own = agent if is_free else max(self._taken) + 1
+                self._own[behavior, agent] = own
+                self._taken.add(own)
+        own_ids = [self._own[behavior, agent] for agent in agents.tolist()]
+        return np.array(own_ids, np.int32)
+
+
+class _BreachError(Exception):
+    """How steps break ML-Agents' contract."""
+
+
+def _arrays_of(
+    found: object, spec: BehaviorSpec
+) -> tuple[DecisionSteps, TerminalSteps]:
+    """Steps with arrays of the right types in them. Raises a _BreachError for other shapes."""
     match found:
         case (DecisionSteps() as decisions, TerminalSteps() as ends):
             pass
         case _:
-            return f"expected (DecisionSteps, TerminalSteps), got {str(found)[:80]}"
-    for name, steps in (("DecisionSteps", decisions), ("TerminalSteps", ends)):
-        count = len(steps.agent_id)
-        expected = [(count, *sensor.shape) for sensor in spec.observation_specs]
-        if (shapes := [np.shape(obs) for obs in steps.obs]) != expected:
-            return f"{name}.obs have the shapes {shapes}, expected {expected}"
-        for column in ("reward", "group_id", "group_reward"):
-            if (shape := np.shape(getattr(steps, column))) != (count,):
-                return f"{name}.{column} has the shape {shape}, expected {(count,)}"
+            shown = " ".join(str(found).split())
+            raise _BreachError(
+                f"expected (DecisionSteps, TerminalSteps), got {shown:.80}"
+            )
+    count = np.size(decisions.agent_id)
+    first = _common_columns("DecisionSteps", decisions, spec)
+    last = _common_columns("TerminalSteps", ends, spec)
+    mask = _masks_of(decisions, spec.action_spec.discrete_branches, count)
+    interrupted = _array("TerminalSteps.interrupted", ends.interrupted, np.bool_)
+    _require("TerminalSteps.interrupted", interrupted, np.size(ends.agent_id))
+    return (
+        replace(decisions, **first, action_mask=mask),
+        replace(ends, **last, interrupted=interrupted),
+    )
+
+
+def _common_columns(
+    name: str, steps: DecisionSteps | TerminalSteps, spec: BehaviorSpec
+) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    count = np.size(steps.agent_id)
+    for column, kind in _COLUMNS.items():
+        columns[column] = _array(f"{name}.{column}", getattr(steps, column), kind)
+        _require(f"{name}.{column}", columns[column], count)
+    if len({*columns["agent_id"].tolist()}) < count:
+        raise _BreachError(f"{name}.agent_id names an agent twice")
+    columns["obs"] = _all_of(f"{name}.obs", steps.obs, np.float32)
+    expected = [(count, *sensor.shape) for sensor in spec.observation_specs]
+    if (shapes := [obs.shape for obs in columns["obs"]]) != expected:
+        raise _BreachError(f"{name}.obs have the shapes {shapes}, expected {expected}")
+    return columns
+
+
+def _masks_of(
+    decisions: DecisionSteps, branches: tuple[int, ...], count: int
+) -> list[NDArray[np.bool_]] | None:
     if decisions.action_mask is None:
-        return ""
-    masks = [np.asarray(mask) for mask in decisions.action_mask]
-    branches = spec.action_spec.discrete_branches
-    expected = [(len(decisions.agent_id), size) for size in branches]
+        return None
+    masks = _all_of("DecisionSteps.action_mask", decisions.action_mask, np.bool_)
+    expected = [(count, size) for size in branches]
     if (shapes := [mask.shape for mask in masks]) != expected:
-        return f"DecisionSteps.action_mask has the shapes {shapes}, expected {expected}"
+        raise _BreachError(
+            f"DecisionSteps.action_mask has the shapes {shapes}, expected {expected}"
+        )
     # No policy could act on this; ML-Agents' True means forbidden.
     if any(mask.all(axis=1).any() for mask in masks):
-        return "DecisionSteps.action_mask forbids every choice of a branch"
-    return ""
+        raise _BreachError("DecisionSteps.action_mask forbids every choice of a branch")
+    return masks
+
+
+_COLUMNS = {
+    "agent_id": np.int32,
+    "reward": np.float32,
+    "group_id": np.int32,
+    "group_reward": np.float32,
+}
+
+
+def _array(name: str, values: object, kind: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(values, kind)
+    except (TypeError, ValueError):
+        shown = " ".join(str(values).split())
+        raise _BreachError(f"{name}: expected an array, got {shown:.80}") from None
+
+
+def _all_of(name: str, values: object, kind: Any) -> list[NDArray[Any]]:
+    if not isinstance(values, Sequence | np.ndarray):
+        raise _BreachError(f"{name}: expected a list of arrays, got {values!r:.80}")
+    return [_array(name, value, kind) for value in values]
+
+
+def _require(name: str, array: NDArray[Any], count: int) -> None:
+    if array.shape != (count,):
+        raise _BreachError(f"{name} has the shape {array.shape}, expected {(count,)}")
 
 
 def as_env(world: Env | MLAgentsWorld) -> Env:
