@@ -108,6 +108,38 @@ def test_flat_blocks_become_todays(tmp_path):
     assert "multiply it by the number of agents" in lines[1]
 
 
+def test_blocks_within_a_block_lose_what_they_do_not_have_today(tmp_path):
+    """As in the templates of ML-Agents' docs/Training-ML-Agents.md of 0.16."""
+    text = """
+Soft:
+  trainer: sac
+  batch_size: 128
+  reward_signals:
+    reward_signal_num_update: 2
+    extrinsic: {strength: 1.0, gamma: 0.99}
+    gail: {strength: 0.5, demo_path: a.demo, samples_per_update: 3, encoding_size: 32}
+  behavioral_cloning:
+    demo_path: a.demo
+    init_path:
+Plain:
+  trainer: ppo
+  batch_size: 64
+  reward_signals: {reward_signal_num_update: 1, extrinsic: {strength: 1.0}}
+  self_play: {window: 10, play_against_current_self_ratio: 0.4, mode: old}
+"""
+    config, lines = converted(tmp_path, text)
+    soft = config.behaviors["Soft"]
+    assert soft.hyperparameters.reward_signal_steps_per_update == 0.5
+    assert soft.reward_signals["gail"].network_settings.hidden_units == 32
+    assert config.behaviors["Plain"].self_play.play_against_latest_model_ratio == 0.4
+    assert sorted(line for line in lines if "left out" in line) == [
+        "Plain.reward_signal_num_update: left out; ppo has no such setting today",
+        "Plain.self_play.mode: left out; there is no such setting",
+        "Soft.behavioral_cloning.init_path: left out; there is no such setting",
+        "Soft.reward_signals.gail.samples_per_update: left out; there is no such setting",
+    ]
+
+
 def test_default_becomes_the_default_settings(tmp_path):
     default = "default: {trainer: ppo, batch_size: 64, max_steps: 9, gone: 1}\n"
     config, lines = converted(tmp_path, default)

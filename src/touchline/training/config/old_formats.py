@@ -10,6 +10,7 @@ Source: ML-Agents' `docs/Migrating.md` and `config/` of the releases 0.10 to 0.1
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,12 +26,15 @@ from touchline.training.algorithms.settings import (
     DEFAULT_ALGORITHM,
     algorithm_settings,
 )
+from touchline.training.config.cloning_settings import CloningSettings
 from touchline.training.config.explain import explain
 from touchline.training.config.old_versions import flat_blocks, old_version
 from touchline.training.config.reading import read_config
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.config.values import Part
 from touchline.training.config.yaml_tree import YamlTree
+from touchline.training.rewards.settings import SIGNAL_PLUGINS, signal_settings
+from touchline.training.self_play.settings import SelfPlaySettings
 from touchline.whole import write_whole
 
 Block = dict[str, Any]
@@ -43,6 +47,8 @@ _RENAMED = {
 # Trainers that only imitated, until 0.12.
 _OFFLINE = ("offline_bc", "online_bc")
 _SAMPLERS = {"multirange_uniform": "multirangeuniform"}
+# Stood among a signal's names in ML-Agents' templates for sac.
+_SIGNAL_UPDATES = "reward_signal_num_update"
 
 
 def convert(
@@ -171,13 +177,18 @@ def _from_flat(blocks: Block, notices: list[str]) -> Block:
         return new
     try:
         block = _behavior("default", default, default.keys(), notices)
-        kept = {"default_settings": block, **new}
-        # Today's defaults fill blocks at every depth; those of a flat file were whole keys.
-        if _as_trained(kept).behaviors == _as_trained(new).behaviors:
-            return kept
     except UsageError:
         if not behaviors:
             raise
+        block = {}
+    kept = {"default_settings": block, **new}
+    # What is wrong with it is said when the whole file is read.
+    if block and not behaviors:
+        return kept
+    with suppress(UsageError):
+        # Today's defaults fill blocks at every depth; those of a flat file were whole keys.
+        if block and _as_trained(kept).behaviors == _as_trained(new).behaviors:
+            return kept
     notices.append(
         "default: carried over into the listed behaviors alone, as default_settings would change "
         "them today; a behavior that is not listed needs a block of its own"
@@ -201,6 +212,7 @@ def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
             f"{shortened(name)}: no trainer {shortened(trainer)!r} today; trainers: {known}"
         )
     settings = algorithm_settings(trainer)
+    _tidy_blocks_within(name, old, notices)
     try:
         notices += [f"{name}.{line}" for line in settings.modernize(old)]
     except ValueError as error:
@@ -211,20 +223,46 @@ def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
     memory = {k: old.pop(k) for k in ("sequence_length", "memory_size") if k in old}
     if old.pop("use_recurrent", False):
         new["network_settings"]["memory"] = memory
-    if "self_play" in old:
-        old["self_play"] = _block(f"{name}.self_play", old["self_play"])
-        games, before = old["self_play"], "play_against_current_self_ratio"
-        if before in games:
-            games["play_against_latest_model_ratio"] = games.pop(before)
     for key, value in old.items():
         if key in BehaviorConfig.model_fields:
             new[key] = value
         # The default block holds keys of another trainer, which this one passed over.
-        elif key in own:
+        elif key in own or key == _SIGNAL_UPDATES:
             notices.append(
                 f"{name}.{key}: left out; {trainer} has no such setting today"
             )
     return new
+
+
+def _tidy_blocks_within(name: str, old: Block, notices: list[str]) -> None:
+    """Leave out what the blocks within a behavior's do not have today."""
+    kinds: dict[str, type[Part]] = {
+        "behavioral_cloning": CloningSettings,
+        "self_play": SelfPlaySettings,
+    }
+    for key in kinds.keys() & old.keys():
+        old[key] = _block(f"{name}.{key}", old[key])
+    games, before = old.get("self_play", {}), "play_against_current_self_ratio"
+    if before in games:
+        games["play_against_latest_model_ratio"] = games.pop(before)
+    blocks = [(key, old[key], kind) for key, kind in kinds.items() if key in old]
+    if "reward_signals" in old:
+        signals = old["reward_signals"] = _block(
+            f"{name}.reward_signals", old["reward_signals"]
+        )
+        if _SIGNAL_UPDATES in signals:
+            old[_SIGNAL_UPDATES] = signals.pop(_SIGNAL_UPDATES)
+        for signal in signals.keys() & set(SIGNAL_PLUGINS.names()):
+            within = f"reward_signals.{signal}"
+            signals[signal] = _block(f"{name}.{within}", signals[signal])
+            blocks.append((within, signals[signal], signal_settings(signal)))
+    for key, block, kind in blocks:
+        # `train` reads this one still.
+        for old_key in block.keys() - {*kind.model_fields, "encoding_size"}:
+            del block[old_key]
+            notices.append(
+                f"{name}.{key}.{old_key}: left out; there is no such setting"
+            )
 
 
 def _imitate(name: str, old: Block, trainer: str) -> str:

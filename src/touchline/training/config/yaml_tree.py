@@ -182,7 +182,9 @@ class YamlTree:
             )
         for here, marked, child in children:
             place = f"{self.shown}:{marked.start_mark.line + 1}:{marked.start_mark.column + 1}"
-            if here in self._places:  # YAML parsers keep the last one, silently
+            is_merge = marked.tag == "tag:yaml.org,2002:merge"  # several are all used
+            # YAML parsers keep the last one, silently.
+            if here in self._places and not is_merge:
                 first = self._places[here]
                 self.notices.append(
                     f"{place}: {'.'.join(here)}: written twice, first at {first}; this one counts"
