@@ -17,7 +17,11 @@ from scene_params import SCENE_PARAMS
 from tests.scripted_world import EpisodeEnd, ScriptedWorld
 
 import touchline
-from touchline.adapters.gymnasium_names import OF_ONE_AGENT, OF_SEVERAL_AGENTS
+from touchline.adapters.gymnasium_names import (
+    OF_ONE_AGENT,
+    OF_SEVERAL_AGENTS,
+    WITH_GAPS,
+)
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import RunError, UsageError
@@ -428,8 +432,20 @@ def test_every_registered_scene_of_one_agent_opens(scene):
     with gymnasium.make(f"touchline/{scene}-v0") as env:
         obs, _ = env.reset(seed=0)
         assert env.observation_space.contains(obs)
-    with closing(gymnasium.make_vec(f"touchline/{scene}-v0", num_envs=2)) as env:
+    with closing(gymnasium.make_vec(f"touchline/{scene}-v0", num_envs=3)) as env:
         env.reset(seed=0)
+        env.action_space.seed(0)
+        # So many that each of Basic's agents ends an episode.
+        for _ in range(60 if scene == "Basic" else 10):
+            env.step(env.action_space.sample())
+
+
+@pytest.mark.parametrize("scene", sorted(WITH_GAPS))
+@pytest.mark.parametrize("make", [touchline.make_sb3, touchline.make_gymnasium])
+def test_scenes_whose_agents_are_gone_at_times_are_refused_at_once(scene, make):
+    expected = f"agents of {scene} are gone for some steps, .* allow_idle=True"
+    with pytest.raises(UsageError, match=expected):
+        make(scene, num_envs=12, group_by="all")
 
 
 @pytest.mark.parametrize(

@@ -66,15 +66,15 @@ def test_masks_are_where_maskable_algorithms_look_for_them():
         np.testing.assert_array_equal(
             np.stack(env.env_method("action_masks", indices=[2])), masks[2:]
         )
-    with closing(touchline.make_sb3("Basic", num_envs=2)) as env:
+    with closing(touchline.make_sb3("PushBlock", num_envs=2)) as env:
         env.reset()
-        assert np.stack(env.env_method("action_masks")).tolist() == [[1, 1, 1]] * 2
+        assert np.stack(env.env_method("action_masks")).tolist() == [[1] * 7] * 2
     with closing(touchline.make_sb3("3DBall", num_envs=2)) as env:
         assert not env.has_attr("action_masks")
 
 
 def test_attributes_and_methods_are_the_worlds():
-    env = touchline.make_sb3("Basic", num_envs=3, render_mode="rgb_array")
+    env = touchline.make_sb3("PushBlock", num_envs=3, render_mode="rgb_array")
     with closing(env):
         env.reset()
         assert env.get_attr("render_mode") == ["rgb_array"] * 3
@@ -118,5 +118,5 @@ def test_actions_of_both_kinds_are_refused_with_the_adapter_that_has_them():
 
 
 def test_a_scene_whose_agents_leave_is_refused_when_it_is_made():
-    with pytest.raises(UsageError, match=r"DungeonEscape leave .* make_torchrl"):
+    with pytest.raises(UsageError, match=r"DungeonEscape are gone .* make_torchrl"):
         touchline.make_sb3("DungeonEscape", num_envs=3)

@@ -35,13 +35,17 @@ OF_ONE_AGENT = (
 OF_SEVERAL_AGENTS: Mapping[str, Mapping[str, Any]] = {
     "GridFoodCollector": {},
     "VisualFoodCollector": {},
-    "DungeonEscape": {"allow_idle": True},
+    "DungeonEscape": {},
     "CooperativePushBlock": {},
-    "WallJump": {"group_by": "all", "allow_idle": True},
+    "WallJump": {"group_by": "all"},
     "SoccerTwos": {"group_by": "base"},
 }
 """Scenes for `make_vec` alone -> the options without which they cannot be shown as one table.
 StrikersVsGoalie and Match3 are in neither list: their behaviors differ in what they observe."""
+
+
+WITH_GAPS = frozenset({"Basic", "DungeonEscape", "WallJump"})
+"""Scenes whose agents are gone between two episodes, so rows of `make_vec` are idle meanwhile."""
 
 
 def register_when_imported() -> None:
@@ -71,10 +75,11 @@ def _register(
     # Gymnasium warns of a second registration, and a user may have replaced the name on purpose.
     if full_name in registration.registry:
         return
+    vector = "WithIdleRows" if name in WITH_GAPS else "TouchlineVectorEnv"
     registration.register(
         full_name,
         entry_point=f"{ADAPTER}:{single}",
-        vector_entry_point=f"{ADAPTER}:TouchlineVectorEnv",
+        vector_entry_point=f"{ADAPTER}:{vector}",
         kwargs=dict(kwargs),
         # A Unity process does not promise the same course of events for the same seed.
         nondeterministic=name == "World",

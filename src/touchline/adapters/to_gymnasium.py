@@ -15,6 +15,7 @@ Checked against Gymnasium 1.4 (`gymnasium.utils.env_checker`, `gymnasium.vector.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar, Literal, NoReturn, Unpack, overload
 
 import gymnasium
@@ -24,7 +25,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from touchline.adapters.groups import GroupBy, Groups
-from touchline.adapters.gymnasium_names import OF_SEVERAL_AGENTS
+from touchline.adapters.gymnasium_names import WITH_GAPS
 from touchline.adapters.layout import Layout
 from touchline.adapters.options import (
     AdapterOptions,
@@ -274,12 +275,12 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         self.render_mode = checked_render_mode(render_mode)
         changes = recipe_changes(options)
         self._allow_idle = allow_idle
+        if not allow_idle:
+            _refuse_gaps(env)
         self._groups = _groups_of_size(env, num_envs, changes, group_by, spare_slots)
         try:
             self._group = _only_group(self._groups, "a VectorEnv")
             self._refuse_idle(self._groups.rows[self._group])
-            if not allow_idle:
-                _refuse_leaving(env)
             spec = self._groups.specs[self._group]
             looks = layout_options(options)
             self._layout = Layout(spec, channels_last=True, **looks)
@@ -453,20 +454,20 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
             )
 
 
+WithIdleRows = partial(TouchlineVectorEnv, allow_idle=True)
+"""What `gymnasium.make_vec` opens for `WITH_GAPS`: `info["mask"]` says which rows act."""
 _FULL_ROWS = (
     ", and this view expects one in every row at every step; take make_gymnasium with "
-    "allow_idle=True and heed info['mask'], or make_torchrl"
+    "allow_idle=True and heed info['mask'], make_torchrl, or one make_gymnasium for each agent"
 )
 
 
-def _refuse_leaving(env: OneWorld) -> None:
-    """Raise a UsageError for a scene whose agents leave while others continue to act."""
+def _refuse_gaps(env: OneWorld) -> None:
+    """Raise a UsageError for a scene whose agents are gone while others continue to act."""
     if isinstance(env, str | EnvRecipe):
         scene = EnvRecipe.parse(env).target
-        if OF_SEVERAL_AGENTS.get(scene, {}).get("allow_idle"):
-            raise UsageError(
-                f"agents of {scene} leave before their episode ends{_FULL_ROWS}"
-            )
+        if scene in WITH_GAPS:
+            raise UsageError(f"agents of {scene} are gone for some steps{_FULL_ROWS}")
 
 
 def _only_group(groups: Groups, view: str) -> str:
