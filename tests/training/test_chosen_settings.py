@@ -100,7 +100,11 @@ def test_a_game_is_trained_with_reasons_in_its_folder_and_resumed_with_the_same(
     where = ["--results-dir", str(tmp_path), "--run-id", "r", "--seed", "1"]
     assert run(["train", BASIC, *where, "--max-steps", "4000"]) == 0
     lines = capsys.readouterr().err
-    assert "settings chosen for touchline.scenes.basic:Basic, with reasons" in lines
+    assert f"settings chosen for {BASIC}; the run keeps them, with reasons: " in lines
+    assert run(["train", BASIC, "--set", "behaviors.Basic.trainer_type=sac"]) == 2
+    error = capsys.readouterr().err
+    assert f"settings chosen for {BASIC}:" in error
+    assert "hyperparameters.beta: unknown key; it belongs to ppo" in error
     said = lines.partition("Basic: ppo: no groups")[2].splitlines()[1:5]
     reasons = ("agents decide", "numbers", "episodes lasted", "agent steps a second")
     assert all(reason in line for reason, line in zip(reasons, said, strict=True))

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from touchline.adapters.layout import Layout, View
-from touchline.errors import UsageError
+from touchline.errors import UsageError, shortened
 from touchline.specs import ActionTuple
 
 
@@ -93,7 +93,7 @@ def read_actions(layout: Layout, action: Any, count: int) -> ActionTuple:
             "continuous action", parts["continuous"], continuous_shape, "fiu"
         )
     if layout.branches:
-        discrete = np.asarray(parts["discrete"])
+        discrete = _array("discrete action", parts["discrete"])
         if len(layout.branches) == 1 and discrete.ndim == 1:
             discrete = discrete[:, None]  # a Discrete space has one number per agent
         discrete = _checked("discrete action", discrete, discrete_shape, "iu")
@@ -104,7 +104,7 @@ def _checked(
     what: str, action: Any, shape: tuple[int, int], kinds: str
 ) -> NDArray[Any]:
     """The array, if it has this shape and one of these kinds of dtype (numpy's letters)."""
-    array = np.asarray(action)
+    array = _array(what, action)
     if array.shape != shape or array.dtype.kind not in kinds:
         expected = "integers" if kinds == "iu" else "floats"
         raise UsageError(
@@ -112,6 +112,15 @@ def _checked(
             f"got {array.dtype} of shape {array.shape}"
         )
     return array
+
+
+def _array(what: str, action: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(action)
+    except ValueError as error:  # rows of several lengths
+        raise UsageError(
+            f"{what}: expected an array: {shortened(str(error))}"
+        ) from None
 
 
 def _box(layout: Layout, view: View) -> spaces.Box:

@@ -131,6 +131,16 @@ def test_a_mistake_is_reported_with_its_place(tmp_path, old, new, expected):
         _read(tmp_path, YAML.replace(old, new))
 
 
+def test_several_merged_blocks_are_no_key_written_twice(tmp_path):
+    path = tmp_path / "config.yaml"
+    blocks = "default_settings: {}\nbehaviors:\n  A: &a {max_steps: 7}\n"
+    blocks += "  B: &b {time_horizon: 9}\n  C:\n    <<: *a\n    <<: *b\n"
+    path.write_text(blocks)
+    lines = []
+    c = read_config(str(path), log=lines.append).behaviors["C"]
+    assert (c.max_steps, c.time_horizon, lines) == (7, 9, [])
+
+
 def test_of_a_key_that_is_written_twice_the_last_counts(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(

@@ -176,8 +176,8 @@ def _tree(source: str | None) -> YamlTree:
         near = difflib.get_close_matches(source, names, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise UsageError(
-            f"no preset {source!r}; {hint}give a YAML file, or a preset that `touchline scenes` "
-            "lists"
+            f"no preset {source!r}; {hint}give a YAML file, the path of a player, or a "
+            "preset that `touchline scenes` lists"
         )
     return YamlTree.read(preset_file(source), f"{source}.yaml")
 

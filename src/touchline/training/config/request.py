@@ -115,16 +115,18 @@ def _read_for_game(
     layout = RunLayout(Path(checkpoints.results_dir, checkpoints.run_id))
     notes: list[str] = []
     if checkpoints.resume and layout.chosen_settings.is_file():
-        text = read_text(layout.chosen_settings)
+        text, shown = read_text(layout.chosen_settings), str(layout.chosen_settings)
     else:
         seen = look_at(recipe_of(outside))
         text = settings_text(game, seen)
+        # Their file is written when the run begins, so errors cannot name it.
+        shown = f"settings chosen for {game}"
         notes.append(
-            f"settings chosen for {game}, with reasons: {layout.chosen_settings}"
+            f"{shown}; the run keeps them, with reasons: {layout.chosen_settings}"
         )
         say(seen, notes.append)
     read = read_config(
-        str(layout.chosen_settings),
+        shown,
         changes,
         overrides,
         notes.append,
