@@ -544,7 +544,10 @@ def test_what_the_view_cannot_express_is_refused_with_the_view_that_can():
             r"continuous action: expected floats of shape \(4, 2\), got float64 of shape \(3, 2\)",
         ),
         (np.zeros((4, 2), complex), "expected floats"),
-        ([[0, 0], [0]], "continuous action: expected an array: setting an array element"),
+        (
+            [[0, 0], [0]],
+            "continuous action: expected an array: setting an array element",
+        ),
         ({"continuous": np.zeros((4, 2))}, "expected floats"),
         (
             None,
