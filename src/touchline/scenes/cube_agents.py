@@ -117,6 +117,7 @@ def move_cube(
         velocity[body, 0] += push * sin
         velocity[body, 2] += push * cos
     elif choice == 5 or choice == 6:
+        # At yaw 0 an agent faces along z, so right is along x.
         push = SIDEWAYS * (speed_mps if choice == 6 else -speed_mps)
         velocity[body, 0] += push * cos
         velocity[body, 2] -= push * sin

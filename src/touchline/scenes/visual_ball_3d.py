@@ -114,6 +114,7 @@ def _meets_surroundings(rays: Floats) -> NDArray[np.bool_]:
     """[H, W] rays that meet the ball which the cube fits into; it never leaves its place."""
     eye = np.array(EYE_M)
     ahead = -rays @ eye
+    # Of the center from the ray's line, by Pythagoras: rays have length 1.
     squared_distance = eye @ eye - ahead**2
     return np.asarray(squared_distance < AROUND_CUBE_M**2)
 
@@ -166,6 +167,7 @@ def _draw(
                     side = 1.0 if band_ray[band_face] < 0.0 else -1.0
                     light = _light_on_band(axes[k], band_face, side)
                 else:
+                    # A ray meets the side of a box that is turned against it.
                     side = 1.0 if ray[face] < 0.0 else -1.0
                     normal = axes[k, face]
                     light = brightness(

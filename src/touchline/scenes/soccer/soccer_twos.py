@@ -79,6 +79,7 @@ class SoccerTwos(Soccer):
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         if behavior in self._rays:
             return super().observe(behavior, agents)
+        # By identity: the academy gives this very array when all agents decide.
         if agents is self.academy.order:
             groups = [
                 (self._rays[name], self._stacks[name], ids)
