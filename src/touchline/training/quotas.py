@@ -38,6 +38,7 @@ class Quotas:
         self._episodes = np.zeros(num_slots, np.int64)
         """Episodes that each lone agent still has to play."""
         self._episodes[is_lone] = quota[len(self.groups) :]
+        # Copied: when an end is counted, the rows may already show the slot's next agent.
         self._group_of = rows.group_id.copy()
         self._is_open = rows.deciding.copy()
         """Slots in which an episode continues."""
@@ -68,6 +69,7 @@ class Quotas:
         self._is_open[ended] = False
         group_of = self._group_of[ended]
         for group in groups_in(group_of):
+            # 0: it has played its games. None: it came after they were shared out.
             if not self._games.get(group):
                 continue
             is_member = self._group_of == group

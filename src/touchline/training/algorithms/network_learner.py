@@ -84,6 +84,7 @@ class NetworkLearner:
 
     def _include(self, trajectories: Trajectories, normalizer: Any) -> None:
         """Let a normalizer see what agents acted on."""
+        # There is one row more than of actions: what the last ones led to.
         obs = trajectories.obs[0][:-1][trajectories.valid]
         observed = obs[:, : len(normalizer.mean)]  # not what critics alone see
         normalizer.update(self._tensor(observed))

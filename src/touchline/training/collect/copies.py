@@ -271,6 +271,7 @@ class Copies(Lineup):
 
 
 def _as_array(values: Any) -> NDArray[np.uint8]:
+    # A state is made of arrays alone.
     return np.frombuffer(json.dumps(values).encode(), np.uint8)
 
 

@@ -138,6 +138,7 @@ class MetricsWriter:
         for line in whole[1:]:
             written_at, _, _ = line.partition(b",")
             # What is no number was damaged outside of a run.
+            # Python refuses to read thousands of digits; any step has at most 19.
             if written_at.isdigit() and int(written_at[:19]) <= step:
                 kept.append(line)
         write_whole(self._csv_path, b"".join(whole[:1] + kept))
@@ -186,6 +187,7 @@ class MetricsWriter:
 
     def _row(self, summary: Summary) -> dict[str, Any]:
         now = time.perf_counter() - self._started
+        # A clock may show the same time twice.
         elapsed = max(now - self._last_time_s, 1e-9)
         speed = (summary.step - self._last_step) / elapsed
         self._last_time_s, self._last_step = now, summary.step
@@ -217,6 +219,7 @@ class MetricsWriter:
         self._csv.flush()
 
     def _widen(self) -> None:
+        # Before it is replaced, which Windows refuses while the file is open.
         self._csv.close()
         with self._csv_path.open(newline="", encoding="utf-8") as file:
             earlier = list(csv.DictReader(file))

@@ -88,9 +88,11 @@ class GroupBatch:
     ) -> Iterator[GroupBatch]:
         """The units shuffled, in pieces of about `size` actions."""
         length = self.counts.credited
+        # On the CPU, where the generator is: the same order on every device.
         order = torch.randperm(len(length), generator=generator).to(length.device)
         for chosen in even_pieces(order, length[order], max(len(self) // size, 1)):
             part = self.at(chosen)
+            # Some moments have no action that is learned from.
             if len(part):
                 yield part
 
@@ -179,5 +181,6 @@ def _renumbered(
 ) -> Int[Tensor, " B"]:
     """References to rows of a table of this size, once only `rows` of it are left."""
     new = references.new_zeros(size)
+    # Nothing refers to rows that are gone, because units are kept whole.
     new[rows] = torch.arange(len(rows), device=rows.device)
     return new[references]

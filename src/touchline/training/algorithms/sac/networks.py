@@ -51,6 +51,7 @@ class Critic(nn.Module):
         sequences: Sequences | None = None,
     ) -> Float[Tensor, "B S P"]:
         """The action is in [-1, 1]; with a memory, of the sequences that the batch consists of."""
+        # 0, because a critic's sequences hold its own memories alone.
         features = self.body(_with(obs, continuous), sequences, 0)
         q: Tensor = self.head(features)
         return q.view(len(q), self.num_signals, -1)
@@ -132,6 +133,7 @@ class SoftNetworks:
             for number, critic in enumerate(critics):
                 assert isinstance(critic, Critic)
                 fill_q(critic.body, critic.head, critic.spec, weights, number, signals)
+            # ML-Agents' critics of actions have no target, so ours starts equal to them.
             found["critics"] = found["target"] = critics.state_dict()
             if isinstance(self.target, ActorCritic):
                 of_target = replace(weights, critic=weights.target)
