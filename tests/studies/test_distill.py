@@ -59,7 +59,7 @@ def test_a_student_with_a_tenth_of_the_weights_keeps_the_return(
 
 @pytest.mark.parametrize("is_folder", [False, True])
 def test_a_student_in_the_place_of_its_teacher_is_refused(tmp_path, is_folder):
-    teacher = tmp_path / "teacher.onnx"
+    teacher = tmp_path / "rate=3e-4.onnx"
     export_onnx(ActorCritic(BASIC, Architecture(64, 2, True)), teacher)
     content = teacher.read_bytes()
     output = tmp_path / "student.onnx" if is_folder else teacher
@@ -67,7 +67,7 @@ def test_a_student_in_the_place_of_its_teacher_is_refused(tmp_path, is_folder):
         output.mkdir()
     reason = "is a folder" if is_folder else "is the teacher"
     with pytest.raises(UsageError, match=f"{reason}; expected another file"):
-        distill(teacher, output, world="Basic", decisions=10, episodes=1)
+        distill(f"Basic={teacher}", output, world="Basic", decisions=10, episodes=1)
     assert teacher.read_bytes() == content
 
 
@@ -153,6 +153,14 @@ def test_what_cannot_be_distilled_is_one_line(
     assert line in shown
     assert "--policy" not in shown, "distill has no such option"
     assert not small.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("decisions", 9), ("episodes", 0), ("hidden_units", "8")]
+)
+def test_numbers_out_of_range_are_one_line(tmp_path, name, value):
+    with pytest.raises(UsageError, match=f"{name}: expected a whole number from"):
+        distill("zero", tmp_path / "small.onnx", world="Basic", **{name: value})
 
 
 def test_rules_are_no_teachers_and_students_are_onnx_files(tmp_path):

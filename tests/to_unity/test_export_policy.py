@@ -225,6 +225,32 @@ def test_bytes_of_pictures_are_normalized_as_bytes(tmp_path):
     _check(found, expected)
 
 
+def test_bytes_of_pictures_in_a_dict_are_normalized_as_bytes(tmp_path):
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    env = VecNormalize(touchline.make_sb3("GridWorld", num_areas=4, uint8_images=True))
+    model = _shaken(_model("PPO", "MultiInputPolicy", env))
+    for pixels in np.random.default_rng(0).integers(0, 256, (9, 4, 64, 84, 3)):
+        goals = np.eye(2, dtype=np.float32)[[0, 1, 0, 1]]
+        seen = dict(zip(env.observation_space, (pixels, goals), strict=True))
+        for name, x in seen.items():
+            env.obs_rms[name].update(x)
+    with touchline.make("GridWorld") as world:
+        (spec,) = world.behaviors.values()
+    feeds, found = _exported(model, spec, tmp_path)
+    seen = {}
+    for i, sensor in enumerate(spec.observation_specs):
+        seen[sensor.name] = feeds[f"obs_{i}"]
+        if len(sensor.shape) == 3:
+            pixels = np.rint(seen[sensor.name] * 255).astype(np.uint8)
+            seen[sensor.name] = pixels.transpose(0, 2, 3, 1)
+    (pixels, _) = env.venv.env.single_observation_space.values()
+    assert pixels.dtype == np.uint8, "the world's own space stays as it was"
+    expected, _ = model.predict(env.normalize_obs(seen), deterministic=True)
+    _check(found, expected)
+    env.close()
+
+
 def test_drawn_actions_follow_the_original_distribution_and_masks(tmp_path):
     model = _shaken(_model("PPO", "MlpPolicy", _world(BASIC)))
     masks = np.ones((NUM, 3))
@@ -333,6 +359,37 @@ def test_an_actor_of_torchrl_with_several_parts_acts_the_same(tmp_path):
         UsageError, match=r"draws branch_1, branch_0, .*; expected action"
     ):
         touchline.export_policy(actor, BALL, tmp_path / "other.onnx")
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(5, 2), nn.Linear(3, 2)
+
+    def forward(self, x, z=0.0, y=None):
+        return torch.tanh(self.first(x) - self.second(y) + z)
+
+    def other(self, x, y, scale):
+        return scale * self.forward(x, y=y)
+
+
+@pytest.mark.parametrize("method", [None, "other"])
+def test_modules_of_tensordict_are_called_as_it_calls_them(tmp_path, method):
+    from tensordict import TensorDict
+    from tensordict.nn import TensorDictModule
+
+    spec = BehaviorSpec(MANY.observation_specs, ActionSpec(2))
+    more = {"method": method, "method_kwargs": {"scale": 0.3}} if method else {}
+    keys = {"y": ("observation", "b"), "x": ("observation", "a")}
+    actor = TensorDictModule(Two(), in_keys=keys, out_keys=["action"], **more)
+    feeds, found = _exported(actor, spec, tmp_path)
+    parts = {
+        "a": torch.from_numpy(feeds["obs_0"]),
+        "b": torch.from_numpy(feeds["obs_1"]),
+    }
+    with torch.no_grad():
+        seen = TensorDict({"observation": TensorDict(parts, [NUM])}, [NUM])
+        _check(found, actor(seen)["action"].numpy())
 
 
 def test_an_actor_of_torchrl_with_values_takes_the_best_one(tmp_path):

@@ -13,6 +13,7 @@ from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import read_checkpoint
 from touchline.policies.files.onnx_in import OnnxPolicy
 from touchline.policies.loading import load_policy
+from touchline.policies.network_policy import NetworkPolicy
 from touchline.training import trainer
 from touchline.training.collect.local import LocalCollector
 
@@ -31,6 +32,7 @@ HYPER = {
 BROKEN = """
 import torch
 from residual_network import ResidualNetwork
+from touchline.policies.nets.actor_critic import ActorCritic
 class Unknown(ResidualNetwork):
     def features(self, obs):
         return torch.fft.fft(super().features(obs)).real
@@ -45,6 +47,11 @@ class SpreadOfState(ResidualNetwork):
     def distribution_of(self, features, allowed):
         d = super().distribution_of(features, allowed)
         return type(d)(d.mean, self.spread(features).clamp(-2.0, 0.0), d.log_probs)
+class Reversed(ActorCritic):
+    def normalized(self, obs):
+        return (2.0 * obs[0].flip(1),)
+    def distribution_of(self, outputs, allowed):
+        return super().distribution_of(-outputs, allowed)
 class Twin(ResidualNetwork):
     pass
 class Half(torch.nn.Module):
@@ -174,8 +181,20 @@ def test_a_network_may_have_a_spread_for_every_agent(tmp_path):
     _check_file(run, "3DBall")
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("trainer_type", ["ppo", "sac"])
+def test_a_kind_of_the_standard_network_acts_in_its_onnx_file(tmp_path, trainer_type):
+    run, _ = _train(tmp_path, "3DBall", trainer_type, "own_networks:Reversed")
+    _check_file(run, "3DBall")
+    network = load_policy(run / "3DBall" / "checkpoint.safetensors").policy.network
+    assert not network.has_gradient
+    touchline.export_policy(network, network.spec, tmp_path / "again.onnx")
+
+
 def _check_file(run, scene):
-    policy = load_policy(run, deterministic=True).policy
+    checkpoint = run / scene / "checkpoint.safetensors"
+    policy = load_policy(checkpoint, deterministic=True).policy
+    assert isinstance(policy, NetworkPolicy)
     with touchline.make(touchline.EnvRecipe.parse(scene, num_areas=50)) as env:
         slots = touchline.Slots(env)
         rows = next(iter(slots.reset(0).values()))

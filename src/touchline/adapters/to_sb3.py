@@ -10,6 +10,7 @@ Checked against Stable-Baselines3 2.9.
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Unpack
 
 import numpy as np
@@ -57,9 +58,9 @@ class TouchlineVecEnv(VecEnv):
                 f"as in {env.single_action_space}; take make_torchrl"
             )
         self._masks: NDArray[np.int8] | None = None
-        super().__init__(
-            env.num_envs, env.single_observation_space, env.single_action_space
-        )
+        # A copy: `VecNormalize` writes into the spaces of a dict.
+        space = copy.deepcopy(env.single_observation_space)
+        super().__init__(env.num_envs, space, env.single_action_space)
 
     def reset(self) -> Any:
         """The first observations of all agents."""

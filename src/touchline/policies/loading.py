@@ -20,6 +20,7 @@ from touchline.policies.files.run_layout import (
     CHECKPOINT,
     MODEL,
     RunLayout,
+    path_of,
     run_of,
     with_run,
 )
@@ -327,9 +328,7 @@ def as_trained(
 
 def trained_options(source: str, world: str) -> Mapping[str, str]:
     """The options in the checkpoint or run folder of a source; none in anything else."""
-    path = Path(source)
-    if not path.exists():
-        path = Path(source.partition("=")[2] or source)  # BEHAVIOR=FILE
+    path = path_of(source)
     if path.is_dir():
         path = next(iter(RunLayout(run_of(path, silent)).checkpoints().values()), path)
     if path.suffix != CHECKPOINT or not path.is_file():

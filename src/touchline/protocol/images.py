@@ -151,7 +151,7 @@ def _split(data: bytes, what: str) -> list[bytes]:
 def _pixels(file: bytes, height: int, width: int, what: str) -> NDArray[np.float32]:
     """[H, W, 3 or fewer] of one PNG file. Its size is checked before anything is unpacked."""
     # Behind signature (8 bytes) and length (4) the first chunk must be IHDR: width and height.
-    kind, *size = struct.unpack_from(">4sII", file, 12)
+    kind, *size = struct.unpack_from(">4sII", file.ljust(24, b"\0"), 12)
     if kind != b"IHDR" or size != [width, height]:
         raise UnityObservationException(
             f"{what}.compressed_data: expected images {width} wide and {height} high, the PNG file "

@@ -35,7 +35,7 @@ from touchline.log import Progress, no_progress
 from touchline.policies.distributions import CONTINUOUS_LIMIT, ActionDistribution
 from touchline.policies.files.onnx_in import OnnxPolicy, load_model
 from touchline.policies.files.onnx_out import build_onnx
-from touchline.policies.files.run_layout import RunLayout, is_run
+from touchline.policies.files.run_layout import RunLayout, is_run, path_of
 from touchline.policies.loading import (
     PolicySource,
     as_trained,
@@ -116,10 +116,21 @@ def distill(
     UsageError
         The teacher cannot be loaded, has a memory, or is smaller than the student.
     """
+    numbers = {
+        "hidden_units": (hidden_units, 1),
+        "num_layers": (num_layers, 1),
+        "decisions": (decisions, 10),
+        "episodes": (episodes, 1),
+    }
+    for name, (given, least) in numbers.items():
+        if not isinstance(given, int) or given < least:
+            raise UsageError(
+                f"{name}: expected a whole number from {least} on, got {given!r}"
+            )
     sources, target = sources_in(run), Path(output)
     if target.suffix != ".onnx":
         raise UsageError(f"{target}: expected a file NAME.onnx")
-    teachers = [path for s in sources if (path := Path(s.rpartition("=")[2])).exists()]
+    teachers = filter(Path.exists, map(path_of, sources))
     is_teacher = target.exists() and any(map(target.samefile, teachers))
     if is_teacher or target.is_dir():
         kind = "the teacher" if is_teacher else "a folder"

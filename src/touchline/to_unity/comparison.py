@@ -1,19 +1,25 @@
 """A written model next to its policy, in ONNX Runtime: both must do the same."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import torch
+from onnxruntime import InferenceSession
+from torch import Tensor
 
-from touchline.errors import UsageError
+from touchline.errors import UsageError, shortened
 from touchline.policies.files.onnx_in import draw_choices_outside, open_session
 from touchline.policies.files.onnx_policy import (
+    CHOICES,
     CONTINUOUS,
     DETERMINISTIC,
     LOGITS,
     MEMORY,
     Acting,
+    Results,
     changed,
     unchanged,
 )
@@ -30,28 +36,18 @@ def require_alike(policy: Acting, model: onnx.ModelProto, path: Path) -> None:
     own = onnx.load_model_from_string(model.SerializeToString())
     choices = draw_choices_outside(own.graph)
     session = open_session(path, own)
-    inputs = {}
+    names = [o.name for o in session.get_outputs()]
     buffers = {name: buffer.clone() for name, buffer in policy.named_buffers()}
     with unchanged(policy), torch.no_grad():
-        for given in session.get_inputs():
-            shape = (HALF, *given.shape[1:])
-            # Some are positive, for policies that take roots; some have all signs.
-            drawn = torch.randn(shape) if len(shape) == 2 else torch.rand(shape)
-            inputs[given.name] = torch.cat([torch.rand(shape), drawn])
-        if "action_masks" in inputs:
-            # Random numbers are no masks.
-            inputs["action_masks"].fill_(1.0)
-        names = [o.name for o in session.get_outputs()]
-        values = session.run(names, {name: x.numpy() for name, x in inputs.items()})
-        found = dict(zip(names, values, strict=True))
-        # Unity's memory has an axis of length 1, which policies do not see.
-        tensors = [x[:, 0] if n == "recurrent_in" else x for n, x in inputs.items()]
-        results = policy(*tensors)
+        inputs, values, results = _both(policy, session, has_signs=True)
+        again = policy(*inputs)
         for name in changed(policy, buffers):
             raise UsageError(
                 f"the policy changes its buffer {name} while it acts, a file cannot; expected one "
                 "that stays as it is in eval mode, or a `memory`"
             )
+        original = _original(policy, inputs)
+    found: dict[str, Any] = dict(zip(names, values, strict=True))
     if choices:
         found[LOGITS] = np.concatenate([found[name] for name in choices], axis=1)
     outputs = {MEMORY: "recurrent_out", CONTINUOUS: "continuous_actions"}
@@ -60,6 +56,12 @@ def require_alike(policy: Acting, model: onnx.ModelProto, path: Path) -> None:
     # What is drawn differs each time; its mode is compared.
     for name in results.keys() - ({CONTINUOUS} if is_drawn else set()):
         expected = results[name].numpy(force=True)
+        if not torch.equal(results[name].nan_to_num(), again[name].nan_to_num()):
+            raise UsageError(
+                f"the policy gives other {name} for the same observations; expected one that "
+                f"depends on them alone, and on chance only in `{CONTINUOUS}` next to "
+                f"`{DETERMINISTIC}`"
+            )
         if name in (CONTINUOUS, DETERMINISTIC):
             expected = expected.clip(-1.0, 1.0)
         if np.isnan(expected).any(axis=1).all():
@@ -72,6 +74,67 @@ def require_alike(policy: Acting, model: onnx.ModelProto, path: Path) -> None:
         if not np.isclose(value, expected, TOLERANCE, most, equal_nan=True).all():
             raise UsageError(
                 f"{name} of the file and of the policy differ; expected a policy that depends on "
-                "nothing but its inputs, not on the number of agents, and on chance only in "
-                f"`{CONTINUOUS}` beside `{DETERMINISTIC}`"
+                "nothing but its inputs, not on the number of agents"
             )
+        found[name] = value
+    _require_original(policy, original, found)
+
+
+def _both(
+    policy: Acting, session: InferenceSession, *, has_signs: bool
+) -> tuple[list[Tensor], list[Any], Results]:
+    """Random inputs as policies take them, what the session makes of them, and the policy."""
+    inputs = {}
+    for given in session.get_inputs():
+        shape = (HALF, *given.shape[1:])
+        # Some are positive, for policies that take roots; some have all signs.
+        is_free = len(shape) == 2 and has_signs
+        drawn = torch.randn(shape) if is_free else torch.rand(shape)
+        inputs[given.name] = torch.cat([torch.rand(shape), drawn])
+    if "action_masks" in inputs:
+        # Random numbers are no masks.
+        inputs["action_masks"].fill_(1.0)
+    # Unity's memory has an axis of length 1, which policies do not see.
+    tensors = [x[:, 0] if n == "recurrent_in" else x for n, x in inputs.items()]
+    feeds = {name: x.numpy() for name, x in inputs.items()}
+    try:
+        values = session.run(None, feeds)
+        return tensors, values, policy(*tensors)
+    except Exception as error:  # whatever the policy, or the session, raises
+        # One that looks its observations up in a table takes no negative ones.
+        if has_signs:
+            return _both(policy, session, has_signs=False)
+        reason = shortened(f"{type(error).__name__}: {error}")
+        raise UsageError(
+            f"the policy fails for random observations from 0 to 1: {reason}"
+        ) from error
+
+
+def _original(policy: Acting, inputs: Sequence[Tensor]) -> Results:
+    try:
+        return policy.original(*inputs)
+    except (
+        Exception
+    ):  # some libraries' modules cannot act outside their own environments
+        return {}
+
+
+def _require_original(policy: Acting, original: Results, found: dict[str, Any]) -> None:
+    """Raises a UsageError where the file acts otherwise than the policy's own library."""
+    differs = False
+    if DETERMINISTIC in original:
+        own = original[DETERMINISTIC].numpy(force=True).clip(-1.0, 1.0)
+        differs = not np.allclose(found[DETERMINISTIC], own, atol=TOLERANCE)
+    if CHOICES in original:
+        sizes = list(policy.spec.action_spec.discrete_branches)
+        branches = torch.split(torch.from_numpy(found[LOGITS]), sizes, dim=1)
+        taken = torch.split(original[CHOICES].long(), 1, dim=1)
+        for logits, choice in zip(branches, taken, strict=True):
+            # Of two that are equally likely, either may be taken.
+            behind = logits.amax(dim=1, keepdim=True) - logits.gather(1, choice)
+            differs |= bool((behind > TOLERANCE).any())
+    if differs:
+        raise UsageError(
+            "the file acts otherwise than the policy does in its own library; expected modules "
+            "that do nothing but what their parts in `to_unity` are read for"
+        )

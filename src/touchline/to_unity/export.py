@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from touchline.errors import UsageError
+from touchline.errors import UsageError, shortened
 from touchline.policies.files.onnx_out import build_onnx
-from touchline.policies.files.onnx_policy import Acting, build_policy
+from touchline.policies.files.onnx_policy import Acting, NetworkActor, build_policy
+from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.network import Network
 from touchline.policies.policy import require_fit
 from touchline.specs import BehaviorSpec
@@ -46,8 +47,8 @@ def export_policy(
         The policy does not fit the behavior, or has an operator that Unity's importer does not
         know: the line names the operator and its layer. Or the file would do something else.
     """
-    target = Path(path)
-    if target.suffix != ".onnx":
+    target = Path(path) if isinstance(path, str | os.PathLike) else Path(str(path))
+    if target.suffix != ".onnx" or target.is_dir():
         raise UsageError(f"{target}: expected a file NAME.onnx")
     if not isinstance(behavior_spec, BehaviorSpec):
         raise UsageError(
@@ -61,11 +62,17 @@ def export_policy(
     if isinstance(policy, Network):
         require_fit("the network", policy.spec, "the behavior", behavior_spec)
         model = build_onnx(policy)
+        # The graph of the standard network is written node by node, and held to it by tests.
+        if type(policy) is not ActorCritic:
+            require_alike(NetworkActor(policy), model, target)
     else:
         acting = _acting(policy, behavior_spec.observed)
         model = build_policy(acting)
         require_alike(acting, model, target)
-    write_whole(target, model.SerializeToString())
+    try:
+        write_whole(target, model.SerializeToString())
+    except OSError as error:
+        raise UsageError(f"{target}: {error.strerror}") from error
     return target
 
 
@@ -89,5 +96,6 @@ def _acting(policy: Any, spec: BehaviorSpec) -> Acting:
 
         return from_module(policy, spec)
     raise UsageError(
-        f"expected a torch module, or a policy of SB3, TorchRL or CleanRL; got {policy!r}"
+        "expected a torch module, or a policy of SB3, TorchRL or CleanRL; got "
+        f"{shortened(repr(policy))}"
     )

@@ -60,7 +60,11 @@ class FromModule(Acting):
     def __init__(self, module: nn.Module, spec: BehaviorSpec) -> None:
         super().__init__(spec)
         self.policy = module
-        self.memory_size = int(getattr(module, "memory_size", 0))
+        self.memory_size = getattr(module, "memory_size", 0)
+        if not isinstance(self.memory_size, int) or self.memory_size < 0:
+            raise UsageError(
+                f"memory_size: expected a whole number from 0 on, got {self.memory_size!r}"
+            )
         self._parameters_of = set(inspect.signature(module.forward).parameters)
         if MASKS in self._parameters_of and not spec.action_spec.discrete_size:
             raise UsageError(

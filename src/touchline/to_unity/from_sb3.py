@@ -77,15 +77,11 @@ def _check_actions(space: spaces.Space[Any], spec: BehaviorSpec) -> None:
         )
 
 
-def _layout(
-    space: spaces.Space[Any], spec: BehaviorSpec, raw: spaces.Space[Any]
-) -> Layout:
-    """How the observations were arranged for the model; `raw` is before `VecNormalize`."""
+def _layout(space: spaces.Space[Any], spec: BehaviorSpec, *, has_bytes: bool) -> Layout:
+    """How the observations were arranged for the model."""
     has_names = isinstance(space, spaces.Dict)
     parts = dict(space.spaces) if has_names else {SINGLE: space}
     wanted = {name: part.shape for name, part in parts.items()}
-    bare = raw.spaces.values() if isinstance(raw, spaces.Dict) else [raw]
-    has_bytes = any(part.dtype == np.uint8 for part in bare)
     # SB3 moves the channels of pictures of bytes to the front (`VecTransposeImage`).
     for join, is_moved in product((False, True), (has_bytes, not has_bytes)):
         layout = Layout(
@@ -121,12 +117,21 @@ class _Model(Acting):
                 stacklevel=5,
             )
         space = self.policy.observation_space
-        raw = space if env is None else env.venv.observation_space
-        self.layout = _layout(space, spec, raw)
+        before = space if env is None else env.venv.observation_space
+        spaces_before = (
+            before.spaces if isinstance(before, spaces.Dict) else {"": before}
+        )
+        has_bytes = any(part.dtype == np.uint8 for part in spaces_before.values())
+        by_name: dict[str, Any] = {}
         if env is not None and env.norm_obs:
-            by_name = (
-                env.obs_rms if isinstance(env.obs_rms, dict) else {SINGLE: env.obs_rms}
-            )
+            figures = env.obs_rms
+            by_name = figures if isinstance(figures, dict) else {SINGLE: figures}
+            # Of a dict, `VecNormalize` overwrites the spaces of what is below it, too. Colors that
+            # are no bytes end at 1.
+            means = [f.mean for f in by_name.values() if f.mean.ndim == 3]
+            has_bytes |= any(mean.max() > 1.0 for mean in means)
+        self.layout = _layout(space, spec, has_bytes=has_bytes)
+        if env is not None:
             for name, figures in by_name.items():
                 self.normalizers[name] = _Normalizer(
                     figures.mean, figures.var + env.epsilon, env.clip_obs

@@ -11,19 +11,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from tensordict import TensorDict
 from tensordict.nn import (
     CompositeDistribution,
+    InteractionType,
     ProbabilisticTensorDictModule,
     TensorDictModule,
+    set_interaction_type,
 )
 from tensordict.nn.sequence import TensorDictSequential
 from torch import Tensor, nn
-from torchrl.modules import LSTMModule
+from torchrl.modules import GRUModule, LSTMModule
 from torchrl.modules.tensordict_module.actors import QValueModule
 
 from touchline.adapters.layout import Layout
 from touchline.errors import UsageError
 from touchline.policies.files.onnx_policy import (
+    CHOICES,
+    DETERMINISTIC,
     LOGITS,
     MEMORY,
     Acting,
@@ -42,7 +47,7 @@ from touchline.to_unity.actions import (
 
 NORMALS = ("Normal", "IndependentNormal", "TanhNormal")
 DELTAS = ("Delta", "TanhDelta")
-CHOICES = (
+CATEGORICALS = (
     "Categorical",
     "OneHotCategorical",
     "MaskedCategorical",
@@ -77,6 +82,13 @@ class FromTorchRL(Acting):
                 )
         self.lstm: nn.LSTM | None = None
         for part in self.parts:
+            if isinstance(part, GRUModule) or (
+                isinstance(part, LSTMModule) and self.lstm
+            ):
+                raise UsageError(
+                    "expected one LSTMModule at most as the memory of an actor of TorchRL, and no "
+                    "GRUModule"
+                )
             if isinstance(part, LSTMModule):
                 self.lstm = part.lstm
                 self.memory_size = 2 * self.lstm.num_layers * self.lstm.hidden_size
@@ -90,15 +102,7 @@ class FromTorchRL(Acting):
         self.layout = Layout(spec, join_vectors=has_joined)
 
     def act(self, obs: Sequence[Tensor], masks: Given, memory: Given) -> Results:
-        views = arranged(self.layout, obs)
-        by_name = dict(zip([v.name for v in self.layout.views], views, strict=True))
-        # A group of keys that the actor writes itself is among those that it reads.
-        written = [_words(key)[:1] for part in self.parts for key in part.out_keys]
-        values: dict[Any, Any] = {
-            key: self._given(key, by_name, masks)
-            for key in self.policy.in_keys
-            if _words(key) not in written
-        }
+        values = self._values(obs, masks)
         found: dict[str, Tensor] = {}
         for part in self.parts:
             if isinstance(part, LSTMModule):
@@ -116,12 +120,48 @@ class FromTorchRL(Acting):
                     f"a {type(part).__name__} of TorchRL has no ONNX form here"
                 )
             else:
-                results = part.module(*(values[key] for key in part.in_keys))
-                results = results if isinstance(results, tuple) else (results,)
-                # A module may return more than it has keys for.
-                values |= zip(part.out_keys, results, strict=False)
+                values |= _outputs(part, [values[key] for key in part.in_keys])
         given = [values[key] for key in part.out_keys if "action" in _words(key)]
         return {**found, **certain(torch.cat(given, dim=1))}
+
+    def original(self, *inputs: Tensor) -> Results:
+        obs, masks, memory = self.parted(inputs)
+        tensordict = TensorDict({}, [len(obs[0])])
+        for key, value in self._values(obs, masks).items():
+            if value is not None:
+                tensordict.set(key, value)
+        for part in self.parts:
+            if isinstance(part, LSTMModule):
+                assert memory is not None
+                states = memory.view(len(memory), 2, part.lstm.num_layers, -1)
+                tensordict.set(part.in_keys[1], states[:, 0])
+                tensordict.set(part.in_keys[2], states[:, 1])
+                begins = torch.zeros(len(memory), 1, dtype=torch.bool)
+                tensordict.set(part.in_keys[3], begins)
+        with set_interaction_type(InteractionType.DETERMINISTIC):
+            done = self.policy(tensordict)
+        keys = {_words(key)[-1]: key for key in self.parts[-1].out_keys}
+        actions = [done.get(keys[name]) for name in _action_names(self.spec)]
+        found: dict[str, Tensor] = {}
+        if self.spec.action_spec.continuous_size:
+            found[DETERMINISTIC] = actions.pop(0)
+        if actions:
+            # One-hot, or the number of the choice.
+            choices = [a.int().argmax(-1) if a.dim() > 1 else a for a in actions]
+            found[CHOICES] = torch.stack(choices, dim=1)
+        return found
+
+    def _values(self, obs: Sequence[Tensor], masks: Given) -> dict[Any, Any]:
+        """What the environment has, by the keys that the actor reads."""
+        views = arranged(self.layout, obs)
+        by_name = dict(zip([v.name for v in self.layout.views], views, strict=True))
+        # A group of keys that the actor writes itself is among those that it reads.
+        written = [_words(key)[:1] for part in self.parts for key in part.out_keys]
+        return {
+            key: self._given(key, by_name, masks)
+            for key in self.policy.in_keys
+            if _words(key) not in written
+        }
 
     def _given(
         self, key: Any, views: Mapping[str, Tensor], masks: Tensor | None
@@ -159,6 +199,19 @@ class FromTorchRL(Acting):
         return {**found, LOGITS: torch.cat(logits, dim=1)} if logits else found
 
 
+def _outputs(part: Any, tensors: Sequence[Any]) -> dict[Any, Tensor]:
+    """What a `TensorDictModule` computes, called as tensordict calls it."""
+    named = {}
+    if part._kwargs is not None:
+        named, tensors = dict(zip(part._kwargs, tensors, strict=True)), ()
+    results = part._call_module(tensors, **named)
+    if isinstance(results, Mapping):
+        return {key: results[key] for key in part.out_keys}
+    results = results if isinstance(results, tuple) else (results,)
+    # A module may return more than it has keys for.
+    return dict(zip(part.out_keys, results, strict=False))
+
+
 class _Head(NamedTuple):
     """The distribution of one part of the action."""
 
@@ -192,13 +245,13 @@ def _head(
     make: Any, settings: Mapping[str, Any], parameters: Mapping[str, Any]
 ) -> _Head:
     kind = getattr(make, "__name__", str(make))
-    known = (*NORMALS, *DELTAS, *CHOICES)
+    known = (*NORMALS, *DELTAS, *CATEGORICALS)
     if kind not in known:
         raise UsageError(
             f"a distribution of the class {kind} has no ONNX form; expected one of "
             f"{', '.join(known)}"
         )
-    if kind not in CHOICES:
+    if kind not in CATEGORICALS:
         _refuse_other_limits(settings)
     return _Head(kind, settings, parameters)
 
@@ -209,7 +262,7 @@ def _distributed(head: _Head, values: Mapping[Any, Tensor]) -> dict[str, Tensor]
     if kind in NORMALS:
         mean = given["loc"]
         # TorchRL bounds the mean before it draws.
-        if more.get("tanh_loc", False):
+        if kind == "TanhNormal" and more.get("tanh_loc", False):
             # 5 is TorchRL's default.
             scale = more.get("upscale", 5.0)
             mean = torch.tanh(mean / scale) * scale

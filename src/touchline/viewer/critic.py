@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from touchline.errors import UsageError
-from touchline.policies.files.run_layout import RunLayout, is_run
+from touchline.policies.files.run_layout import RunLayout, is_run, path_of
 from touchline.policies.policy import Policy, SlotActor, Transparent
 from touchline.specs import base_name
 from touchline.training.config.yaml_tree import YamlTree
@@ -91,7 +90,7 @@ def _concerns(moment: Moment, place: Place) -> bool:
 
 def discount_of(source: str, behavior: str) -> float | None:
     """The discount of the run that a checkpoint is from; None where that is not known."""
-    path = Path(source.rpartition("=")[2])
+    path = path_of(source)
     # RUN/BEHAVIOR/FILE: the run is the source itself, or one or two folders above it.
     run = next((at for at in (path, *path.parents[:2]) if is_run(at)), None)
     if run is None:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from touchline.policies.files.run_layout import CHECKPOINT
+from touchline.policies.files.run_layout import CHECKPOINT, path_of
 from touchline.specs import base_name, team_of
 from touchline.viewer.agent_panel import AgentPanel
 from touchline.viewer.scoreboard import Tally
@@ -168,7 +168,7 @@ class Page:
         rows = []
         for name, team, base in zip(names, teams, bases, strict=True):
             tally = board.ended.get(name, Tally())
-            source = Path(simulation.actors[name].name.rpartition("=")[2])
+            source = path_of(simulation.actors[name].name)
             by = source.name if simulation.replay is None else "as recorded"
             # RUN/BEHAVIOR/checkpoint.pt is the newest of every run: the run's name says more.
             if source.suffix == CHECKPOINT:

@@ -27,6 +27,7 @@ import websockets.asyncio.server
 from viser import _messages as messages
 
 from touchline.errors import UsageError
+from touchline.operating_systems import claim_port
 from touchline.viewer.keys import script_html
 
 LOOPBACK = "127.0.0.1"
@@ -174,8 +175,7 @@ def _require_free(host: str, port: int) -> None:
             host, port, type=socket.SOCK_STREAM
         )[0]
         with socket.socket(family, kind) as probe:
-            # As servers do, or a port would count as used for a minute after its last server.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            claim_port(probe)
             probe.bind(address)
     except OSError as error:
         reason = error.strerror or str(error)

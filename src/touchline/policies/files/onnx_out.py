@@ -87,7 +87,7 @@ def export(
 
 def onnx_obstacle(network: Network) -> str:
     """Why the policy of this network cannot be written; empty where it can."""
-    if isinstance(network, ActorCritic):
+    if type(network) is ActorCritic:
         return ""
     try:
         build_onnx(network)
@@ -108,7 +108,8 @@ def build_onnx(network: Network) -> onnx.ModelProto:
     """The policy of `network` as an ONNX model. Raises a UsageError for what Unity cannot load."""
     if isinstance(network, WithoutOnnx):
         raise UsageError(network.no_onnx)
-    if isinstance(network, ActorCritic):
+    # A subclass may compute something else than the standard graph.
+    if type(network) is ActorCritic:
         return _standard(network)
     return build_policy(NetworkActor(network))
 

@@ -31,7 +31,7 @@ API_VERSION = 3
 FORBIDDEN = 1e8
 """Subtracted from the logits of masked choices."""
 CONTINUOUS, DETERMINISTIC = "continuous", "deterministic"
-LOGITS, MEMORY = "logits", "memory"
+LOGITS, MEMORY, CHOICES = "logits", "memory", "choices"
 
 
 Given = Tensor | None
@@ -66,11 +66,22 @@ class Acting(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Mapping[str, Tensor]:
         """Observations, then masks and memory where there are such."""
+        return self.act(*self.parted(inputs))
+
+    def parted(self, inputs: Sequence[Tensor]) -> tuple[Sequence[Tensor], Given, Given]:
+        """The inputs of the model as `act` takes them."""
         count = len(self.spec.observation_specs)
         rest = list(inputs[count:])
         masks = rest.pop(0) if self.spec.action_spec.discrete_size else None
         memory = rest.pop(0) if self.memory_size else None
-        return self.act(inputs[:count], masks, memory)
+        return inputs[:count], masks, memory
+
+    def original(self, *inputs: Tensor) -> Results:
+        """What the policy's own library does with the inputs of `forward`, to compare with.
+
+        `deterministic` [B, C] and `choices` [B, D], the most likely actions, as far as it says.
+        """
+        return {}
 
 
 class NetworkActor(Acting):
@@ -128,10 +139,15 @@ def build_policy(policy: Acting) -> onnx.ModelProto:
 
 @contextmanager
 def unchanged(policy: nn.Module) -> Iterator[None]:
-    """In eval mode; afterwards modes, buffers and torch's random numbers are as before."""
+    """In eval mode on the CPU; afterwards modes, places, buffers and torch's random numbers are as
+    before.
+    """
+    home = next((p.device for p in policy.parameters()), None)
     modes = {module: module.training for module in policy.modules()}
     buffers = {name: b.clone() for name, b in policy.named_buffers() if not is_lazy(b)}
     policy.eval()
+    if home is not None:
+        policy.to("cpu")
     try:
         # By default it forks every GPU's as well, and warns where there are several.
         with torch.random.fork_rng(devices=[]):
@@ -142,6 +158,8 @@ def unchanged(policy: nn.Module) -> Iterator[None]:
             module.training = mode
         for name in changed(policy, buffers):
             policy.get_buffer(name).data.copy_(buffers[name])
+        if home is not None:
+            policy.to(home)
 
 
 def changed(policy: nn.Module, buffers: Mapping[str, Tensor]) -> list[str]:
@@ -206,7 +224,11 @@ def _check(policy: Acting, examples: Sequence[Tensor]) -> None:
         MEMORY: policy.memory_size,
     }
     for name, width in widths.items():
-        shape = list(found[name].shape) if name in found else []
+        result = found.get(name)
+        if name in found and not isinstance(result, Tensor):
+            got = type(result).__name__
+            raise UsageError(f"the policy returns a {got} as {name}; expected a tensor")
+        shape = [] if result is None else list(result.shape)
         if shape != ([NUM_EXAMPLES, width] if width else []):
             got = f"{shape} of {NUM_EXAMPLES} agents" if shape else "nothing"
             raise UsageError(

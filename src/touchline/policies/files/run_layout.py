@@ -344,12 +344,24 @@ def run_of(folder: Path, log: Log = logger.warning) -> Path:
 def with_run(source: str, log: Log = logger.warning) -> str:
     """A policy's `[BEHAVIOR=]SOURCE` with the run in place of a folder of several."""
     # At the last one, because full names have one of their own: `Ball?team=0=RUN`.
-    before, equals, rest = source.rpartition("=")
-    for start, path in (("", source), (before + equals, rest)):
-        if has_runs(path):
-            run = run_of(Path(path), log)
-            return source if run == Path(path) else start + os.fspath(run)
-    return source
+    before, path = _split(source)
+    if not has_runs(path):
+        return source
+    run = run_of(Path(path), log)
+    return source if run == Path(path) else before + os.fspath(run)
+
+
+def path_of(source: str) -> Path:
+    """The file or folder of `[BEHAVIOR=]SOURCE`."""
+    return Path(_split(source)[1])
+
+
+def _split(source: str) -> tuple[str, str]:
+    """`BEHAVIOR=`, or nothing, and the rest; both may have equals signs of their own."""
+    pieces = source.split("=")
+    rests = ["=".join(pieces[n:]) for n in range(len(pieces))]
+    rest = next((rest for rest in rests if Path(rest).exists()), rests[-1])
+    return source.removesuffix(rest), rest
 
 
 def _score(run: Path) -> float | None:

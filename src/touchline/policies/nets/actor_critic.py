@@ -91,7 +91,9 @@ class ActorCritic(nn.Module):
     @property
     def has_gradient(self) -> bool:
         """Whether `gradient` is available: for two stacks of dense layers over one vector."""
-        return isinstance(self.trunk, TwinMLP) and not self.architecture.squashed
+        # A subclass may compute something else than what is written out here.
+        is_plain = type(self) is ActorCritic and isinstance(self.trunk, TwinMLP)
+        return is_plain and not self.architecture.squashed
 
     @property
     def memory_shape(self) -> tuple[int, int] | None:
@@ -159,7 +161,7 @@ class ActorCritic(nn.Module):
     def actor(self) -> Actor:
         """`distribution`; where the trunk is plain, its views of the weights are made here."""
         trunk = self.trunk
-        if not isinstance(trunk, TwinMLP):
+        if type(self) is not ActorCritic or not isinstance(trunk, TwinMLP):
             return self.distribution
         outputs = trunk.single(ACTOR)
 

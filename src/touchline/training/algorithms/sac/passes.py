@@ -194,7 +194,8 @@ class DensePasses:
     @staticmethod
     def fits(network: Network) -> bool:
         """Whether the network, and so its critics, consist of dense layers over one vector."""
-        return isinstance(network, ActorCritic) and isinstance(network.trunk, TwinMLP)
+        # A subclass may compute something else than its dense layers.
+        return type(network) is ActorCritic and isinstance(network.trunk, TwinMLP)
 
     def policy(
         self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None
