@@ -392,6 +392,35 @@ def test_modules_of_tensordict_are_called_as_it_calls_them(tmp_path, method):
         _check(found, actor(seen)["action"].numpy())
 
 
+def test_actors_in_the_ways_of_torchrls_tutorials_act_the_same(tmp_path):
+    from tensordict import TensorDict
+    from tensordict.nn import (
+        NormalParamExtractor,
+        TensorDictModule,
+        TensorDictSequential,
+    )
+    from torchrl.modules import ProbabilisticActor, TanhModule, TanhNormal
+
+    first = TensorDictModule(nn.Linear(8, 2), ["observation"], ["param"])
+    last = TanhModule(in_keys=["param"], out_keys=["action"])
+    half = TensorDictModule(lambda x: 0.5 * x, ["observation"], ["observation"])
+    body = TensorDictModule(nn.Linear(8, 2), ["observation"], ["action"])
+    net = nn.Sequential(nn.Linear(8, 4), NormalParamExtractor())
+    keys = [("p", "loc"), ("p", "scale")]
+    nested = ProbabilisticActor(
+        TensorDictModule(net, ["observation"], keys),
+        in_keys=keys,
+        distribution_class=TanhNormal,
+        default_interaction_type="deterministic",
+    )
+    in_turn = TensorDictSequential(half, body)
+    for actor in (TensorDictSequential(first, last), in_turn, nested):
+        feeds, found = _exported(actor, BALL, tmp_path)
+        seen = TensorDict({"observation": torch.from_numpy(feeds["obs_0"])}, [NUM])
+        with torch.no_grad():
+            _check(found, actor(seen)["action"].clamp(-1, 1).numpy())
+
+
 def test_an_actor_of_torchrl_with_values_takes_the_best_one(tmp_path):
     from torchrl.modules import MLP, QValueActor
 

@@ -2,6 +2,7 @@
 
 import re
 
+import gymnasium
 import pytest
 import torch
 from torch import nn
@@ -184,6 +185,33 @@ def test_actors_of_torchrl_with_memories_that_unity_lacks_are_refused(tmp_path):
     for parts in ((first, second, head), (gru, head)):
         line = _refusal(TensorDictSequential(*parts), BALL, tmp_path)
         assert "expected one LSTMModule at most" in line
+
+
+def test_a_model_of_sb3_with_an_actor_of_its_own_is_refused(tmp_path):
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.policies import ActorCriticPolicy
+
+    class Halved(ActorCriticPolicy):
+        def _predict(self, observation, deterministic=False):
+            return super()._predict(observation, deterministic) * 0.5
+
+    box = gymnasium.spaces.Box
+    world = gymnasium.Env()
+    world.observation_space = box(-9.0, 9.0, (8,))
+    world.action_space = box(-1.0, 1.0, (2,))
+    more = {"policy_kwargs": {"ortho_init": False}, "n_steps": 8, "batch_size": 8}
+    model = PPO(Halved, world, device="cpu", **more)
+    assert "acts otherwise than" in _refusal(model, BALL, tmp_path)
+
+
+def test_nan_alone_is_no_reason_to_refuse(tmp_path):
+    from tensordict.nn import TensorDictModule
+
+    linear = nn.Linear(8, 2)
+    linear.register_buffer("unused", torch.tensor(float("nan")))
+    touchline.export_policy(linear, BALL, tmp_path / "policy.onnx")
+    roots = TensorDictModule(lambda x: x[:, :2].sqrt(), ["observation"], ["action"])
+    touchline.export_policy(roots, BALL, tmp_path / "policy.onnx")
 
 
 def test_an_actor_that_the_file_cannot_be_like_is_refused(tmp_path):

@@ -236,7 +236,9 @@ def _network_of_another_module(name: str) -> Any:
     is_module = isinstance(found, type) and issubclass(found, nn.Module)
     breach = breach_of(Network, found) if is_module else "is no torch.nn.Module"
     if breach:
-        raise UsageError(f"the network {name!r} {breach}")
+        raise UsageError(
+            f"the network {name!r} {breach}; each has to be an attribute of the class"
+        )
     return found
 
 

@@ -124,7 +124,9 @@ def _require_original(policy: Acting, original: Results, found: dict[str, Any]) 
     differs = False
     if DETERMINISTIC in original:
         own = original[DETERMINISTIC].numpy(force=True).clip(-1.0, 1.0)
-        differs = not np.allclose(found[DETERMINISTIC], own, atol=TOLERANCE)
+        differs = not np.allclose(
+            found[DETERMINISTIC], own, atol=TOLERANCE, equal_nan=True
+        )
     if CHOICES in original:
         sizes = list(policy.spec.action_spec.discrete_branches)
         branches = torch.split(torch.from_numpy(found[LOGITS]), sizes, dim=1)

@@ -19,7 +19,15 @@ from torch import Tensor, nn
 
 from touchline.adapters.layout import Layout
 from touchline.errors import UsageError
-from touchline.policies.files.onnx_policy import LOGITS, MEMORY, Acting, Given, Results
+from touchline.policies.files.onnx_policy import (
+    CHOICES,
+    DETERMINISTIC,
+    LOGITS,
+    MEMORY,
+    Acting,
+    Given,
+    Results,
+)
 from touchline.specs import BehaviorSpec, describe_actions, describe_spec
 from touchline.to_unity.actions import (
     arranged,
@@ -137,6 +145,20 @@ class _Model(Acting):
                     figures.mean, figures.var + env.epsilon, env.clip_obs
                 )
 
+    def original(self, *inputs: Tensor) -> Results:
+        obs, _, memory = self.parted(inputs)
+        return self._results(self._predicted(self.seen(obs), memory))
+
+    def _predicted(self, seen: Any, memory: Given) -> Tensor:
+        """Actions by the policy's own method."""
+        found: Tensor = self.policy._predict(seen, deterministic=True)
+        return found
+
+    def _results(self, actions: Tensor) -> Results:
+        if not self.spec.action_spec.discrete_size:
+            return {DETERMINISTIC: actions}
+        return {CHOICES: actions.reshape(len(actions), -1)}
+
     def seen(self, obs: Sequence[Tensor]) -> Any:
         """The observations as the model's policy takes them."""
         views = arranged(self.layout, obs)
@@ -208,6 +230,15 @@ class _Recurrent(_ActorCritic):
         features = self.features(obs, self.policy.pi_features_extractor)
         latent, after = lstm_step(self.policy.lstm_actor, features, memory)
         return {**self._actions(latent), MEMORY: after}
+
+    def _predicted(self, seen: Any, memory: Given) -> Tensor:
+        assert memory is not None
+        lstm = self.policy.lstm_actor
+        parts = memory.view(-1, 2, lstm.num_layers, lstm.hidden_size)
+        hidden, cell = parts.permute(1, 2, 0, 3).contiguous()
+        starts = torch.zeros(len(memory))
+        found: Tensor = self.policy._predict(seen, (hidden, cell), starts, True)[0]
+        return found
 
 
 class _Squashed(_Model):

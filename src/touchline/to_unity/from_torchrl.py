@@ -21,7 +21,7 @@ from tensordict.nn import (
 )
 from tensordict.nn.sequence import TensorDictSequential
 from torch import Tensor, nn
-from torchrl.modules import GRUModule, LSTMModule
+from torchrl.modules import GRUModule, LSTMModule, TanhModule
 from torchrl.modules.tensordict_module.actors import QValueModule
 
 from touchline.adapters.layout import Layout
@@ -115,6 +115,9 @@ class FromTorchRL(Acting):
                 return {**found, **self._drawn(values)}
             elif part is self.parts[-1] and isinstance(part, QValueModule):
                 return {**found, **greedy(values[part.in_keys[0]], masks)}
+            elif isinstance(part, TanhModule):
+                keys = zip(part.out_keys, part.in_keys, strict=True)
+                values |= {after: torch.tanh(values[before]) for after, before in keys}
             elif type(part).forward is not TensorDictModule.forward:
                 raise UsageError(
                     f"a {type(part).__name__} of TorchRL has no ONNX form here"
@@ -155,13 +158,16 @@ class FromTorchRL(Acting):
         """What the environment has, by the keys that the actor reads."""
         views = arranged(self.layout, obs)
         by_name = dict(zip([v.name for v in self.layout.views], views, strict=True))
-        # A group of keys that the actor writes itself is among those that it reads.
-        written = [_words(key)[:1] for part in self.parts for key in part.out_keys]
-        return {
-            key: self._given(key, by_name, masks)
-            for key in self.policy.in_keys
-            if _words(key) not in written
-        }
+        written: list[tuple[str, ...]] = []
+        given: dict[Any, Any] = {}
+        for part in self.parts:
+            for key in part.in_keys:
+                words = _words(key)
+                # What a part before has written, or the group that it has written into.
+                if not any(own[: len(words)] == words for own in written):
+                    given[key] = self._given(key, by_name, masks)
+            written += map(_words, part.out_keys)
+        return given
 
     def _given(
         self, key: Any, views: Mapping[str, Tensor], masks: Tensor | None
@@ -228,7 +234,8 @@ def _heads(part: ProbabilisticTensorDictModule) -> dict[str, _Head]:
     if isinstance(make, functools.partial):
         make, more = make.func, {**make.keywords, **more}
     if make is not CompositeDistribution:
-        parameters = dict(zip(part.dist_keys, part.in_keys, strict=True))
+        names = [_words(key)[-1] for key in part.dist_keys]
+        parameters = dict(zip(names, part.in_keys, strict=True))
         return {"action": _head(make, more, parameters)}
     heads = {}
     (group,) = part.in_keys
@@ -294,7 +301,7 @@ def _parts(module: nn.Module) -> Iterator[Any]:
 
 
 def _gives_action(part: Any) -> bool:
-    kinds = ProbabilisticTensorDictModule, QValueModule
+    kinds = ProbabilisticTensorDictModule, QValueModule, TanhModule
     is_known = isinstance(part, kinds) or type(part).forward is TensorDictModule.forward
     return is_known and any("action" in _words(key) for key in part.out_keys)
 

@@ -163,7 +163,13 @@ def unchanged(policy: nn.Module) -> Iterator[None]:
 
 
 def changed(policy: nn.Module, buffers: Mapping[str, Tensor]) -> list[str]:
-    return [n for n, b in buffers.items() if not torch.equal(policy.get_buffer(n), b)]
+    return [n for n, b in buffers.items() if not _alike(policy.get_buffer(n), b)]
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    """Whether they are equal; NaN equals NaN."""
+    are_nan = (one != one) & (other != other)
+    return one.shape == other.shape and bool(((one == other) | are_nan).all())
 
 
 def _built(policy: Acting) -> onnx.ModelProto:
