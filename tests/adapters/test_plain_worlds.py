@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import touchline
+from touchline.envs.ml_agents_names import as_env
+from touchline.errors import ActionError
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, TerminalSteps
 
@@ -52,6 +54,8 @@ def _decisions(**changes):
         (_decisions(reward=1.0), r"reward has the shape \(\), expected \(2,\)"),
         (_decisions(group_id=None), "group_id: expected an array, got None"),
         (_decisions(agent_id=None), "agent_id: expected an array, got None"),
+        (_decisions(agent_id=[2**40, 1]), "agent_id: expected an array, got .1099511627776, 1"),
+        (_decisions(agent_id=[1.5, 2]), "agent_id: expected an array, got .1.5, 2"),
         (_decisions(agent_id=[3, 3]), "agent_id names an agent twice"),
         (_decisions(obs=None), "obs: expected a list of arrays, got None"),
         (_decisions(obs=[[[0, 0], [1]]]), "obs: expected an array, got "),
@@ -80,6 +84,17 @@ def test_lists_in_place_of_arrays_are_taken():
     assert [o["observation"].tolist() for o in obs.values()] == [[0, 1], [1, 0]]
     _, rewards, *_ = env.step(dict.fromkeys(env.agents, 1))
     assert list(rewards.values()) == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"), [(0, "choice 0 is masked"), (9, "expected 0 to 2, got 9")]
+)
+def test_choices_that_are_forbidden_or_missing_are_errors(choice, message):
+    masks = [np.array([[1, 0, 0]] * 2, bool)]
+    env = touchline.make_pettingzoo(Still(_decisions(action_mask=masks)))
+    env.reset()
+    with pytest.raises(ActionError, match=f"Still: Still.*{message}"):
+        env.step(dict.fromkeys(env.agents, choice))
 
 
 class Rivals(Still):
@@ -122,6 +137,20 @@ def test_behaviors_may_count_their_agents_from_the_same_number():
         assert rewards.tolist() == [0.0, 0.0, 1.0, 1.0]
         assert ended.tolist() == [True, False, True, False]
         assert world.sent == {"Rival?team=0": [1, 1], "Rival?team=1": [2, 2]}
+
+
+def test_a_reset_forgets_who_was_there():
+    world = Rivals()
+    env = touchline.make_gymnasium(world, vector=True, group_by="base")
+    for _ in range(3):
+        env.reset()
+        world.time += 1000
+    table = as_env(world)
+    for _ in range(3):
+        world.time += 1000
+        table.reset()
+        ids = [table.steps(name)[0].agent_id.tolist() for name in world.behavior_specs]
+        assert ids == [[world.time, 100], [world.time + 1, world.time + 2]]
 
 
 def test_steps_that_hold_it_and_a_class_for_a_world():

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.envs.actions import check_actions
 from touchline.envs.env import ClosesOnExit, Env
 from touchline.errors import UsageError
 from touchline.parameters import ParameterValue
@@ -46,6 +47,9 @@ class WrappedWorld(ClosesOnExit):
     def __init__(self, world: MLAgentsWorld) -> None:
         self._world = world
         self._ids = _Ids()
+        self._decisions: dict[str, DecisionSteps] = {}
+        """The agents that may act now, by behavior."""
+        self._exchanges = 0
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
@@ -73,6 +77,8 @@ class WrappedWorld(ClosesOnExit):
             )
         self.set_parameters(parameters or {})
         self._world.reset()
+        # No ends come for those that were there.
+        self._ids = _Ids()
 
     def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
         if parameters:
@@ -82,10 +88,16 @@ class WrappedWorld(ClosesOnExit):
             )
 
     def set_actions(self, behavior: str, actions: ActionTuple) -> None:
+        if behavior in self._decisions:
+            spec = self.behaviors[behavior].action_spec
+            world, decisions = type(self._world).__name__, self._decisions[behavior]
+            check_actions(world, behavior, spec, actions, decisions, self._exchanges)
         self._world.set_actions(behavior, actions)
 
     def step(self) -> None:
         self._world.step()
+        self._exchanges += 1
+        self._decisions.clear()
 
     def steps(self, behavior: str) -> tuple[DecisionSteps, TerminalSteps]:
         found = self._world.get_steps(behavior)
@@ -94,7 +106,9 @@ class WrappedWorld(ClosesOnExit):
         except _BreachError as breach:
             world = type(self._world).__name__
             raise UsageError(f"{world}.get_steps({behavior!r}): {breach}") from None
-        return self._ids.apart(behavior, decisions, ends)
+        decisions, ends = self._ids.apart(behavior, decisions, ends)
+        self._decisions[behavior] = decisions
+        return decisions, ends
 
     def close(self) -> None:
         self._world.close()
@@ -107,6 +121,7 @@ class _Ids:
         self._own: dict[tuple[str, int], int] = {}
         """(behavior, its agent) -> the id here: the same, unless another behavior has it."""
         self._taken: set[int] = set()
+        self._highest = 0
 
     def apart(
         self, behavior: str, decisions: DecisionSteps, ends: TerminalSteps
@@ -122,7 +137,8 @@ class _Ids:
         for agent in agents.tolist():
             if (behavior, agent) not in self._own:
                 is_free = agent not in self._taken
-                own = agent if is_free else max(self._taken) + 1
+                own = agent if is_free else self._highest + 1
+                self._highest = max(self._highest, own)
                 self._own[behavior, agent] = own
                 self._taken.add(own)
         own_ids = [self._own[behavior, agent] for agent in agents.tolist()]
@@ -201,8 +217,12 @@ _COLUMNS = {
 
 def _array(name: str, values: object, kind: Any) -> NDArray[Any]:
     try:
-        return np.asarray(values, kind)
-    except (TypeError, ValueError):
+        array = np.asarray(values, kind)
+        # Ids are whole numbers, which do not fit or are cut otherwise.
+        if kind is np.int32 and not np.array_equal(array, np.asarray(values)):
+            raise ValueError(values)
+        return array
+    except (OverflowError, TypeError, ValueError):
         shown = " ".join(str(values).split())
         raise _BreachError(f"{name}: expected an array, got {shown:.80}") from None
 

@@ -69,8 +69,9 @@ class BehaviorTraining:
 
     @property
     def recent_mean(self) -> float | None:
-        """Mean return of the latest episodes; None before one has ended."""
-        return float(np.mean(self.recent)) if self.recent else None
+        """Mean return of the latest episodes, up to now; None before one has ended."""
+        returns = self.latest_returns
+        return float(np.mean(returns)) if returns else None
 
     @property
     def latest_returns(self) -> list[float]:

@@ -194,7 +194,8 @@ def _about(training: BehaviorTraining, curriculum: Curriculum) -> dict[str, Any]
     if training.pool is not None:
         rating, error = training.pool.rating()
         return {**about, "score": rating, "error": error}
-    return {**about, "score": training.recent_mean} if training.recent else about
+    score = training.recent_mean
+    return about if score is None else {**about, "score": score}
 
 
 def win_rates(evaluation: Mapping[str, Any]) -> dict[str, float]:
