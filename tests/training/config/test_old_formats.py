@@ -140,6 +140,46 @@ Plain:
     ]
 
 
+def test_nothing_is_lost_without_a_line(tmp_path):
+    """Files that were rewritten by half, and settings that two sources have."""
+    text = """
+behaviors:
+  default: {trainer: ppo, network_settings: {num_layers: 3}}
+  Flat: {trainer: ppo, batch_size: 16}
+  Mixed:
+    trainer: ppo
+    batch_size: 32
+    hidden_units: 512
+    memory_size: 16
+    hyperparameters: {beta: 0.1, batch_size: 64}
+    pretraining: {demo_path: a.demo}
+    behavioral_cloning: {demo_path: b.demo}
+    reward_signals: {extrinsic: {gamma: 0.9, encoding_size: 5}}
+  Soft: {trainer: sac, batch_size: 64, num_update: 2, steps_per_update: 7, trainer_type: ppo}
+default_settings: {max_steps: 77}
+environment_parameters: {mass: 4}
+curriculum: {Mixed: {measure: reward, thresholds: [1], parameters: {h: [1, 2]}}}
+parameter_randomization:
+  mass: {sampler-type: uniform, sampler_parameters: {min_value: 1, max_value: 2}, seed: 7}
+"""
+    folder = tmp_path / "lessons"
+    folder.mkdir()
+    lessons = '{\n\t"measure": "reward",\n\t"thresholds": [2],\n\t"parameters": {"g": [1, 2]}\n}'
+    (folder / "Mixed.json").write_text(lessons)
+    config, lines = converted(tmp_path, text, curricula=[folder])
+    mixed = config.behaviors["Mixed"]
+    assert (mixed.hyperparameters.beta, mixed.hyperparameters.batch_size) == (0.1, 64)
+    network = mixed.network_settings
+    assert (network.hidden_units, network.num_layers) == (512, 3)
+    assert mixed.max_steps == 77
+    assert config.behaviors["Soft"].hyperparameters.steps_per_update == 7
+    assert {line.partition(":")[0] for line in lines} == {
+        "Mixed", "batch_size", "Mixed.memory_size", "Mixed.pretraining", "Soft.trainer_type",
+        "Mixed.reward_signals.extrinsic.encoding_size", "Soft.num_update", "mass", "mass.seed",
+        "behaviors.default",
+    }  # fmt: skip
+
+
 def test_default_becomes_the_default_settings(tmp_path):
     default = "default: {trainer: ppo, batch_size: 64, max_steps: 9, gone: 1}\n"
     config, lines = converted(tmp_path, default)

@@ -92,11 +92,11 @@ def convert(
         )
     old = ("curriculum", "parameter_randomization")
     lessons, samplers = (_block(key, values.pop(key, None)) for key in old)
-    for path in curricula or ():
-        lessons |= _curricula_of(Path(path), target, log)
-    if sampler is not None:
-        samplers |= _read(Path(sampler), target, log)
     notices: list[str] = []
+    for path in curricula or ():
+        _put_over(lessons, _curricula_of(Path(path), target, log), str(path), notices)
+    if sampler is not None:
+        _put_over(samplers, _read(Path(sampler), target, log), str(sampler), notices)
     new = values
     if not values.keys() & RunConfig.model_fields.keys():
         notices.append(
@@ -105,11 +105,16 @@ def convert(
         )
         new = _from_flat(values, notices)
     elif flat_blocks(new.get("behaviors")):
-        new |= _from_flat(_block("behaviors", new["behaviors"]), notices)
+        converted = _from_flat(_block("behaviors", new["behaviors"]), notices)
+        if "default_settings" in new and "default_settings" in converted:
+            del converted["default_settings"]
+            notices.append("behaviors.default: left out; the file has default_settings")
+        new |= converted
     parameters = _parameters(samplers, lessons, notices)
     today = _block("environment_parameters", new.get("environment_parameters"))
     if parameters:
-        new["environment_parameters"] = today | parameters
+        _put_over(today, parameters, "samplers and curricula", notices)
+        new["environment_parameters"] = today
     try:
         _as_trained(new)
     except UsageError as error:
@@ -120,6 +125,15 @@ def convert(
     for notice in notices:
         log(f"{config}: {notice}")
     return target
+
+
+def _put_over(below: Block, above: Block, source: str, notices: list[str]) -> None:
+    """Add the entries of another source, which win."""
+    notices += [
+        f"{key}: left out as the file has it; that of {source} counts"
+        for key in below.keys() & above.keys()
+    ]
+    below |= above
 
 
 def _as_trained(new: Block) -> RunConfig:
@@ -198,13 +212,16 @@ def _from_flat(blocks: Block, notices: list[str]) -> Block:
 
 def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
     """One flat block, sorted into today's; `own` are the keys that it has without `default`."""
-    trainer = str(old.pop("trainer", DEFAULT_ALGORITHM))
+    trainer = _trainer_of(name, old, notices)
     new: Block = {"trainer_type": trainer}
     if trainer in _OFFLINE:
         notices.append(_imitate(name, old, trainer))
         new["trainer_type"] = trainer = DEFAULT_ALGORITHM
     for before, today in _RENAMED.items():
-        if before in old:
+        if before in old and today in old:
+            notices.append(f"{name}.{before}: left out; the block has {today}")
+            del old[before]
+        elif before in old:
             old[today] = old.pop(before)
     if trainer not in ALGORITHM_PLUGINS:
         known = ", ".join(ALGORITHM_PLUGINS.names())
@@ -223,15 +240,39 @@ def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
     memory = {k: old.pop(k) for k in ("sequence_length", "memory_size") if k in old}
     if old.pop("use_recurrent", False):
         new["network_settings"]["memory"] = memory
+    else:
+        notices += [
+            f"{name}.{key}: left out, as without use_recurrent it had no effect"
+            for key in memory.keys() & own
+        ]
+    _place_the_rest(name, old, new, own, notices)
+    return new
+
+
+def _trainer_of(name: str, old: Block, notices: list[str]) -> str:
+    today = old.pop("trainer_type", None)
+    trainer = str(old.pop("trainer", today or DEFAULT_ALGORITHM))
+    if today not in (None, trainer):
+        notices.append(f"{name}.trainer_type: left out; the block has a trainer")
+    return trainer
+
+
+def _place_the_rest(
+    name: str, old: Block, new: Block, own: Any, notices: list[str]
+) -> None:
+    """Carry over what has no new place; `own` are the keys that are not of `default`."""
     for key, value in old.items():
-        if key in BehaviorConfig.model_fields:
+        if key in ("hyperparameters", "network_settings"):
+            # Today's block among flat keys, as in files that were rewritten by half.
+            given = _block(f"{name}.{key}", value)
+            _put_over(new[key], given, f"{name}.{key}", notices)
+        elif key in BehaviorConfig.model_fields:
             new[key] = value
         # The default block holds keys of another trainer, which this one passed over.
         elif key in own or key == _SIGNAL_UPDATES:
             notices.append(
-                f"{name}.{key}: left out; {trainer} has no such setting today"
+                f"{name}.{key}: left out; {new['trainer_type']} has no such setting today"
             )
-    return new
 
 
 def _tidy_blocks_within(name: str, old: Block, notices: list[str]) -> None:
@@ -257,8 +298,10 @@ def _tidy_blocks_within(name: str, old: Block, notices: list[str]) -> None:
             signals[signal] = _block(f"{name}.{within}", signals[signal])
             blocks.append((within, signals[signal], signal_settings(signal)))
     for key, block, kind in blocks:
+        known = {*kind.model_fields}
         # `train` reads this one still.
-        for old_key in block.keys() - {*kind.model_fields, "encoding_size"}:
+        known |= {"encoding_size"} if "network_settings" in known else set()
+        for old_key in block.keys() - known:
             del block[old_key]
             notices.append(
                 f"{name}.{key}.{old_key}: left out; there is no such setting"
@@ -288,7 +331,10 @@ def _parameters(samplers: Block, curricula: Block, notices: list[str]) -> Block:
         kind = block.pop("sampler-type", None) or block.pop("sampler_type", None)
         if kind is None:
             raise UsageError(f"{shortened(name)}: no sampler-type; is it a curriculum?")
-        given = block.pop("sampler_parameters", block)
+        given = block.pop("sampler_parameters", None)
+        if given is None:
+            given, block = block, {}
+        notices += [f"{name}.{key}: left out; it is no sampler's" for key in block]
         kind = _SAMPLERS.get(str(kind), kind)
         parameters[name] = {"sampler_type": kind, "sampler_parameters": given}
     for behavior, written in curricula.items():

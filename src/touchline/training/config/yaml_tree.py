@@ -65,7 +65,11 @@ class YamlTree:
         Raises a UsageError that names the place of what is not YAML.
         """
         refuse_other_kinds(path, "a YAML file", ".yaml", ".yml")
-        return YamlTree.parse(read_text(path), shown)
+        text = read_text(path)
+        # JSON is YAML but for tabs between its parts; within a text it writes them as \\t.
+        return YamlTree.parse(
+            text.replace("\t", " ") if path.suffix == ".json" else text, shown
+        )
 
     @staticmethod
     def parse(text: str, shown: str) -> YamlTree:

@@ -61,6 +61,9 @@ class SACSettings(MinibatchSettings):
         """It made `num_update` updates every `train_interval` steps of the environment."""
         lines = []
         interval = _positive(old, "train_interval") if "train_interval" in old else 1.0
+        if "num_update" in old and "steps_per_update" in old:
+            lines.append("num_update: left out; the block has steps_per_update")
+            del old["num_update"]
         if "num_update" in old:
             old["steps_per_update"] = interval / _positive(old, "num_update")
             lines.append(
