@@ -94,7 +94,11 @@ TRIALS = [
         "minutes alone",
     ),
     Trial("DungeonEscape", {"DungeonEscape": Bar(0.948, 0.95)}, episodes=1000),
-    Trial("CooperativePushBlock", {"PushBlockCollab": Bar(11.67, 11.68)}),
+    Trial(
+        "CooperativePushBlock",
+        {"PushBlockCollab": Bar(11.67, 11.68)},
+        episodes=1000,
+    ),
 ]
 """The short ones first, so that rows land soon. Walker is measured by its reward per physics step,
 and teams by their games: by hand, further down the page."""

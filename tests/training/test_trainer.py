@@ -159,6 +159,19 @@ def test_without_episodes_nothing_is_evaluated(tmp_path, monkeypatch):
     assert (folder / "Basic" / "best.safetensors").exists()
 
 
+def test_without_evaluations_a_checkpoint_has_the_mean_of_the_episodes_until_then(
+    tmp_path,
+):
+    changes = {"max_steps": 6000, "checkpoint_interval": 1000, "keep_checkpoints": 9}
+    changes = {f"behaviors__Basic__{key}": value for key, value in changes.items()}
+    changes |= {"behaviors__Basic__summary_freq": 6000, "evaluation__episodes": 0}
+    config = _config(tmp_path, "Basic_official", **changes)
+    folder = train(config, EnvRecipe("scene", "Basic")).folder
+    text = (folder / "run_logs/training_status.json").read_text(encoding="utf-8")
+    scores = [e["score"] for e in json.loads(text)["Basic"]["evaluations"]]
+    assert len(scores) == len(set(scores)) == 6
+
+
 def test_the_best_checkpoint_by_evaluation_is_kept(tmp_path):
     folder = RunFolder(_config(tmp_path, "Basic_official"), {})
     spec = make("Basic").behaviors["Basic?team=0"]
