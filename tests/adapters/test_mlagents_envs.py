@@ -67,6 +67,7 @@ from touchline.adapters.mlagents_envs.side_channel.side_channel_manager import (
 from touchline.adapters.to_gymnasium import make_gymnasium
 from touchline.adapters.to_pettingzoo import make_pettingzoo
 from touchline.envs.actions import ActionError
+from touchline.envs.ml_agents_names import WrappedWorld
 from touchline.player import build
 
 HERE = "touchline.adapters.mlagents_envs"
@@ -558,12 +559,26 @@ class TwoCorridors(Corridor):
         return {f"Corridor?team={team}": self._spec for team in (0, 1)}
 
 
-def test_ids_that_two_behaviors_share_are_one_line():
+def test_two_behaviors_may_share_ids():
+    env = make_pettingzoo(TwoCorridors())
+    observations, _ = env.reset()
+    assert len(observations) == len(env.agents) == 2
+    env.close()
+
+
+class Unsorted(WrappedWorld):
+    """An `Env` of another package, which leaves ids as they are."""
+
+    def steps(self, behavior):
+        return self._world.get_steps(behavior)
+
+
+def test_ids_that_two_behaviors_of_an_env_share_are_one_line():
     with pytest.raises(
         touchline.RunError,
         match=r"agent 0 needs a decision in Corridor\?team=[01] and in Corridor\?team=[01] at once",
     ):
-        make_pettingzoo(TwoCorridors())
+        make_pettingzoo(Unsorted(TwoCorridors()))
 
 
 def test_the_official_arguments_are_taken_by_position(tmp_path):
