@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.scripted_world import ScriptedWorld
 
 import touchline
-from touchline.envs.ml_agents_names import as_env
+from touchline.envs.actions import idle_actions
+from touchline.envs.ml_agents_names import FIRST_OTHER_ID, as_env
 from touchline.errors import ActionError
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, TerminalSteps
@@ -150,7 +152,45 @@ def test_a_reset_forgets_who_was_there():
         world.time += 1000
         table.reset()
         ids = [table.steps(name)[0].agent_id.tolist() for name in world.behavior_specs]
-        assert ids == [[world.time, 100], [world.time + 1, world.time + 2]]
+        first = FIRST_OTHER_ID
+        assert ids == [[world.time, 100], [first, first + 1]]
+
+
+class Delegating:
+    """A world of ours with ML-Agents' interface alone."""
+
+    def __init__(self, world):
+        self._world = world
+        self.step, self.close, self.set_actions = (
+            world.step,
+            world.close,
+            world.set_actions,
+        )
+        self.get_steps = world.steps
+
+    @property
+    def behavior_specs(self):
+        return self._world.behaviors
+
+    def reset(self):
+        self._world.reset(3)
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_agents_that_change_their_behavior_are_the_same_agents(is_plain):
+    world = ScriptedWorld(6, moves=True, births=False, vanishings=False)
+    slots = touchline.Slots(as_env(Delegating(world)) if is_plain else world)
+    rows = slots.reset(3)
+    for _ in range(300):
+        actions = {
+            name: idle_actions(
+                slots.behaviors[name].action_spec, row.action_mask, row.second_mask, len(row)
+            )
+            for name, row in rows.items()
+        }  # fmt: skip
+        rows = slots.step(actions)
+    assert sum(count.moved for count in slots.counts.values()) > 0
+    assert slots.num_active <= len(world.agents)
 
 
 def test_steps_that_hold_it_and_a_class_for_a_world():

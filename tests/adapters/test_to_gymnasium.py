@@ -448,6 +448,14 @@ def test_scenes_whose_agents_are_gone_at_times_are_refused_at_once(scene, make):
         make(scene, num_envs=12, group_by="all")
 
 
+@pytest.mark.parametrize("make", [touchline.make_sb3, touchline.make_gymnasium])
+def test_one_agent_of_basic_alone_is_never_missed(make):
+    with closing(make("Basic", num_envs=1)) as env:
+        env.reset()
+        for _ in range(60):
+            env.step(np.array([2]))
+
+
 @pytest.mark.parametrize(
     "scene", [_slow_but(s, {"SoccerTwos"}) for s in OF_SEVERAL_AGENTS]
 )

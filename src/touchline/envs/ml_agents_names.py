@@ -17,6 +17,8 @@ from touchline.steps import DecisionSteps, TerminalSteps
 
 logger = logging.getLogger(__name__)
 
+Steps = tuple[DecisionSteps, TerminalSteps]
+
 
 @runtime_checkable
 class MLAgentsWorld(Protocol):
@@ -47,8 +49,8 @@ class WrappedWorld(ClosesOnExit):
     def __init__(self, world: MLAgentsWorld) -> None:
         self._world = world
         self._ids = _Ids()
-        self._decisions: dict[str, DecisionSteps] = {}
-        """The agents that may act now, by behavior."""
+        self._steps: dict[str, Steps] = {}
+        """All behaviors' of this exchange, once they were read."""
         self._exchanges = 0
 
     @property
@@ -79,6 +81,7 @@ class WrappedWorld(ClosesOnExit):
         self._world.reset()
         # No ends come for those that were there.
         self._ids = _Ids()
+        self._steps.clear()
 
     def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
         if parameters:
@@ -88,61 +91,87 @@ class WrappedWorld(ClosesOnExit):
             )
 
     def set_actions(self, behavior: str, actions: ActionTuple) -> None:
-        if behavior in self._decisions:
-            spec = self.behaviors[behavior].action_spec
-            world, decisions = type(self._world).__name__, self._decisions[behavior]
-            check_actions(world, behavior, spec, actions, decisions, self._exchanges)
+        decisions, _ = self.steps(behavior)
+        spec, world = self.behaviors[behavior].action_spec, type(self._world).__name__
+        check_actions(world, behavior, spec, actions, decisions, self._exchanges)
         self._world.set_actions(behavior, actions)
 
     def step(self) -> None:
         self._world.step()
         self._exchanges += 1
-        self._decisions.clear()
+        self._steps.clear()
 
-    def steps(self, behavior: str) -> tuple[DecisionSteps, TerminalSteps]:
-        found = self._world.get_steps(behavior)
-        try:
-            decisions, ends = _arrays_of(found, self.behaviors[behavior])
-        except _BreachError as breach:
-            world = type(self._world).__name__
-            raise UsageError(f"{world}.get_steps({behavior!r}): {breach}") from None
-        decisions, ends = self._ids.apart(behavior, decisions, ends)
-        self._decisions[behavior] = decisions
-        return decisions, ends
+    def steps(self, behavior: str) -> Steps:
+        if behavior not in self._steps:
+            found = {}
+            for name, spec in self.behaviors.items():
+                try:
+                    found[name] = _arrays_of(self._world.get_steps(name), spec)
+                except _BreachError as breach:
+                    world = type(self._world).__name__
+                    raise UsageError(f"{world}.get_steps({name!r}): {breach}") from None
+            self._steps = self._ids.apart(found)
+        return self._steps[behavior]
 
     def close(self) -> None:
         self._world.close()
+
+
+FIRST_OTHER_ID = 1 << 30
+"""The ids from here on are given to agents whose own ids another behavior has at the same time."""
 
 
 class _Ids:
     """Ids of agents in worlds whose behaviors may all count theirs from the same number."""
 
     def __init__(self) -> None:
-        self._own: dict[tuple[str, int], int] = {}
-        """(behavior, its agent) -> the id here: the same, unless another behavior has it."""
-        self._taken: set[int] = set()
-        self._highest = 0
+        self._other: dict[tuple[str, int], int] = {}
+        """(behavior, its agent) -> the id here, where it is another one."""
+        self._holders: dict[int, str] = {}
+        """Id -> the behavior whose agent kept it in the latest exchange."""
+        self._next = FIRST_OTHER_ID
 
-    def apart(
+    def apart(self, steps: Mapping[str, Steps]) -> dict[str, Steps]:
+        """All behaviors' steps of one exchange, with an id for each agent that decides.
+
+        An id that one behavior alone shows is the same agent as before, which may have changed its
+        behavior.
+        """
+        if len(steps) < 2:
+            return dict(steps)
+        holders: dict[int, str] = {}
+        for name, (decisions, _) in steps.items():
+            for agent in decisions.agent_id.tolist():
+                if (name, agent) in self._other:
+                    continue
+                first = holders.setdefault(agent, name)
+                if first == name:
+                    continue
+                # Whoever had it keeps it.
+                keeps_first = self._holders.get(agent, first) != name
+                loser = name if keeps_first else first
+                holders[agent] = first if keeps_first else name
+                self._other[loser, agent] = self._next
+                self._next += 1
+        found = {name: self._renamed(name, *each) for name, each in steps.items()}
+        for name, (decisions, ends) in steps.items():
+            # Who ended is forgotten, because worlds may count on for every episode.
+            for agent in {*ends.agent_id.tolist()} - {*decisions.agent_id.tolist()}:
+                self._other.pop((name, agent), None)
+        self._holders = holders
+        return found
+
+    def _renamed(
         self, behavior: str, decisions: DecisionSteps, ends: TerminalSteps
-    ) -> tuple[DecisionSteps, TerminalSteps]:
-        """With ids that no agent of another behavior has now."""
-        both = [self._given(behavior, steps.agent_id) for steps in (decisions, ends)]
-        # Who ended is forgotten, because worlds may count on for every episode.
-        for agent in {*ends.agent_id.tolist()} - {*decisions.agent_id.tolist()}:
-            self._taken.remove(self._own.pop((behavior, agent)))
-        return replace(decisions, agent_id=both[0]), replace(ends, agent_id=both[1])
-
-    def _given(self, behavior: str, agents: NDArray[np.int32]) -> NDArray[np.int32]:
-        for agent in agents.tolist():
-            if (behavior, agent) not in self._own:
-                is_free = agent not in self._taken
-                own = agent if is_free else self._highest + 1
-                self._highest = max(self._highest, own)
-                self._own[behavior, agent] = own
-                self._taken.add(own)
-        own_ids = [self._own[behavior, agent] for agent in agents.tolist()]
-        return np.array(own_ids, np.int32)
+    ) -> Steps:
+        if not self._other:
+            return decisions, ends
+        both = [
+            [self._other.get((behavior, agent), agent) for agent in each.tolist()]
+            for each in (decisions.agent_id, ends.agent_id)
+        ]
+        first, last = (np.array(each, np.int32) for each in both)
+        return replace(decisions, agent_id=first), replace(ends, agent_id=last)
 
 
 class _BreachError(Exception):
