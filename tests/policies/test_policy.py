@@ -14,7 +14,7 @@ from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import network_metadata, write_checkpoint
 from touchline.policies.files.onnx_out import export_onnx
-from touchline.policies.loading import load_policies, load_policy
+from touchline.policies.loading import load_policies, load_policy, sources_in
 from touchline.policies.network import Architecture, make_network
 from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.policy import SlotActor
@@ -175,6 +175,24 @@ def test_two_policies_for_one_behavior_are_one_line(run, rows_and_spec, tmp_path
         UsageError, match=r"two policies for Walker.*: zero and .*again"
     ):
         load_policies(["Walker=zero", str(again)], {NAME: spec})
+
+
+def test_names_with_commas_and_equals_signs_and_files_that_are_not_there(
+    run, rows_and_spec, tmp_path, monkeypatch
+):
+    _, spec = rows_and_spec
+    checkpoint = run / "Walker" / "checkpoint.safetensors"
+    folder = tmp_path / "a=b,c"
+    folder.mkdir()
+    copy = shutil.copy(checkpoint, folder / "x.safetensors")
+    assert sources_in(f"Walker={copy}") == [f"Walker={copy}"]
+    assert load_policies(["random", str(copy)], {NAME: spec})[NAME].name == str(copy)
+    with pytest.raises(UsageError, match=r"nope\.safetensors: no such policy file"):
+        load_policies([f"Walker={copy}", "nope.safetensors"], {NAME: spec})
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(checkpoint, "Walker=x.safetensors")
+    (actor,) = load_policies(["Walker=x.safetensors"], {NAME: spec}).values()
+    assert actor.name == "Walker=x.safetensors"
 
 
 def test_a_policy_is_given_to_one_team_by_its_full_name(rows_and_spec):

@@ -95,6 +95,12 @@ class TooFewChoices(ResidualNetwork):
     def distribution_of(self, features, allowed):
         d = super().distribution_of(features, allowed)
         return type(d)(d.mean, d.log_std, [p[:, :2] for p in d.log_probs])
+class ViewsMasks(ResidualNetwork):
+    def distribution_of(self, features, allowed):
+        if allowed is not None:
+            allowed = allowed.view(-1, 1).view(len(features), -1)
+            allowed &= True
+        return super().distribution_of(features, allowed)
 class IgnoresMasks(ResidualNetwork):
     def distribution_of(self, features, allowed):
         return super().distribution_of(features, None)
@@ -172,6 +178,11 @@ def test_a_network_of_ones_own_trains_resumes_and_acts_in_its_onnx_file(
     for name, tensor in tensors.items():
         assert torch.equal(tensor, resumed[name]), name
     _check_file(whole, scene)
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_masks_are_tensors_of_their_own_when_a_network_is_tried_out(tmp_path):
+    _train(tmp_path, "Basic", "ppo", "own_networks:ViewsMasks")
 
 
 @pytest.mark.usefixtures("unchecked_shapes")

@@ -275,11 +275,12 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         self.render_mode = checked_render_mode(render_mode)
         changes = recipe_changes(options)
         self._allow_idle = allow_idle
-        if not allow_idle:
-            _refuse_gaps(env)
         self._groups = _groups_of_size(env, num_envs, changes, group_by, spare_slots)
         try:
             self._group = _only_group(self._groups, "a VectorEnv")
+            # One agent alone is never missed: the world steps until it is back.
+            if not allow_idle and self._groups.sizes[self._group] > 1:
+                _refuse_gaps(env)
             self._refuse_idle(self._groups.rows[self._group])
             spec = self._groups.specs[self._group]
             looks = layout_options(options)

@@ -80,6 +80,8 @@ def load_policies(
     used = {*BUILT_IN, *own, *(actor.name for actor in actors.values())}
     for source in unnamed:
         if source not in used:
+            if not path_of(source).exists():
+                raise UsageError(f"{source}: no such policy file")
             _refuse_idle(source, actors, deterministic=deterministic)
     return actors
 
@@ -113,7 +115,7 @@ def _split_sources(
     for source in sources:
         # A full name has an equals sign of its own: Ball?team=0=FILE.
         given = [name for name in known if source.startswith(f"{name}=")]
-        if given:
+        if given and not Path(source).exists():
             behavior = max(given, key=len)
             rest = source.removeprefix(f"{behavior}=")
             if behavior in named:
@@ -184,8 +186,8 @@ def _only_that_fits(
             f"two policies for {behavior}: {first} and {second}; say which one: "
             f"{name}={first}"
         )
-    for found in fitting.items():
-        return found
+    if rivals:
+        return rivals[0], fitting[rivals[0]]
     why = "; ".join(refusals) or f"no policy given for {behavior}"
     raise UsageError(f"{why}; add the policy random, or {base_name(behavior)}=FILE")
 
@@ -237,7 +239,7 @@ def sources_in(policy: PolicySource | Sequence[PolicySource]) -> list[str]:
         with_run(source)
         for sources in [os.fspath(source) for source in given]
         # A file name may hold a comma, too.
-        for source in ([sources] if Path(sources).exists() else sources.split(","))
+        for source in ([sources] if path_of(sources).exists() else sources.split(","))
     ]
 
 

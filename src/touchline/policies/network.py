@@ -312,7 +312,7 @@ def _without_first_choices(spec: BehaviorSpec, size: int) -> Allowed:
     """Masks for so many agents that forbid the first choice of each branch, if it has others."""
     sizes = spec.action_spec.discrete_branches
     rows = [torch.arange(n) >= min(n - 1, 1) for n in sizes]
-    return torch.cat(rows).expand(size, -1) if rows else None
+    return torch.cat(rows).repeat(size, 1) if rows else None
 
 
 def _breach_of_choices(

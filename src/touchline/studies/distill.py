@@ -142,6 +142,11 @@ def distill(
         name = _chosen(slots.behaviors, behavior)
         actors = load_policies(sources, slots.behaviors, seed=seed, world=env)
         full = next(n for n in actors if base_name(n) == name)
+        teachers_of = {a.name for n, a in actors.items() if base_name(n) == name}
+        if len(teachers_of) > 1:
+            raise UsageError(
+                f"{name} has two teachers, {' and '.join(sorted(teachers_of))}; expected one"
+            )
         before, spec = _teacher_model(actors[full], name), slots.behaviors[full]
         student = _new_student(spec, Architecture(hidden_units, num_layers, True), seed)
         _refuse_larger(before, build_onnx(student))

@@ -41,8 +41,8 @@ MASKS = "action_masks"
 def from_module(module: nn.Module, spec: BehaviorSpec) -> Acting:
     # An agent of CleanRL's PPO has parts, and no `forward` that uses them.
     has_forward = type(module).forward is not nn.Module.forward
-    parts = ("fc_mean", "fc_logstd") if has_forward else ("actor_mean", "actor")
-    is_agent = any(hasattr(module, part) for part in parts)
+    is_agent = not has_forward and any(hasattr(module, part) for part in PARTS)
+    is_agent |= hasattr(module, "fc_mean") and hasattr(module, "fc_logstd")
     if is_agent or type(module).__name__ == "QNetwork":
         return FromCleanRL(module, spec)
     return FromModule(module, spec)

@@ -18,6 +18,7 @@ from stable_baselines3.common.preprocessing import is_image_space
 from torch import Tensor, nn
 
 from touchline.adapters.layout import Layout
+from touchline.adapters.to_sb3 import TouchlineVecEnv
 from touchline.errors import UsageError
 from touchline.policies.files.onnx_policy import (
     CHOICES,
@@ -108,6 +109,24 @@ def _layout(space: spaces.Space[Any], spec: BehaviorSpec, *, has_bytes: bool) ->
     )
 
 
+def _below(env: Any) -> spaces.Space[Any]:
+    """What a `VecNormalize` observes."""
+    below = env.venv.observation_space
+    if not isinstance(below, spaces.Dict) or not env.norm_obs:
+        return below
+    pictures = [name for name in env.obs_rms if len(below[name].shape) == 3]
+    if not pictures:
+        return below
+    # Of a dict, `VecNormalize` overwrites the spaces of what is below it.
+    world = env.unwrapped
+    if not isinstance(world, TouchlineVecEnv):
+        raise UsageError(
+            f"VecNormalize over {pictures[0]}, a picture in a dict, hides whether it had bytes; "
+            "expected a model that was trained over make_sb3"
+        )
+    return world.env.single_observation_space
+
+
 class _Model(Acting):
     """What all models have in common: how they see."""
 
@@ -125,7 +144,7 @@ class _Model(Acting):
                 stacklevel=5,
             )
         space = self.policy.observation_space
-        before = space if env is None else env.venv.observation_space
+        before = space if env is None else _below(env)
         spaces_before = (
             before.spaces if isinstance(before, spaces.Dict) else {"": before}
         )
@@ -134,10 +153,6 @@ class _Model(Acting):
         if env is not None and env.norm_obs:
             figures = env.obs_rms
             by_name = figures if isinstance(figures, dict) else {SINGLE: figures}
-            # Of a dict, `VecNormalize` overwrites the spaces of what is below it, too. Colors that
-            # are no bytes end at 1.
-            means = [f.mean for f in by_name.values() if f.mean.ndim == 3]
-            has_bytes |= any(mean.max() > 1.0 for mean in means)
         self.layout = _layout(space, spec, has_bytes=has_bytes)
         if env is not None:
             for name, figures in by_name.items():

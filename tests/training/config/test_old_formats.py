@@ -180,6 +180,21 @@ parameter_randomization:
     }  # fmt: skip
 
 
+def test_intervals_of_updates_and_keys_of_default_are_not_lost_without_a_line(tmp_path):
+    text = """
+default: {trainer: ppo, batch_size: 64, beta: 0.1, tau: 0.1}
+A: {trainer: sac, hidden_units: 5, train_interval: 5}
+B: {trainer: sac, train_interval: 5, num_update: 2, steps_per_update: 7}
+"""
+    config, lines = converted(tmp_path, text)
+    assert config.behaviors["A"].hyperparameters.steps_per_update == 5
+    assert config.behaviors["A"].hyperparameters.tau == 0.1
+    assert config.behaviors["B"].hyperparameters.steps_per_update == 7
+    about = {line.partition(":")[0] for line in lines}
+    assert {"B.num_update", "B.train_interval", "default.beta"} <= about
+    assert "default.tau" not in about
+
+
 def test_default_becomes_the_default_settings(tmp_path):
     default = "default: {trainer: ppo, batch_size: 64, max_steps: 9, gone: 1}\n"
     config, lines = converted(tmp_path, default)

@@ -157,7 +157,9 @@ def unchanged(policy: nn.Module) -> Iterator[None]:
             # Not by `train`, which sets all modules inside as well.
             module.training = mode
         for name in changed(policy, buffers):
-            policy.get_buffer(name).data.copy_(buffers[name])
+            # It may have been replaced by one of another shape.
+            owner, _, own = name.rpartition(".")
+            setattr(policy.get_submodule(owner), own, buffers[name])
         if home is not None:
             policy.to(home)
 
@@ -168,8 +170,10 @@ def changed(policy: nn.Module, buffers: Mapping[str, Tensor]) -> list[str]:
 
 def _alike(one: Tensor, other: Tensor) -> bool:
     """Whether they are equal; NaN equals NaN."""
+    if one.shape != other.shape:
+        return False
     are_nan = (one != one) & (other != other)
-    return one.shape == other.shape and bool(((one == other) | are_nan).all())
+    return bool(((one == other) | are_nan).all())
 
 
 def _built(policy: Acting) -> onnx.ModelProto:

@@ -176,6 +176,7 @@ def _curricula_of(path: Path, target: Path, log: Log) -> Block:
 def _from_flat(blocks: Block, notices: list[str]) -> Block:
     default = _block("default", blocks.pop("default", None))
     behaviors: Block = {}
+    whole_blocks: list[Block] = []
     # Names that point at each other in a circle end where one comes again.
     for name in blocks:
         own, passed = blocks[name], {name}
@@ -185,12 +186,14 @@ def _from_flat(blocks: Block, notices: list[str]) -> Block:
             own = blocks[own]
         block = _block(name, own)
         whole = deepcopy({**default, **block})
+        whole_blocks.append(dict(whole))
         behaviors[name] = _behavior(name, whole, block.keys(), notices)
     new = {"behaviors": behaviors}
     if not default:
         return new
+    about_default: list[str] = []
     try:
-        block = _behavior("default", default, default.keys(), notices)
+        block = _behavior("default", deepcopy(default), default.keys(), about_default)
     except UsageError:
         if not behaviors:
             raise
@@ -198,16 +201,36 @@ def _from_flat(blocks: Block, notices: list[str]) -> Block:
     kept = {"default_settings": block, **new}
     # What is wrong with it is said when the whole file is read.
     if block and not behaviors:
+        notices += about_default
         return kept
     with suppress(UsageError):
         # Today's defaults fill blocks at every depth; those of a flat file were whole keys.
         if block and _as_trained(kept).behaviors == _as_trained(new).behaviors:
+            notices += about_default
             return kept
+    trainers = {str(blocks_of.get("trainer")) for blocks_of in whole_blocks}
+    notices += _lost_of_default(default, trainers)
     notices.append(
         "default: carried over into the listed behaviors alone, as default_settings would change "
         "them today; a behavior that is not listed needs a block of its own"
     )
     return new
+
+
+def _lost_of_default(default: Block, trainers: set[str]) -> list[str]:
+    """Lines about the keys of `default` that no behavior of these trainers takes."""
+    lost: list[set[str]] = []
+    for trainer in trainers:
+        lines: list[str] = []
+        probe = {"demo_path": "none", **default, "trainer": trainer}
+        with suppress(UsageError):
+            _behavior("default", deepcopy(probe), default.keys(), lines)
+        lost.append({line for line in lines if ": left out; " in line})
+    if not lost:
+        return []
+    keys = [{line.partition(":")[0] for line in each} for each in lost]
+    everywhere = set.intersection(*keys)
+    return [f"{key}: left out; no behavior has such a setting" for key in everywhere]
 
 
 def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
@@ -284,13 +307,22 @@ def _tidy_blocks_within(name: str, old: Block, notices: list[str]) -> None:
     for key in kinds.keys() & old.keys():
         old[key] = _block(f"{name}.{key}", old[key])
     games, before = old.get("self_play", {}), "play_against_current_self_ratio"
+    today = "play_against_latest_model_ratio"
+    if before in games and today in games:
+        notices.append(f"{name}.self_play.{before}: left out; the block has {today}")
+        del games[before]
     if before in games:
-        games["play_against_latest_model_ratio"] = games.pop(before)
+        games[today] = games.pop(before)
     blocks = [(key, old[key], kind) for key, kind in kinds.items() if key in old]
     if "reward_signals" in old:
         signals = old["reward_signals"] = _block(
             f"{name}.reward_signals", old["reward_signals"]
         )
+        if _SIGNAL_UPDATES in signals and _SIGNAL_UPDATES in old:
+            notices.append(
+                f"{name}.reward_signals.{_SIGNAL_UPDATES}: left out; twice there"
+            )
+            del signals[_SIGNAL_UPDATES]
         if _SIGNAL_UPDATES in signals:
             old[_SIGNAL_UPDATES] = signals.pop(_SIGNAL_UPDATES)
         for signal in signals.keys() & set(SIGNAL_PLUGINS.names()):
@@ -314,6 +346,10 @@ def _imitate(name: str, old: Block, trainer: str) -> str:
         raise UsageError(
             f"{shortened(name)}: nothing imitates a player in the game today, as {trainer} did; "
             "record a demonstration, and write demo_path: FILE into this block"
+        )
+    if old.keys() & {"behavioral_cloning", "pretraining"}:
+        raise UsageError(
+            f"{shortened(name)}: {trainer} has cloning of its own; leave behavioral_cloning out"
         )
     old |= {"behavioral_cloning": {"demo_path": old.pop("demo_path")}, "max_steps": 0}
     return f"{name}: it only imitated; max_steps: 0 with behavioral_cloning does that today"

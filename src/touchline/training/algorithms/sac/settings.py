@@ -60,16 +60,26 @@ class SACSettings(MinibatchSettings):
     def modernize(cls, old: dict[str, Any]) -> list[str]:
         """It made `num_update` updates every `train_interval` steps of the environment."""
         lines = []
+        asked = [key for key in ("num_update", "train_interval") if key in old]
         interval = _positive(old, "train_interval") if "train_interval" in old else 1.0
-        if "num_update" in old and "steps_per_update" in old:
-            lines.append("num_update: left out; the block has steps_per_update")
-            del old["num_update"]
-        if "num_update" in old:
-            old["steps_per_update"] = interval / _positive(old, "num_update")
+        if "steps_per_update" in old:
+            old.pop("num_update", None)
+            lines += [
+                f"{key}: left out; the block has steps_per_update" for key in asked
+            ]
+        elif asked:
+            updates = _positive(old, "num_update") if "num_update" in old else 1.0
+            old["steps_per_update"] = interval / updates
             lines.append(
                 f"steps_per_update: {old['steps_per_update']:g} holds for one agent; multiply it "
                 "by the number of agents"
             )
+        of_signals = "reward_signal_steps_per_update"
+        if "reward_signal_num_update" in old and of_signals in old:
+            lines.append(
+                f"reward_signal_num_update: left out; the block has {of_signals}"
+            )
+            del old["reward_signal_num_update"]
         if "reward_signal_num_update" in old:
             updates = _positive(old, "reward_signal_num_update")
             old["reward_signal_steps_per_update"] = interval / updates
