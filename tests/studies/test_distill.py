@@ -92,6 +92,17 @@ def test_one_of_two_behaviors_is_distilled_beside_the_other_ones_policy(tmp_path
         distill(teachers[1], small, world="StrikersVsGoalie", **about)
 
 
+def test_two_teachers_of_one_behavior_are_one_line(tmp_path):
+    models = Path(__file__).parents[2] / "models"
+    one, other = models / "SoccerTwos.onnx", tmp_path / "other.onnx"
+    other.write_bytes(one.read_bytes())
+    teachers = [f"SoccerTwos?team=0={one}", f"SoccerTwos?team=1={other}"]
+    with pytest.raises(
+        UsageError, match=r"SoccerTwos has two teachers, .*; expected one"
+    ):
+        distill(teachers, tmp_path / "small.onnx", world="SoccerTwos")
+
+
 def test_the_same_seed_makes_the_same_student(shared, tmp_path):
     teacher = shared / "unity-policies" / "Basic.onnx"
     for name in ("a", "b"):

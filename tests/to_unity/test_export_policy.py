@@ -225,6 +225,32 @@ def test_bytes_of_pictures_are_normalized_as_bytes(tmp_path):
     _check(found, expected)
 
 
+class Grids(gymnasium.Env):
+    """Numbers in a grid, which are no colors."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (36, 40, 3), np.float32)
+    action_space = spaces.Discrete(5)
+
+    def reset(self, **_):
+        return self.observation_space.sample().clip(0, 1) * 5, {}
+
+    def step(self, _):
+        return self.reset()[0], 0.0, False, False, {}
+
+
+def test_numbers_above_1_in_a_grid_are_no_bytes(tmp_path):
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    env = VecNormalize(DummyVecEnv([Grids]))
+    model = _shaken(_model("PPO", "MlpPolicy", env))
+    model.learn(40)
+    assert env.obs_rms.mean.max() > 1
+    feeds, found = _exported(model, PICTURE, tmp_path)
+    seen = env.normalize_obs(feeds["obs_0"].transpose(0, 2, 3, 1))
+    expected, _ = model.predict(seen, deterministic=True)
+    _check(found, expected)
+
+
 def test_bytes_of_pictures_in_a_dict_are_normalized_as_bytes(tmp_path):
     from stable_baselines3.common.vec_env import VecNormalize
 

@@ -204,6 +204,46 @@ def test_a_model_of_sb3_with_an_actor_of_its_own_is_refused(tmp_path):
     assert "acts otherwise than" in _refusal(model, BALL, tmp_path)
 
 
+def test_an_actor_that_its_own_library_cannot_run_is_warned_of(tmp_path):
+    from tensordict.nn import TensorDictModule, TensorDictSequential
+
+    class Counting(TensorDictSequential):
+        def forward(self, tensordict, **_):
+            return super().forward(tensordict.set("n", tensordict["step_count"]))
+
+    actor = Counting(TensorDictModule(nn.Linear(8, 2), ["observation"], ["action"]))
+    with pytest.warns(UserWarning, match="not compared with .*KeyError.*step_count"):
+        touchline.export_policy(actor, BALL, tmp_path / "policy.onnx")
+
+
+def test_a_layer_called_as_a_part_of_cleanrls_is_a_layer(tmp_path):
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc_mean = nn.Linear(8, 2)
+
+        def forward(self, x):
+            return torch.tanh(self.fc_mean(x))
+
+    touchline.export_policy(Named(), BALL, tmp_path / "policy.onnx")
+
+
+def test_a_buffer_that_is_replaced_while_it_acts_is_put_back(tmp_path):
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("last", torch.zeros(2, 8))
+
+        def forward(self, x):
+            self.last = x.detach()
+            return x[:, :2]
+
+    policy = Last()
+    with pytest.raises(UsageError):
+        touchline.export_policy(policy, BALL, tmp_path / "policy.onnx")
+    assert torch.equal(policy.last, torch.zeros(2, 8))
+
+
 def test_nan_alone_is_no_reason_to_refuse(tmp_path):
     from tensordict.nn import TensorDictModule
 

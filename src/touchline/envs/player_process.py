@@ -177,7 +177,7 @@ class PlayerProcess:
                     self.command,
                     ends_with_us=True,
                     stdin=subprocess.DEVNULL,
-                    # A file, because nobody reads while it runs, and a full pipe would stop it.
+                    # A file: nobody reads while the player runs, and it would wait on a full pipe.
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env=environment,

@@ -86,7 +86,7 @@ def train_at(config: RunConfig, recipe: EnvRecipe, to_wandb: bool, site: Site) -
     from touchline.training.run.metrics import load_drawing
     from touchline.training.trainer import train
 
-    # First, when nobody waits for it: later it would delay the end after Ctrl-C.
+    # Loaded before training: after Ctrl-C, people would wait for it.
     load_drawing()
     if not site.is_home:
         config, recipe = _moved(config, recipe, site)

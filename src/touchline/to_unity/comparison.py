@@ -1,5 +1,6 @@
 """A written model next to its policy, in ONNX Runtime: both must do the same."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -113,9 +114,15 @@ def _both(
 def _original(policy: Acting, inputs: Sequence[Tensor]) -> Results:
     try:
         return policy.original(*inputs)
-    except (
-        Exception
-    ):  # some libraries' modules cannot act outside their own environments
+    # Some modules may need more than an observation, such as a count of steps. What the file does
+    # was compared with `policy` already, so it is written.
+    except Exception as error:
+        reason = shortened(f"{type(error).__name__}: {error}")
+        warnings.warn(
+            f"the file was not compared with what the policy's own library does: {reason}",
+            # The line that called `export_policy`.
+            stacklevel=4,
+        )
         return {}
 
 

@@ -188,7 +188,7 @@ def choices_for(seen: Seen) -> Iterator[Choice]:
 
 
 def _algorithm_for(seen: Seen) -> tuple[str, str]:
-    # One of another package is taken only where it is asked for.
+    # Algorithms of other packages are used only when a file names them.
     kinds = {name: algorithm_settings(name) for name in ALGORITHM_PLUGINS.own}
     if seen.has_groups:
         of_groups = (name for name, kind in kinds.items() if kind.credits_groups)

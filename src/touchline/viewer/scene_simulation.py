@@ -125,7 +125,7 @@ class SceneSimulation(Simulation):
         """How it goes now."""
         moments = self.history
         return Status(
-            # The time of what is drawn; no frame follows the clock while nobody watches.
+            # The time of the picture; without watchers there are no new pictures, only the clock.
             time_s=self.frame.time_s if self.is_watched else self.time_s(),
             is_paused=self.is_paused,
             speed=0.0 if self.is_paused else self._pace.measured,

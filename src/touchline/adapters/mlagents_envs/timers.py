@@ -111,7 +111,7 @@ class TimerStack:
 
     def get_root(self) -> TimerNode:
         """The whole time since the start."""
-        # The root is never closed, so its time is that of the moment it is asked for.
+        # The root never ends, so its time is counted when somebody asks.
         self.root.total = time.perf_counter() - self.start_time
         self.root.count = 1
         return self.root
