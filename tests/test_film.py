@@ -1,6 +1,5 @@
 """Films of policies at play, and players that show themselves."""
 
-import sys
 import time
 
 import imageio_ffmpeg
@@ -16,7 +15,6 @@ from touchline.player import build
 from touchline.policies.loading import load_sides
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the player is a shell script")
 def test_a_player_that_shows_itself_plays_for_as_long_as_asked(tmp_path, monkeypatch):
     steps = []
     step = Slots.step
