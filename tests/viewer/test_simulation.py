@@ -13,6 +13,7 @@ from touchline.scenes import SCENES, scene_class
 from touchline.specs import ActionSpec, ActionTuple
 from touchline.training.demonstrations import read_demonstration
 from touchline.training.recording import write_demos
+from touchline.viewer.beside import Beside
 from touchline.viewer.hands import action_of, allowed_action
 from touchline.viewer.insight import Seat
 from touchline.viewer.keys import KEYS, keys_of, meaning_of
@@ -302,6 +303,35 @@ def test_a_score_is_that_of_the_policies_that_play(simulation):
     assert str(simulation.score) == "mean return 0.500 of 3 episodes"
     _done(simulation, lambda: simulation.replace_actors(simulation.actors))
     assert str(simulation.score) == "no episode ended yet"
+
+
+def test_an_episode_counts_once_however_often_it_is_played():
+    worlds = [make(EnvRecipe("scene", "Basic", num_areas=4)) for _ in range(2)]
+    for env in worlds:
+        env.reset()
+    playing = SceneSimulation(
+        worlds[0], lambda slots: load_policies(["random"], slots.behaviors)
+    )
+    playing.set_speed(float("inf"))
+    actors = load_policies(["random"], playing.slots.behaviors)
+    try:
+        _pause_first(playing)
+        _done(playing, lambda: playing.set_beside(Beside(worlds[1], actors, "other")))
+        _step(playing)
+        start_s, steps = playing.time_s(), 0
+        while not (playing.score.episodes and playing.beside.score.episodes):
+            _step(playing)
+            steps += 1
+        scores = playing.score, playing.beside.score
+        _done(playing, lambda: playing.go_to(start_s))
+        assert (playing.score, playing.beside.score) == (Tally(), Tally())
+        _step(playing, steps)
+        assert (playing.score, playing.beside.score) == scores
+        _done(playing, lambda: playing.replace_actors(playing.actors))
+        _done(playing, lambda: playing.go_to(start_s))
+        assert playing.score == Tally(), "the others' past"
+    finally:
+        playing.close()
 
 
 def test_an_insight_shows_what_the_agent_decides_on(simulation):

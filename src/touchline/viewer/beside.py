@@ -68,6 +68,7 @@ class Beside:
             rows=self.rows,
             actors={name: actor.state() for name, actor in self.actors.items()},
             returns=self.returns,
+            score=self.score,
         )
 
     def load_state(self, moment: Moment) -> None:

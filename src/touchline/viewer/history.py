@@ -12,7 +12,7 @@ from touchline.envs.saved_state import Arrays
 from touchline.envs.slots import SlotRows
 from touchline.policies.policy import ActorState
 from touchline.specs import ActionTuple
-from touchline.viewer.scoreboard import Returns, Scoreboard
+from touchline.viewer.scoreboard import Returns, Scoreboard, Tally
 
 if TYPE_CHECKING:
     from touchline.viewer.tape import Tape
@@ -45,6 +45,8 @@ class Moment:
     beside: Moment | None = None
     """Moment of the world beside, if there was one."""
     board: Scoreboard = field(default_factory=Scoreboard)
+    score: Tally = field(default_factory=Tally)
+    """Of the policies of `cast`."""
 
     @cached_property
     def num_bytes(self) -> int:

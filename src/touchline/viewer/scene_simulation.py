@@ -178,7 +178,11 @@ class SceneSimulation(Simulation):
         self.slots.load_state(moment.world)
         self.rows = moment.rows
         self.returns = moment.returns
-        self.board = moment.board
+        # Those that play now had no score yet when others played.
+        is_same_cast = moment.cast is self._cast
+        self.score = moment.score if is_same_cast else Tally()
+        names = self.env.scene.team_names
+        self.board = moment.board if is_same_cast else Scoreboard(names)
         self.decisions = moment.decisions
         self.taken = moment.taken
         for name, actor in self.actors.items():
@@ -189,6 +193,8 @@ class SceneSimulation(Simulation):
                 self.beside.start_from(moment)
             else:
                 self.beside.load_state(moment.beside)
+            played = moment.beside if is_same_cast else None
+            self.beside.score = Tally() if played is None else played.score
 
     def restart(self) -> None:
         """Reset the world with the next seed, and forget where it was."""
@@ -449,4 +455,5 @@ class SceneSimulation(Simulation):
             tape=self.tape,
             beside=None if self.beside is None else self.beside.state(time_s),
             board=self.board,
+            score=self.score,
         )
