@@ -845,6 +845,33 @@ def test_the_economy_is_a_second_observation(engine):
         assert env.steps(US)[0].obs[1][0, 2] == np.float32(0.1)
 
 
+def test_the_time_that_is_used_counts_decisions_where_those_are_limited(engine):
+    with open_env(
+        engine,
+        "basesWorkers16x16",
+        form="grid",
+        opponent="passive",
+        economy=True,
+        skip=True,
+        seat="1",
+        max_steps=4,
+    ) as env:
+        env.reset(0)
+        used = []
+        for _ in range(4):
+            used.append(float(env.steps(US)[0].obs[1][0, 2]))
+            env.step()
+        _, ended = env.steps(US)
+        assert env.games.clock[0] == 0, "the next game"
+        assert used == [0.0, 0.25, 0.5, 0.75]
+        assert ended.obs[1][0, 2] == 1.0
+
+
+@pytest.mark.parametrize("name", ["self", "Self", "SELF"])
+def test_self_may_be_written_in_any_case(name):
+    assert opponents_of_areas(f"{name}:2,passive", 3) == ["self", "self", "passive"]
+
+
 def test_the_asker_shows_who_asks_and_what_others_were_told(engine):
     with open_env(
         engine, "basesWorkers16x16", form="asker", opponent="passive", seat="0"

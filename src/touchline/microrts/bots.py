@@ -75,7 +75,7 @@ def opponents_of_areas(opponents: str, num_areas: int) -> list[str]:
     turn: list[str] = []
     for part in opponents.split(","):
         name, colon, count = part.strip().partition(":")
-        if name != SELF:
+        if name.lower() != SELF:
             bot_named(name)  # raises for an unknown one
         if colon and not (count.isdigit() and int(count)):
             raise UsageError(

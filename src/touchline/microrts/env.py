@@ -423,7 +423,12 @@ class MicrortsEnv(MLAgentsEnv):
         """[R, 3]: own stock and the opponent's in tens, and the share of the time that is used."""
         # With partial observation the opponent's stock is 0.
         games = self.games
-        limit = min(self.match.max_ticks, self.match.max_steps)
+        # Steps are ticks, unless `skip` leaves some out.
+        ticks, steps = (
+            games.clock / self.match.max_ticks,
+            self._steps / self.match.max_steps,
+        )
+        used = np.maximum(ticks, steps)
         economy = np.zeros((games.num_rows, 3), np.float32)
         for row in range(games.num_rows):
             game = games.game_of(row)
@@ -432,7 +437,7 @@ class MicrortsEnv(MLAgentsEnv):
             economy[row, 0] = stock[player] / _STOCK_UNIT
             if not self.options.partial:
                 economy[row, 1] = stock[1 - player] / _STOCK_UNIT
-            economy[row, 2] = games.clock[game] / limit
+            economy[row, 2] = used[game]
         return economy
 
     def _balance_now(self, obs: list[NDArray[np.float32]]) -> NDArray[np.float64]:
