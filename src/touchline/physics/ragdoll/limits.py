@@ -29,7 +29,8 @@ from touchline.physics.shapes import Vector
 
 _MARGIN_RAD = 0.1
 _MARGIN_SHARE = 0.49
-"""A limit's row appears within the smaller of 0.1 rad and 0.49 of the range."""
+"""A limit's row appears within the smaller of 0.1 rad and 0.49 of the range; that of a single
+swing within 0.49 of the smaller of 0.1 rad and the range."""
 
 
 @compiled
