@@ -46,7 +46,7 @@ class Moment:
     """Moment of the world beside, if there was one."""
     board: Scoreboard = field(default_factory=Scoreboard)
     score: Tally = field(default_factory=Tally)
-    """Of the policies of `cast`."""
+    """How the policies of `cast` did until then."""
 
     @cached_property
     def num_bytes(self) -> int:
