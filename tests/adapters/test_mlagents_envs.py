@@ -242,6 +242,11 @@ OFFICIAL_NAMES = {
     "logging_util": ["CRITICAL", "DEBUG", "INFO", "NOTSET", "get_logger", "set_log_level"],
     "registry": ["UnityEnvRegistry", "default_registry"],
     "registry.base_registry_entry": ["BaseRegistryEntry"],
+    "registry.binary_utils": [
+        "BLOCK_SIZE", "ZipFileWithProgress", "download_and_extract_zip", "get_local_binary_path",
+        "get_local_binary_path_if_exists", "get_tmp_dirs", "load_local_manifest",
+        "load_remote_manifest", "print_progress",
+    ],
     "registry.remote_registry_entry": ["RemoteRegistryEntry"],
     "registry.unity_env_registry": ["UnityEnvRegistry", "default_registry"],
     "side_channel": [

@@ -1,20 +1,18 @@
 """A mapping from names to entries that open environments."""
 
-import urllib.request
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
-
-import yaml
 
 from touchline.adapters.mlagents_envs.registry.base_registry_entry import (
     BaseRegistryEntry,
     SceneEntry,
 )
+from touchline.adapters.mlagents_envs.registry.binary_utils import (
+    load_local_manifest,
+    load_remote_manifest,
+)
 from touchline.adapters.mlagents_envs.registry.remote_registry_entry import (
     RemoteRegistryEntry,
 )
-from touchline.bounded import MOST_TEXT, read_text
 from touchline.scenes import SCENES
 
 
@@ -62,20 +60,12 @@ class UnityEnvRegistry(Mapping[str, BaseRegistryEntry]):
 
     def _read(self) -> None:
         while self._unread:
-            for entry in _manifest(self._unread.pop(0))["environments"]:
+            place = self._unread.pop(0)
+            is_remote = place.startswith(("http://", "https://"))
+            load = load_remote_manifest if is_remote else load_local_manifest
+            for entry in load(place)["environments"]:
                 for identifier, fields in entry.items():
                     self.register(RemoteRegistryEntry(identifier, **fields))
-
-
-def _manifest(place: str) -> dict[str, Any]:
-    if place.startswith(("http://", "https://")):
-        with urllib.request.urlopen(place, timeout=30) as reply:
-            # A server may send without end.
-            text = reply.read(MOST_TEXT).decode()
-    else:
-        text = read_text(Path(place))
-    manifest: dict[str, Any] = yaml.safe_load(text)
-    return manifest
 
 
 default_registry = UnityEnvRegistry()
