@@ -232,6 +232,11 @@ OFFICIAL_NAMES = {
         "ObservationSpec", "ObservationType", "TerminalStep", "TerminalSteps",
         "UnityActionException",
     ],
+    "communicator_objects": ["AgentInfoProto", "CommandProto", "agent_info_pb2"],
+    "communicator_objects.unity_to_external_pb2_grpc": [
+        "UnityToExternalProto", "UnityToExternalProtoServicer", "UnityToExternalProtoStub",
+        "add_UnityToExternalProtoServicer_to_server",
+    ],
     "env_utils": ["get_platform", "launch_executable", "validate_environment_path"],
     "exception": [
         "UnityActionException", "UnityCommunicationException", "UnityCommunicatorStoppedException",

@@ -9,10 +9,10 @@ Code that was written for it runs after one replacement, `mlagents_envs` ->
 Programs that cannot be edited, and libraries that import `mlagents_envs` themselves, get it after
 `take_the_name()`, or with `python -m touchline.adapters.mlagents_envs script.py`.
 
-What differs from the original on purpose, and its few modules that have no counterpart here, are
-in `docs/unity.md`.
+What differs from the original on purpose is in `docs/unity.md`.
 """
 
+import contextlib
 import pkgutil
 import sys
 from importlib import import_module
@@ -31,8 +31,9 @@ def take_the_name() -> None:
         # Importing that one would run it.
         if found.name.endswith("__main__"):
             continue
-        try:
-            module = import_module(found.name)
-        except ImportError:
-            continue
-        sys.modules["mlagents_envs" + found.name.removeprefix(__name__)] = module
+        with contextlib.suppress(ImportError):
+            import_module(found.name)
+    # Not from the walk above: some modules have no file.
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f"{__name__}."):
+            sys.modules["mlagents_envs" + name.removeprefix(__name__)] = module

@@ -1,5 +1,6 @@
 """A trainer's description of itself for Unity's statistics."""
 
+from touchline.adapters.mlagents_envs.communicator_objects import *  # noqa: F403
 from touchline.adapters.mlagents_envs.side_channel.side_channel import *  # noqa: F403
 from touchline.protocol.side_channels import TrainingAnalyticsChannel
 
