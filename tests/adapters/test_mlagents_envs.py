@@ -232,6 +232,7 @@ OFFICIAL_NAMES = {
         "ObservationSpec", "ObservationType", "TerminalStep", "TerminalSteps",
         "UnityActionException",
     ],
+    "communicator": ["Communicator", "PollCallback"],
     "communicator_objects": ["AgentInfoProto", "CommandProto", "agent_info_pb2"],
     "communicator_objects.unity_to_external_pb2_grpc": [
         "UnityToExternalProto", "UnityToExternalProtoServicer", "UnityToExternalProtoStub",
@@ -245,6 +246,7 @@ OFFICIAL_NAMES = {
         "UnitySideChannelException", "UnityTimeOutException", "UnityWorkerInUseException",
     ],
     "logging_util": ["CRITICAL", "DEBUG", "INFO", "NOTSET", "get_logger", "set_log_level"],
+    "mock_communicator": ["MockCommunicator"],
     "registry": ["UnityEnvRegistry", "default_registry"],
     "registry.base_registry_entry": ["BaseRegistryEntry"],
     "registry.binary_utils": [
@@ -254,6 +256,11 @@ OFFICIAL_NAMES = {
     ],
     "registry.remote_registry_entry": ["RemoteRegistryEntry"],
     "registry.unity_env_registry": ["UnityEnvRegistry", "default_registry"],
+    "rpc_communicator": ["RpcCommunicator", "UnityToExternalServicerImplementation"],
+    "rpc_utils": [
+        "OffsetBytesIO", "PNG_HEADER", "behavior_spec_from_proto", "process_pixels",
+        "steps_from_proto",
+    ],
     "side_channel": [
         "DefaultTrainingAnalyticsSideChannel", "IncomingMessage", "OutgoingMessage", "SideChannel",
     ],

@@ -1,5 +1,6 @@
 """What official `mlagents_envs` offers, as JSON: module -> name -> members and their parameters.
 
+A message has the entry `fields` instead, and an enum `values`.
 A class also has the entries `bases` (names of the classes that it derives from) and `abstract`;
 members are inherited ones, too, and attributes that `__init__` sets. A name that a module imports
 from another one of the package has the entry `imported` alone.
@@ -15,6 +16,9 @@ import re
 from enum import Enum
 
 import mlagents_envs
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
+from google.protobuf.message import Message
+from message_fields import fields
 from mlagents_envs.registry import default_registry
 
 default_registry.clear()  # importing `mlagents_envs.envs` would download its manifest
@@ -34,6 +38,10 @@ def parameters(function):
 
 
 def described(thing):
+    if isinstance(thing, EnumTypeWrapper):
+        return {"values": dict(thing.items())}
+    if inspect.isclass(thing) and issubclass(thing, Message):
+        return {"fields": fields(thing)}
     if not inspect.isclass(thing):
         return {"": parameters(thing) if callable(thing) else None}
     bases = [f"{base.__module__}.{base.__name__}" for base in thing.__mro__[1:-1]]
@@ -67,21 +75,29 @@ def source_of(kind):
         return ""
 
 
+def untimed(thing):
+    """The function that `timed` hides: its name, module and parameters are those of `timed`."""
+    if inspect.isfunction(thing) and thing.__qualname__.startswith("timed.<locals>"):
+        return thing.__closure__[0].cell_contents
+    return thing
+
+
 found = {}
 for module in [
     "mlagents_envs",
     *(m.name for m in pkgutil.walk_packages(mlagents_envs.__path__, "mlagents_envs.")),
 ]:
-    if "communicator_objects" in module:
-        continue
     loaded = importlib.import_module(module)
     names = found[module.partition(".")[2]] = {}
     for name, thing in vars(loaded).items():
+        thing = untimed(thing)
         home = getattr(thing, "__module__", module)
+        if isinstance(thing, EnumTypeWrapper):
+            home = module
         if name.startswith("_") or inspect.ismodule(thing):
             continue
         if home == module and type(thing).__module__ != "typing":
             names[name] = described(thing)
-        elif home.startswith("mlagents_envs.") and "communicator_objects" not in home:
+        elif home.startswith("mlagents_envs."):
             names[name] = {"imported": home.partition(".")[2]}
 print(json.dumps(found))

@@ -180,7 +180,10 @@ class ExchangeDecoder:
         for i, observation in enumerate(first.observations):
             field = f"agentInfos[{name!r}].observations[{i}]"
             sensors.append(observation_spec(field, observation, self.dialect))
-        spec = BehaviorSpec(tuple(sensors), self.announced.pop(name))
+        self.expect(name, BehaviorSpec(tuple(sensors), self.announced.pop(name)))
+
+    def expect(self, name: str, spec: BehaviorSpec) -> None:
+        """From now on, this behavior's agents must fit this spec."""
         self.behaviors[name] = spec
         self._layouts[name] = Layout.of(name, spec)
         self._empty[name] = DecisionSteps.empty(spec), TerminalSteps.empty(spec)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from touchline.protocol.errors import UnityObservationException
 
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MOST_IMAGE_VALUES = 1 << 26
 """The most floats that the images of one message may unpack to: 256 MiB, as much as a message
 may be long."""
@@ -126,7 +126,7 @@ def _split(data: bytes, what: str) -> list[bytes]:
     files = []
     start = 0
     while start < len(data):
-        if data[start : start + 8] != _SIGNATURE:
+        if data[start : start + 8] != PNG_SIGNATURE:
             raise UnityObservationException(
                 f"{what}.compressed_data: no PNG file at byte {start} of {len(data)}"
             )

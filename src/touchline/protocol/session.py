@@ -336,10 +336,10 @@ class PlayerSession:
         )
 
 
-def parse_message(data: bytes) -> Any:
+def parse_message(data: bytes, kind: Any = MESSAGES.UnityMessageProto) -> Any:
     """The UnityMessageProto in `data`; raises a MalformedMessageError if there is none."""
     try:
-        return MESSAGES.UnityMessageProto.FromString(data)
+        return kind.FromString(data)
     except DecodeError as error:
         raise MalformedMessageError(
             f"UnityMessageProto: {len(data)} bytes that are no such message: {error}"

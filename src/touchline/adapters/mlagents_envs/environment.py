@@ -6,15 +6,17 @@ from typing import Any
 from numpy.typing import NDArray
 
 # Stars: scripts import from here whatever the official module imports, too.
-from touchline.adapters.mlagents_envs.base_env import *  # noqa: F403
 from touchline.adapters.mlagents_envs.base_env import ActionTuple, BaseEnv
-from touchline.adapters.mlagents_envs.exception import *  # noqa: F403
+from touchline.adapters.mlagents_envs.communicator_objects import (
+    UnityRLCapabilitiesProto,
+)
+from touchline.adapters.mlagents_envs.rpc_communicator import *  # noqa: F403
+from touchline.adapters.mlagents_envs.rpc_utils import *  # noqa: F403
 from touchline.adapters.mlagents_envs.side_channel import *  # noqa: F403
 from touchline.adapters.mlagents_envs.side_channel.side_channel_manager import *  # noqa: F403
 from touchline.envs.actions import ActionError
 from touchline.envs.unity_env import UnityEnvironment as _UnityEnvironment
 from touchline.errors import UsageError
-from touchline.protocol.schema import MESSAGES
 from touchline.steps import DecisionSteps, TerminalSteps
 
 
@@ -28,7 +30,7 @@ class UnityEnvironment(_UnityEnvironment, BaseEnv):
     def academy_capabilities(self) -> Any:
         """What the player says it supports, as the protocol's message."""
         has = dict.fromkeys(self.capabilities, True)
-        return MESSAGES.UnityRLCapabilitiesProto(**has)
+        return UnityRLCapabilitiesProto(**has)
 
     def get_steps(self, behavior_name: str) -> tuple[DecisionSteps, TerminalSteps]:
         self._refuse_unknown(behavior_name)
