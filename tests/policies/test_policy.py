@@ -195,6 +195,18 @@ def test_names_with_commas_and_equals_signs_and_files_that_are_not_there(
     assert actor.name == "Walker=x.safetensors"
 
 
+def test_policies_in_one_text_may_have_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.onnx", "b.onnx"):
+        (tmp_path / name).touch()
+    for text in (
+        "Striker=a.onnx,Goalie=b.onnx",
+        "random,Goalie=b.onnx",
+        "a.onnx,b.onnx",
+    ):
+        assert sources_in(text) == text.split(",")
+
+
 def test_a_policy_is_given_to_one_team_by_its_full_name(rows_and_spec):
     _, spec = rows_and_spec
     both = {NAME: spec, "Walker?team=1": spec}

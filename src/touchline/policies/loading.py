@@ -20,6 +20,7 @@ from touchline.policies.files.run_layout import (
     CHECKPOINT,
     MODEL,
     RunLayout,
+    is_one,
     path_of,
     run_of,
     with_run,
@@ -238,8 +239,7 @@ def sources_in(policy: PolicySource | Sequence[PolicySource]) -> list[str]:
     return [
         with_run(source)
         for sources in [os.fspath(source) for source in given]
-        # A file name may hold a comma, too.
-        for source in ([sources] if path_of(sources).exists() else sources.split(","))
+        for source in ([sources] if is_one(sources) else sources.split(","))
     ]
 
 

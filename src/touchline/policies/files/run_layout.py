@@ -356,6 +356,12 @@ def path_of(source: str) -> Path:
     return Path(_split(source)[1])
 
 
+def is_one(sources: str) -> bool:
+    """Whether this is one `[BEHAVIOR=]SOURCE`; a file name may hold commas, too."""
+    before, path = _split(sources)
+    return Path(path).exists() and "," not in before
+
+
 def _split(source: str) -> tuple[str, str]:
     """`BEHAVIOR=`, or nothing, and the rest; both may have equals signs of their own."""
     pieces = source.split("=")
