@@ -311,6 +311,21 @@ def test_a_greedy_model_draws_nothing_but_its_best_allowed_choice(tmp_path):
     assert not (best[::2] == 1).any()
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_values_that_differ_by_little_are_no_reason_to_refuse(tmp_path, seed):
+    torch.manual_seed(seed)
+    model = _model("DQN", "MlpPolicy", _world(BASIC))
+    last = model.policy.q_net.q_net[-1]
+    with torch.no_grad():
+        common = 20 * torch.randn(1, 64)
+        last.weight.copy_(common + 0.02 * torch.randn_like(last.weight))
+        last.bias.fill_(100)
+    feeds, found = _exported(model, BASIC, tmp_path)
+    expected, _ = model.predict(feeds["obs_0"], deterministic=True)
+    own = found["deterministic_discrete_actions"][:, 0]
+    assert np.mean(own == expected) > 0.995, "but for those that rounding decides"
+
+
 def _actor(net, keys, distribution, out=("loc", "scale"), **settings):
     from tensordict.nn import TensorDictModule
     from torchrl.modules import ProbabilisticActor

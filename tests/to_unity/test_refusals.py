@@ -225,7 +225,11 @@ def test_a_layer_called_as_a_part_of_cleanrls_is_a_layer(tmp_path):
         def forward(self, x):
             return torch.tanh(self.fc_mean(x))
 
-    touchline.export_policy(Named(), BALL, tmp_path / "policy.onnx")
+    policy = Named()
+    touchline.export_policy(policy, BALL, tmp_path / "policy.onnx")
+    # CleanRL's also scales its actions, and returns both.
+    policy.fc_logstd = nn.Linear(8, 2)
+    touchline.export_policy(policy, BALL, tmp_path / "policy.onnx")
 
 
 def test_a_buffer_that_is_replaced_while_it_acts_is_put_back(tmp_path):
@@ -242,6 +246,21 @@ def test_a_buffer_that_is_replaced_while_it_acts_is_put_back(tmp_path):
     with pytest.raises(UsageError):
         touchline.export_policy(policy, BALL, tmp_path / "policy.onnx")
     assert torch.equal(policy.last, torch.zeros(2, 8))
+
+
+def test_a_buffer_that_is_taken_out_while_it_acts_is_put_back(tmp_path):
+    class Once(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("cache", torch.ones(2))
+
+        def forward(self, x):
+            self.cache = None
+            return x[:, :2]
+
+    policy = Once()
+    assert "changes its buffer policy.cache" in _refusal(policy, BALL, tmp_path)
+    assert torch.equal(policy.cache, torch.ones(2))
 
 
 def test_nan_alone_is_no_reason_to_refuse(tmp_path):

@@ -23,6 +23,7 @@ from touchline.errors import UsageError
 from touchline.policies.files.onnx_policy import (
     CONTINUOUS,
     DETERMINISTIC,
+    FORBIDDEN,
     LOGITS,
     MEMORY,
     Acting,
@@ -35,6 +36,7 @@ from touchline.to_unity.actions import certain, clipped, drawn, greedy
 RESULTS = (CONTINUOUS, DETERMINISTIC, LOGITS, MEMORY)
 PARTS = {"actor_mean": ("actor_mean", "actor_logstd"), "actor": ("network", "actor")}
 """The parts of agents without a `forward`, by the one that acts; there are critics, too."""
+SQUASHED = ("fc_mean", "fc_logstd", "action_scale", "action_bias")
 MASKS = "action_masks"
 
 
@@ -42,7 +44,8 @@ def from_module(module: nn.Module, spec: BehaviorSpec) -> Acting:
     # An agent of CleanRL's PPO has parts, and no `forward` that uses them.
     has_forward = type(module).forward is not nn.Module.forward
     is_agent = not has_forward and any(hasattr(module, part) for part in PARTS)
-    is_agent |= hasattr(module, "fc_mean") and hasattr(module, "fc_logstd")
+    # One of its SAC has all of these; other modules may have some of the names.
+    is_agent |= all(hasattr(module, part) for part in SQUASHED)
     if is_agent or type(module).__name__ == "QNetwork":
         return FromCleanRL(module, spec)
     return FromModule(module, spec)
@@ -106,6 +109,8 @@ class FromCleanRL(Acting):
         super().__init__(spec)
         self.policy: Any = agent
         _refuse_other_parts(agent)
+        if type(agent).__name__ == "QNetwork":
+            self.sharpness = FORBIDDEN
         ranks = [len(o.shape) for o in spec.observation_specs]
         if len(ranks) > 1 and max(ranks) > 1:
             raise UsageError(

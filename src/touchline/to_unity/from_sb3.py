@@ -23,6 +23,7 @@ from touchline.errors import UsageError
 from touchline.policies.files.onnx_policy import (
     CHOICES,
     DETERMINISTIC,
+    FORBIDDEN,
     LOGITS,
     MEMORY,
     Acting,
@@ -135,7 +136,7 @@ class _Model(Acting):
         self.policy: Any = getattr(model, "policy", model)
         self.normalizers = nn.ModuleDict()
         find = getattr(model, "get_vec_normalize_env", lambda: None)
-        env = find()
+        env: Any = find()
         if getattr(model, "env", None) is None:
             warnings.warn(
                 "this policy has no environment: if VecNormalize scaled what it observed, the file "
@@ -154,11 +155,9 @@ class _Model(Acting):
             figures = env.obs_rms
             by_name = figures if isinstance(figures, dict) else {SINGLE: figures}
         self.layout = _layout(space, spec, has_bytes=has_bytes)
-        if env is not None:
-            for name, figures in by_name.items():
-                self.normalizers[name] = _Normalizer(
-                    figures.mean, figures.var + env.epsilon, env.clip_obs
-                )
+        for name, figures in by_name.items():
+            variance = figures.var + env.epsilon
+            self.normalizers[name] = _Normalizer(figures.mean, variance, env.clip_obs)
 
     def original(self, *inputs: Tensor) -> Results:
         obs, _, memory = self.parted(inputs)
@@ -187,10 +186,10 @@ class _Model(Acting):
         seen = self.seen(obs)
         space = self.policy.observation_space
         if isinstance(space, spaces.Dict):
-            scaled = {name: self._scaled(space[name], x) for name, x in seen.items()}
-            found: Tensor = extractor(scaled)
-            return found
-        return extractor(self._scaled(space, seen))  # type: ignore[no-any-return]
+            seen = {name: self._scaled(space[name], x) for name, x in seen.items()}
+        else:
+            seen = self._scaled(space, seen)
+        return extractor(seen)  # type: ignore[no-any-return]
 
     def _scaled(self, space: spaces.Space[Any], x: Tensor) -> Tensor:
         is_bytes = self.policy.normalize_images and is_image_space(space)
@@ -277,6 +276,8 @@ class _Certain(_Model):
 
 class _Q(_Model):
     """DQN."""
+
+    sharpness = FORBIDDEN
 
     def act(self, obs: Sequence[Tensor], masks: Given, memory: Given) -> Results:
         network = self.policy.q_net

@@ -29,6 +29,7 @@ from touchline.errors import UsageError
 from touchline.policies.files.onnx_policy import (
     CHOICES,
     DETERMINISTIC,
+    FORBIDDEN,
     LOGITS,
     MEMORY,
     Acting,
@@ -72,6 +73,8 @@ class FromTorchRL(Acting):
                 f"the actor gives {actor.out_keys}; expected a key `action`"
             )
         last = self.parts[-1]
+        if isinstance(last, QValueModule):
+            self.sharpness = FORBIDDEN
         self.heads: dict[str, _Head] = {}
         if isinstance(last, ProbabilisticTensorDictModule):
             self.heads = _heads(last)

@@ -47,6 +47,8 @@ class Acting(nn.Module):
 
     memory_size = 0
     """M: numbers that are kept from decision to decision; 0 before an episode's first."""
+    sharpness = 1.0
+    """What `logits` are multiplied by, so that drawing finds the best choice alone."""
 
     def __init__(self, spec: BehaviorSpec) -> None:
         super().__init__()
@@ -157,20 +159,21 @@ def unchanged(policy: nn.Module) -> Iterator[None]:
             # Not by `train`, which sets all modules inside as well.
             module.training = mode
         for name in changed(policy, buffers):
-            # It may have been replaced by one of another shape.
+            # It may have been replaced by one of another shape, or taken out.
             owner, _, own = name.rpartition(".")
-            setattr(policy.get_submodule(owner), own, buffers[name])
+            policy.get_submodule(owner)._buffers[own] = buffers[name]
         if home is not None:
             policy.to(home)
 
 
 def changed(policy: nn.Module, buffers: Mapping[str, Tensor]) -> list[str]:
-    return [n for n, b in buffers.items() if not _alike(policy.get_buffer(n), b)]
+    now = dict(policy.named_buffers())
+    return [n for n, b in buffers.items() if not _alike(now.get(n), b)]
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
+def _alike(one: Given, other: Tensor) -> bool:
     """Whether they are equal; NaN equals NaN."""
-    if one.shape != other.shape:
+    if one is None or one.shape != other.shape:
         return False
     are_nan = (one != one) & (other != other)
     return bool(((one == other) | are_nan).all())
