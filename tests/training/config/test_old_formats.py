@@ -195,6 +195,44 @@ B: {trainer: sac, train_interval: 5, num_update: 2, steps_per_update: 7}
     assert "default.tau" not in about
 
 
+def test_signals_have_the_updates_of_both_versions(tmp_path):
+    """ML-Agents 0.15 to 0.17 read the steps of an update next to the signals' names."""
+    text = """
+Soft:
+  trainer: sac
+  batch_size: 64
+  reward_signals: {reward_signal_steps_per_update: 10, extrinsic: {strength: 1.0}}
+Plain:
+  trainer: ppo
+  batch_size: 64
+  reward_signals: {reward_signal_steps_per_update: 10, extrinsic: {strength: 1.0}}
+"""
+    config, lines = converted(tmp_path, text)
+    soft = config.behaviors["Soft"].hyperparameters
+    assert soft.reward_signal_steps_per_update == 10
+    assert lines[1:] == [
+        "Plain.reward_signal_steps_per_update: left out; ppo has no such setting today"
+    ]
+
+
+@pytest.mark.parametrize("trainer", ["", "trainer: ppo, ", "trainer_type: ppo, "])
+def test_keys_of_default_that_no_behavior_has_get_a_line_of_their_own(
+    tmp_path, trainer
+):
+    signals = "{extrinsic: {gamma: 0.9}, curiosity: {strength: 0.02}}"
+    text = f"""
+default: {{{trainer}batch_size: 64, gone: 1, tau: 0.1, beta: 0.1, reward_signals: {signals}}}
+A: {{hidden_units: 5, gone: 2, reward_signals: {{extrinsic: {{gamma: 0.8}}}}}}
+B: {{hidden_units: 6}}
+"""
+    _, lines = converted(tmp_path, text)
+    assert [line for line in lines if "left out" in line] == [
+        "A.gone: left out; ppo has no such setting today",
+        "default.gone: left out; no behavior has such a setting",
+        "default.tau: left out; no behavior has such a setting",
+    ]
+
+
 def test_default_becomes_the_default_settings(tmp_path):
     default = "default: {trainer: ppo, batch_size: 64, max_steps: 9, gone: 1}\n"
     config, lines = converted(tmp_path, default)

@@ -47,8 +47,8 @@ _RENAMED = {
 # Trainers that only imitated, until 0.12.
 _OFFLINE = ("offline_bc", "online_bc")
 _SAMPLERS = {"multirange_uniform": "multirangeuniform"}
-# Stood among a signal's names in ML-Agents' templates for sac.
-_SIGNAL_UPDATES = "reward_signal_num_update"
+# Stood among the signals: the first until 0.14, and in templates; the second in 0.15 to 0.17.
+_OF_SIGNALS = ("reward_signal_num_update", "reward_signal_steps_per_update")
 
 
 def convert(
@@ -176,7 +176,7 @@ def _curricula_of(path: Path, target: Path, log: Log) -> Block:
 def _from_flat(blocks: Block, notices: list[str]) -> Block:
     default = _block("default", blocks.pop("default", None))
     behaviors: Block = {}
-    whole_blocks: list[Block] = []
+    wholes: dict[str, tuple[Any, Block]] = {}
     # Names that point at each other in a circle end where one comes again.
     for name in blocks:
         own, passed = blocks[name], {name}
@@ -186,7 +186,7 @@ def _from_flat(blocks: Block, notices: list[str]) -> Block:
             own = blocks[own]
         block = _block(name, own)
         whole = deepcopy({**default, **block})
-        whole_blocks.append(dict(whole))
+        wholes[name] = (block.keys(), deepcopy(whole))
         behaviors[name] = _behavior(name, whole, block.keys(), notices)
     new = {"behaviors": behaviors}
     if not default:
@@ -208,8 +208,7 @@ def _from_flat(blocks: Block, notices: list[str]) -> Block:
         if block and _as_trained(kept).behaviors == _as_trained(new).behaviors:
             notices += about_default
             return kept
-    trainers = {str(blocks_of.get("trainer")) for blocks_of in whole_blocks}
-    notices += _lost_of_default(default, trainers)
+    notices += _lost_of_default(default, wholes)
     notices.append(
         "default: carried over into the listed behaviors alone, as default_settings would change "
         "them today; a behavior that is not listed needs a block of its own"
@@ -217,20 +216,21 @@ def _from_flat(blocks: Block, notices: list[str]) -> Block:
     return new
 
 
-def _lost_of_default(default: Block, trainers: set[str]) -> list[str]:
-    """Lines about the keys of `default` that no behavior of these trainers takes."""
-    lost: list[set[str]] = []
-    for trainer in trainers:
+def _lost_of_default(default: Block, wholes: dict[str, tuple[Any, Block]]) -> list[str]:
+    """Lines about its keys that went into none of these: (own keys, block with `default`)."""
+    lost: set[str] = set()
+    carried: set[str] = set()
+    for name, (own, whole) in wholes.items():
         lines: list[str] = []
-        probe = {"demo_path": "none", **default, "trainer": trainer}
-        with suppress(UsageError):
-            _behavior("default", deepcopy(probe), default.keys(), lines)
-        lost.append({line for line in lines if ": left out; " in line})
-    if not lost:
-        return []
-    keys = [{line.partition(":")[0] for line in each} for each in lost]
-    everywhere = set.intersection(*keys)
-    return [f"{key}: left out; no behavior has such a setting" for key in everywhere]
+        # As if all keys were its own: then there is a line about each that it does not take.
+        _behavior(name, whole, {*whole}, lines)
+        about = [line for line in lines if ": left out; " in line]
+        out = {line.removeprefix(f"{name}.").partition(":")[0] for line in about}
+        given = default.keys() - own
+        lost |= given & out
+        carried |= given - out
+    why = "left out; no behavior has such a setting"
+    return [f"default.{key}: {why}" for key in sorted(lost - carried)]
 
 
 def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
@@ -241,11 +241,7 @@ def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
         notices.append(_imitate(name, old, trainer))
         new["trainer_type"] = trainer = DEFAULT_ALGORITHM
     for before, today in _RENAMED.items():
-        if before in old and today in old:
-            notices.append(f"{name}.{before}: left out; the block has {today}")
-            del old[before]
-        elif before in old:
-            old[today] = old.pop(before)
+        _rename(name, old, before, today, notices)
     if trainer not in ALGORITHM_PLUGINS:
         known = ", ".join(ALGORITHM_PLUGINS.names())
         raise UsageError(
@@ -272,6 +268,16 @@ def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
     return new
 
 
+def _rename(
+    name: str, block: Block, before: str, today: str, notices: list[str]
+) -> None:
+    if before in block and today in block:
+        notices.append(f"{name}.{before}: left out; the block has {today}")
+        del block[before]
+    elif before in block:
+        block[today] = block.pop(before)
+
+
 def _trainer_of(name: str, old: Block, notices: list[str]) -> str:
     today = old.pop("trainer_type", None)
     trainer = str(old.pop("trainer", today or DEFAULT_ALGORITHM))
@@ -292,7 +298,7 @@ def _place_the_rest(
         elif key in BehaviorConfig.model_fields:
             new[key] = value
         # The default block holds keys of another trainer, which this one passed over.
-        elif key in own or key == _SIGNAL_UPDATES:
+        elif key in own or key in _OF_SIGNALS:
             notices.append(
                 f"{name}.{key}: left out; {new['trainer_type']} has no such setting today"
             )
@@ -306,25 +312,18 @@ def _tidy_blocks_within(name: str, old: Block, notices: list[str]) -> None:
     }
     for key in kinds.keys() & old.keys():
         old[key] = _block(f"{name}.{key}", old[key])
-    games, before = old.get("self_play", {}), "play_against_current_self_ratio"
-    today = "play_against_latest_model_ratio"
-    if before in games and today in games:
-        notices.append(f"{name}.self_play.{before}: left out; the block has {today}")
-        del games[before]
-    if before in games:
-        games[today] = games.pop(before)
+    games, today = old.get("self_play", {}), "play_against_latest_model_ratio"
+    before = "play_against_current_self_ratio"
+    _rename(f"{name}.self_play", games, before, today, notices)
     blocks = [(key, old[key], kind) for key, kind in kinds.items() if key in old]
     if "reward_signals" in old:
         signals = old["reward_signals"] = _block(
             f"{name}.reward_signals", old["reward_signals"]
         )
-        if _SIGNAL_UPDATES in signals and _SIGNAL_UPDATES in old:
-            notices.append(
-                f"{name}.reward_signals.{_SIGNAL_UPDATES}: left out; twice there"
-            )
-            del signals[_SIGNAL_UPDATES]
-        if _SIGNAL_UPDATES in signals:
-            old[_SIGNAL_UPDATES] = signals.pop(_SIGNAL_UPDATES)
+        for key in signals.keys() & {*_OF_SIGNALS}:
+            if key in old:
+                notices.append(f"{name}.reward_signals.{key}: left out; twice there")
+            old.setdefault(key, signals.pop(key))
         for signal in signals.keys() & set(SIGNAL_PLUGINS.names()):
             within = f"reward_signals.{signal}"
             signals[signal] = _block(f"{name}.{within}", signals[signal])
