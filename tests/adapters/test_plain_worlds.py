@@ -156,6 +156,56 @@ def test_a_reset_forgets_who_was_there():
         assert ids == [[world.time, 100], [first, first + 1]]
 
 
+def _steps_of(num_deciding, num_ended=0):
+    """Of agent 0."""
+    agents, ended = (np.zeros(int(n), np.int32) for n in (num_deciding, num_ended))
+    return (
+        DecisionSteps([np.zeros((len(agents), 2))], agents * 1.0, agents, None, agents, agents * 0.0),
+        TerminalSteps([np.zeros((len(ended), 2))], ended * 1.0, ended > 0, ended, ended, ended * 0.0),
+    )  # fmt: skip
+
+
+class Waits(Rivals):
+    """Agent 0 of team 0 acts in every fourth exchange; one of team 1 ends in every second."""
+
+    def get_steps(self, behavior_name):
+        if behavior_name.endswith("0"):
+            return _steps_of(self.time % 4 == 0)
+        return _steps_of(self.time % 2 == 0, self.time % 2 == 1)
+
+
+def test_an_agent_that_waits_is_not_taken_for_one_of_another_behavior():
+    slots = touchline.Slots(as_env(Waits()))
+    rows = slots.reset()
+    for _ in range(20):
+        rows = slots.step({
+            name: idle_actions(SPEC.action_spec, row.action_mask, row.second_mask, len(row))
+            for name, row in rows.items()
+        })  # fmt: skip
+        assert not rows["Rival?team=0"].truncated.any()
+    assert not any(count.moved for count in slots.counts.values())
+
+
+class TakesTurns(Rivals):
+    """The agent of each team has the same id, and acts while the other one waits."""
+
+    def get_steps(self, behavior_name):
+        return _steps_of(self.time % 2 == int(behavior_name[-1]))
+
+
+def test_agents_that_take_turns_with_one_id_are_warned_of_once(caplog):
+    env = as_env(TakesTurns())
+    env.reset()
+    for _ in range(6):
+        for name in env.behaviors:
+            env.steps(name)
+        env.step()
+    (record,) = caplog.records
+    assert record.getMessage().startswith(
+        "agent 0 of Rival?team=0 acts as Rival?team=1 now, so its episode there was cut off"
+    )
+
+
 class Delegating:
     """A world of ours with ML-Agents' interface alone."""
 

@@ -120,6 +120,11 @@ class WrappedWorld(ClosesOnExit):
 FIRST_OTHER_ID = 1 << 30
 """The ids from here on are given to agents whose own ids another behavior has at the same time."""
 
+TAKES_TURNS = (
+    "agent %s of %s acts as %s now, so its episode there was cut off; if these are two agents that "
+    "take turns, the world must give them different ids"
+)
+
 
 class _Ids:
     """Ids of agents in worlds whose behaviors may all count theirs from the same number."""
@@ -128,37 +133,44 @@ class _Ids:
         self._other: dict[tuple[str, int], int] = {}
         """(behavior, its agent) -> the id here, where it is another one."""
         self._holders: dict[int, str] = {}
-        """Id -> the behavior whose agent kept it in the latest exchange."""
+        """Id -> the behavior whose agent has kept it, until it ends."""
         self._next = FIRST_OTHER_ID
+        self._has_warned = False
 
     def apart(self, steps: Mapping[str, Steps]) -> dict[str, Steps]:
         """All behaviors' steps of one exchange, with an id for each agent that decides.
 
         An id that one behavior alone shows is the same agent as before, which may have changed its
-        behavior.
+        behavior; but not where two behaviors have had an id at once, because they count alike.
         """
         if len(steps) < 2:
             return dict(steps)
-        holders: dict[int, str] = {}
+        shown = {name: {*own.agent_id.tolist()} for name, (own, _) in steps.items()}
+        ended = {name: {*ends.agent_id.tolist()} for name, (_, ends) in steps.items()}
         for name, (decisions, _) in steps.items():
             for agent in decisions.agent_id.tolist():
                 if (name, agent) in self._other:
                     continue
-                first = holders.setdefault(agent, name)
-                if first == name:
+                holder = self._holders.setdefault(agent, name)
+                if holder == name:
                     continue
+                count_alike = self._next > FIRST_OTHER_ID
                 # Whoever had it keeps it.
-                keeps_first = self._holders.get(agent, first) != name
-                loser = name if keeps_first else first
-                holders[agent] = first if keeps_first else name
-                self._other[loser, agent] = self._next
-                self._next += 1
+                if count_alike or agent in shown.get(holder, ()):
+                    self._other[name, agent] = self._next
+                    self._next += 1
+                    continue
+                self._holders[agent] = name
+                if agent not in ended.get(holder, ()) and not self._has_warned:
+                    self._has_warned = True
+                    logger.warning(TAKES_TURNS, agent, holder, name)
         found = {name: self._renamed(name, *each) for name, each in steps.items()}
-        for name, (decisions, ends) in steps.items():
+        for name, agents in ended.items():
             # Who ended is forgotten, because worlds may count on for every episode.
-            for agent in {*ends.agent_id.tolist()} - {*decisions.agent_id.tolist()}:
-                self._other.pop((name, agent), None)
-        self._holders = holders
+            for agent in agents - shown[name]:
+                is_other = self._other.pop((name, agent), None) is not None
+                if not is_other and self._holders.get(agent) == name:
+                    del self._holders[agent]
         return found
 
     def _renamed(
