@@ -437,6 +437,19 @@ def test_a_player_is_downloaded_once_and_again_when_asked(site, tmp_path, capsys
     assert downloads.endswith("downloads")
 
 
+def test_two_downloads_at_once_end_in_one_player(site, tmp_path):
+    folder, address = site
+    names = "game.x86_64", "game.exe", "game.app/Contents/MacOS/game"
+    archive(folder / "game.zip", *names)
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        download = partial(binary_utils.get_local_binary_path, "Game")
+        paths = threads.map(
+            lambda _: download(f"{address}/game.zip", str(tmp_path)), range(2)
+        )
+        first, second = paths
+    assert first == second == binary_utils.validate_environment_path(first)
+
+
 def test_a_manifest_is_read_from_a_file_or_an_address(site):
     folder, address = site
     fields = "expected_reward: 1, description: d, linux_url: , darwin_url: , win_url: "
