@@ -190,6 +190,9 @@ def test_names_with_commas_and_equals_signs_and_files_that_are_not_there(
     with pytest.raises(UsageError, match=r"nope\.safetensors: no such policy file"):
         load_policies([f"Walker={copy}", "nope.safetensors"], {NAME: spec})
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    with pytest.raises(UsageError, match=r"broken\.onnx: not an ONNX file"):
+        load_policies([f"Walker={copy}", "broken.onnx"], {NAME: spec})
     shutil.copy(checkpoint, "Walker=x.safetensors")
     (actor,) = load_policies(["Walker=x.safetensors"], {NAME: spec}).values()
     assert actor.name == "Walker=x.safetensors"

@@ -61,7 +61,7 @@ def load_policies(
 
     A source is one of `BUILT_IN`, an ONNX file, a checkpoint or a run folder, or the name of a
     policy of the `world` itself. One without BEHAVIOR acts for every behavior that it fits. Raises
-    a UsageError when a behavior or a file is left over, or a named one does not fit.
+    a UsageError when a behavior is left over, a named one does not fit, or a second file fits.
     """
     named, unnamed = _split_sources(sources, behaviors)
     actors: dict[str, SlotActor] = {}
@@ -139,6 +139,9 @@ def _refuse_idle(
     source: str, actors: Mapping[str, SlotActor], *, deterministic: bool
 ) -> None:
     """Raises a UsageError for a file whose behavior has another policy already."""
+    if not Path(source).is_dir():
+        # Raises for what is no policy at all.
+        _load(source, None, None, deterministic=deterministic)
     for behavior, actor in actors.items():
         spec = actor.spec
         assert spec is not None
