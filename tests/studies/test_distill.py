@@ -183,7 +183,8 @@ def test_rules_are_no_teachers_and_students_are_onnx_files(tmp_path):
         distill("zero", tmp_path / "small.pt", world="Basic")
 
 
-def test_a_run_knows_its_scene_and_figures_can_be_json(tmp_path, capsys):
+@pytest.mark.parametrize("name", ["", "Basic="])
+def test_a_run_knows_its_scene_and_figures_can_be_json(tmp_path, capsys, name):
     folder, small = tmp_path / "results", tmp_path / "small.onnx"
     about = {"results_dir": str(folder), "num_areas": 4, "max_steps": 64}
     settings = {**about, "evaluation_episodes": 0}
@@ -198,7 +199,8 @@ def test_a_run_knows_its_scene_and_figures_can_be_json(tmp_path, capsys):
         "4",
         "--json",
     ]
-    assert run(["distill", str(folder / "Basic"), "-o", str(small), *arguments]) == 0
+    teacher = f"{name}{folder / 'Basic'}"
+    assert run(["distill", teacher, "-o", str(small), *arguments]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["scene"] == figures["behavior"] == "Basic"
     assert figures["teacher"]["policy"] == str(folder / "Basic")

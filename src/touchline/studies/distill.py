@@ -214,11 +214,11 @@ def distill_lines(figures: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _world_of(sources: Sequence[str], world: str | None) -> EnvRecipe:
-    source = sources[0]
+    source = path_of(sources[0])
     if world is None and is_run(source):
-        status = read_json(RunLayout(Path(source)).status)
+        status = read_json(RunLayout(source).status)
         world = str(status.get("target")) if status.get("world") == "scene" else None
-    if world is None and not Path(source).exists():
+    if world is None and not source.exists():
         raise UsageError(f"{source}: no such run or policy file")
     if world is None:
         raise UsageError(f"{source}: name the environment to play in, --env ENV")
