@@ -45,6 +45,14 @@ def test_an_env_is_a_scene_a_player_the_editor_or_a_recording(typed, world):
     assert EnvRecipe.parse(typed, seed=3).seed == 3
 
 
+@pytest.mark.parametrize("env", [None, 3, ["Basic"]])
+def test_what_is_no_text_is_one_line(env):
+    with pytest.raises(
+        UsageError, match="expected an ENV as text or an EnvRecipe, got"
+    ):
+        touchline.make(env)
+
+
 def test_a_recipe_knows_its_kind_of_world():
     assert EnvRecipe.parse("3DBall").kind.is_scene
     assert EnvRecipe.parse("a/player").kind.is_player

@@ -368,6 +368,8 @@ class EnvRecipe:
         """
         if isinstance(env, EnvRecipe):
             return replace(env, **changes)
+        if not isinstance(env, str):
+            raise UsageError(f"expected an ENV as text or an EnvRecipe, got {env!r}")
         # Prefixes are looked for first: the text behind one may look like a path.
         for name, world in WORLDS.items():
             if world.prefix and env.startswith(world.prefix):
