@@ -193,8 +193,22 @@ class TakesTurns(Rivals):
         return _steps_of(self.time % 2 == int(behavior_name[-1]))
 
 
-def test_agents_that_take_turns_with_one_id_are_warned_of_once(caplog):
-    env = as_env(TakesTurns())
+class Arrives(Waits):
+    """Team 1 comes while the agent of team 0 waits."""
+
+    def __init__(self):
+        super().__init__()
+        del self.behavior_specs["Rival?team=1"]
+
+    def step(self):
+        super().step()
+        if self.time == 2:
+            self.behavior_specs["Rival?team=1"] = SPEC
+
+
+@pytest.mark.parametrize("world", [TakesTurns, Arrives])
+def test_agents_that_take_turns_with_one_id_are_warned_of_once(caplog, world):
+    env = as_env(world())
     env.reset()
     for _ in range(6):
         for name in env.behaviors:

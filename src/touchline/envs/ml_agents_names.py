@@ -143,8 +143,6 @@ class _Ids:
         An id that one behavior alone shows is the same agent as before, which may have changed its
         behavior; but not where two behaviors have had an id at once, because they count alike.
         """
-        if len(steps) < 2:
-            return dict(steps)
         shown = {name: {*own.agent_id.tolist()} for name, (own, _) in steps.items()}
         ended = {name: {*ends.agent_id.tolist()} for name, (_, ends) in steps.items()}
         for name, (decisions, _) in steps.items():
