@@ -376,7 +376,18 @@ class Parted(nn.Module):
         return *self.split(y[:, :4]), y[:, 4:7], y[:, 7:]
 
 
-def test_an_actor_of_torchrl_with_several_parts_acts_the_same(tmp_path):
+class PartedWhole(Parted):
+    def forward(self, x):
+        from tensordict import TensorDict
+
+        loc, scale, first, second = super().forward(x)
+        parts = {"continuous": {"loc": loc, "scale": scale}}
+        parts |= {"branch_0": {"logits": first}, "branch_1": {"logits": second}}
+        return TensorDict(parts, loc.shape[:1])
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_an_actor_of_torchrl_with_several_parts_acts_the_same(tmp_path, is_whole):
     from tensordict import TensorDict
     from tensordict.nn import CompositeDistribution, TensorDictModule
     from torch.distributions import Categorical
@@ -385,7 +396,8 @@ def test_an_actor_of_torchrl_with_several_parts_acts_the_same(tmp_path):
     spec = BehaviorSpec(BALL.observation_specs, ActionSpec(2, (3, 2)))
     keys = [("params", "continuous", "loc"), ("params", "continuous", "scale")]
     keys += [("params", "branch_0", "logits"), ("params", "branch_1", "logits")]
-    module = TensorDictModule(Parted(), in_keys=["observation"], out_keys=keys)
+    keys, net = (["params"], PartedWhole()) if is_whole else (keys, Parted())
+    module = TensorDictModule(net, in_keys=["observation"], out_keys=keys)
     kinds = {"branch_1": Categorical, "branch_0": Categorical, "continuous": TanhNormal}
     names = {name: ("action", name) for name in kinds}
     actor = ProbabilisticActor(

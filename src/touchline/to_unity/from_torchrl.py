@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import (
     CompositeDistribution,
     InteractionType,
@@ -214,11 +214,18 @@ def _outputs(part: Any, tensors: Sequence[Any]) -> dict[Any, Tensor]:
     if part._kwargs is not None:
         named, tensors = dict(zip(part._kwargs, tensors, strict=True)), ()
     results = part._call_module(tensors, **named)
-    if isinstance(results, Mapping):
+    if isinstance(results, Mapping) and all(key in results for key in part.out_keys):
         return {key: results[key] for key in part.out_keys}
     results = results if isinstance(results, tuple) else (results,)
+    found: dict[Any, Tensor] = {}
     # A module may return more than it has keys for.
-    return dict(zip(part.out_keys, results, strict=False))
+    for key, result in zip(part.out_keys, results, strict=False):
+        if isinstance(result, TensorDictBase):
+            leaves = result.items(True, True)
+            found |= {(*_words(key), *_words(below)): leaf for below, leaf in leaves}
+        else:
+            found[key] = result
+    return found
 
 
 class _Head(NamedTuple):
