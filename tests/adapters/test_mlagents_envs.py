@@ -27,6 +27,7 @@ from touchline.adapters.mlagents_envs.base_env import (
     TerminalSteps,
 )
 from touchline.adapters.mlagents_envs.environment import UnityEnvironment
+from touchline.adapters.mlagents_envs.envs import env_helpers
 from touchline.adapters.mlagents_envs.envs.unity_aec_env import UnityAECEnv
 from touchline.adapters.mlagents_envs.envs.unity_gym_env import (
     ActionFlattener,
@@ -282,6 +283,7 @@ OFFICIAL_NAMES = {
         "GaugeNode", "TimerNode", "TimerStack", "get_timer_tree", "hierarchical_timer",
         "merge_gauges", "reset_timers", "set_gauge", "timed",
     ],
+    "envs.env_helpers": ["_agent_id_to_behavior", "_behavior_to_agent_id", "_parse_behavior"],
     "envs.pettingzoo_env_factory": ["PettingZooEnvFactory"],
     "envs.unity_aec_env": ["UnityAECEnv"],
     "envs.unity_gym_env": ["ActionFlattener", "UnityGymException", "UnityToGymWrapper"],
@@ -769,6 +771,15 @@ def test_the_unity_wrapper_of_torchrl_runs_as_it_is():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("(8, 1) 16\n") or done.stdout.endswith("(8, 1) 2\n")
+
+
+def test_names_of_the_old_pettingzoo_wrappers_are_made_and_read():
+    behavior = "SoccerTwos?team=1"
+    name = env_helpers._behavior_to_agent_id(behavior, 3)
+    assert name == "SoccerTwos?team=1?agent_id=3"
+    assert env_helpers._agent_id_to_behavior(name) == behavior
+    assert env_helpers._parse_behavior(behavior) == ("SoccerTwos", 1)
+    assert env_helpers._parse_behavior("Basic") == ("Basic", 0)
 
 
 def test_the_old_pettingzoo_wrappers_play_in_their_own_words():

@@ -12,14 +12,10 @@ import numpy as np
 from gymnasium import error, spaces
 from numpy.typing import NDArray
 
+from touchline.adapters.mlagents_envs.envs.env_helpers import behavior_of, name_of
 from touchline.envs.ml_agents_names import MLAgentsWorld
 from touchline.specs import ActionTuple, BehaviorSpec
 from touchline.steps import DecisionSteps, TerminalSteps
-
-
-def behavior_of(agent: str) -> str:
-    """The behavior in an agent's name."""
-    return agent.partition("?agent_id=")[0]
 
 
 class UnityPettingzooBaseEnv:
@@ -196,7 +192,7 @@ class UnityPettingzooBaseEnv:
         self, behavior: str, steps: DecisionSteps | TerminalSteps, masks: Any
     ) -> None:
         for row, agent_id in enumerate(steps.agent_id):
-            agent = f"{behavior}?agent_id={agent_id}"
+            agent = name_of(behavior, agent_id)
             if agent not in self._dones:
                 self._order.append(agent)
             obs: Any = [sensor[row] for sensor in steps.obs]
