@@ -78,6 +78,14 @@ def test_steps_that_break_the_contract_are_one_line(change, message):
     assert "\n" not in str(refused.value)
 
 
+def test_a_behavior_that_is_not_there_is_named_with_those_that_are():
+    world = as_env(Still(_decisions()))
+    with pytest.raises(
+        touchline.UsageError, match=r"Still: unknown behavior 'Moving'; b.*team=0"
+    ):
+        world.steps("Moving")
+
+
 def test_lists_in_place_of_arrays_are_taken():
     lists = {"obs": [[[0, 1], [1, 0]]], "reward": [0, 1], "group_reward": [0.0, 0.0]}
     more = {"agent_id": [0, 1], "group_id": [0, 0], "action_mask": np.zeros((1, 2, 3))}

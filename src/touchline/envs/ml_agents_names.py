@@ -102,13 +102,18 @@ class WrappedWorld(ClosesOnExit):
         self._steps.clear()
 
     def steps(self, behavior: str) -> Steps:
+        world = type(self._world).__name__
+        if behavior not in self.behaviors:
+            known = ", ".join(self.behaviors)
+            raise UsageError(
+                f"{world}: unknown behavior {behavior!r}; behaviors: {known}"
+            )
         if behavior not in self._steps:
             found = {}
             for name, spec in self.behaviors.items():
                 try:
                     found[name] = _arrays_of(self._world.get_steps(name), spec)
                 except _BreachError as breach:
-                    world = type(self._world).__name__
                     raise UsageError(f"{world}.get_steps({name!r}): {breach}") from None
             self._steps = self._ids.apart(found)
         return self._steps[behavior]
