@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from touchline.errors import FileHeldError
+from touchline.errors import FileHeldError, UsageError
 from touchline.operating_systems import remove_file, replace_file
 
 PART = ".part"
@@ -13,6 +13,15 @@ PART = ".part"
 def part_of(path: Path) -> Path:
     """Where `write_whole` collects a file's new content; a crash leaves it behind."""
     return path.with_name(f"{path.name}{PART}")
+
+
+def require_writable(path: Path) -> None:
+    """Raise a UsageError for a file that `write_whole` could not write, before it is worked for."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise UsageError(
+            f"{path}: cannot be written: {folder} is no folder that you may write to"
+        )
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -71,6 +71,14 @@ def test_a_student_in_the_place_of_its_teacher_is_refused(tmp_path, is_folder):
     assert teacher.read_bytes() == content
 
 
+def test_a_student_that_cannot_be_written_is_refused_before_it_learns(tmp_path):
+    teacher = tmp_path / "teacher.onnx"
+    export_onnx(ActorCritic(BASIC, Architecture(64, 2, True)), teacher)
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="file is no folder that you may write to"):
+        distill(teacher, tmp_path / "file" / "student.onnx", world="Basic")
+
+
 def test_one_of_two_behaviors_is_distilled_beside_the_other_ones_policy(tmp_path):
     models = Path(__file__).parents[2] / "models"
     small = tmp_path / "small.onnx"

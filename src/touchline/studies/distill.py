@@ -48,7 +48,7 @@ from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.policy import SlotActor, Transparent
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
 from touchline.training.evaluation import evaluate
-from touchline.whole import write_whole
+from touchline.whole import require_writable, write_whole
 
 ROUNDS = 10
 AREAS = 32
@@ -135,6 +135,7 @@ def distill(
     if is_teacher or target.is_dir():
         kind = "the teacher" if is_teacher else "a folder"
         raise UsageError(f"--output {target} is {kind}; expected another file")
+    require_writable(target)
     recipe = replace(_world_of(sources, world), seed=seed)
     with make(recipe) as env:
         slots = Slots(env)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -26,6 +25,7 @@ from touchline.studies.matches import Match, Score, play, single_threaded, sourc
 from touchline.training.collect.opening import import_ray
 from touchline.training.evaluation_figures import wilson_interval
 from touchline.training.self_play.ratings import ELO, SPREAD_OF_PLAYERS, most_likely
+from touchline.whole import require_writable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -172,12 +172,7 @@ def check_picture(picture: Path | str | None) -> None:
     path = Path(picture)
     if path.suffix != ".png":
         raise UsageError(f"{path}: expected a file name that ends in .png")
-    # Missing folders are made when the picture is drawn.
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    if not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise UsageError(
-            f"{path}: cannot be written: {folder} is no folder that you may write to"
-        )
+    require_writable(path)
 
 
 def _play_all(
