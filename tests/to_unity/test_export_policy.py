@@ -1,6 +1,7 @@
 """Policies of other libraries as ONNX files: the same actions and memories, and the same returns."""
 
 import json
+import math
 import subprocess
 import sys
 
@@ -324,6 +325,17 @@ def test_values_that_differ_by_little_are_no_reason_to_refuse(tmp_path, seed):
     expected, _ = model.predict(feeds["obs_0"], deterministic=True)
     own = found["deterministic_discrete_actions"][:, 0]
     assert np.mean(own == expected) > 0.995, "but for those that rounding decides"
+
+
+@pytest.mark.parametrize("least", [-1e9, -math.inf])
+def test_a_choice_that_the_values_forbid_does_not_even_out_the_others(tmp_path, least):
+    model = _shaken(_model("DQN", "MlpPolicy", _world(BASIC)))
+    with torch.no_grad():
+        model.policy.q_net.q_net[-1].bias[1] = least
+    _, found = _exported(model, BASIC, tmp_path)
+    best = found["deterministic_discrete_actions"]
+    assert set(np.unique(best)) == {0, 2}
+    np.testing.assert_array_equal(found["discrete_actions"], best)
 
 
 def _actor(net, keys, distribution, out=("loc", "scale"), **settings):

@@ -35,8 +35,9 @@ def certain(action: Tensor) -> Actions:
 
 def greedy(values: Tensor, masks: Tensor | None) -> Actions:
     """The choice of the highest value among those allowed, of one branch."""
-    # Of large values, rounding alone would show behind them.
-    values = values / (1.0 + values.abs().amax(dim=1, keepdim=True))
+    # Of large values, rounding alone would show behind them; by the best one's size, because the
+    # policy itself may forbid choices by values far below.
+    values = values / (1.0 + values.amax(dim=1, keepdim=True).abs())
     if masks is not None:
         values = values - (1.0 - masks) * FORBIDDEN
     # The best one has the logit 0, so that drawing finds nothing else.
