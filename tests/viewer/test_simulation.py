@@ -334,6 +334,21 @@ def test_an_episode_counts_once_however_often_it_is_played():
         playing.close()
 
 
+def test_a_board_is_kept_when_others_begin_to_play_beside(simulation):
+    _pause_first(simulation)
+    while not simulation.board.ended:
+        _step(simulation)
+    time_s, board = simulation.time_s(), simulation.board
+    _step(simulation)
+    other = make(EnvRecipe("scene", "SoccerTwos", num_areas=2))
+    other.reset()
+    actors = load_policies(["random"], simulation.slots.behaviors)
+    _done(simulation, lambda: simulation.set_beside(Beside(other, actors, "other")))
+    _done(simulation, lambda: simulation.go_to(time_s))
+    assert simulation.board == board
+    assert simulation.score == Tally(), "since both are there"
+
+
 def test_an_insight_shows_what_the_agent_decides_on(simulation):
     _pause_first(simulation)
     _step(simulation, 2)

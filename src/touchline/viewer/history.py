@@ -38,8 +38,8 @@ class Moment:
     """Since the world was reset."""
     taken: Mapping[str, ActionTuple] = field(default_factory=dict)
     """[N, ...] the actions that led here."""
-    cast: object = None
-    """Changes when other policies play, here or beside."""
+    cast: tuple[object, object] = (None, None)
+    """The first changes when other policies play here, the second when they do here or beside."""
     tape: Tape | None = None
     """What was being recorded."""
     beside: Moment | None = None

@@ -98,8 +98,8 @@ class SceneSimulation(Simulation):
         self.board = Scoreboard(env.scene.team_names)
         self._num_tapes = 0
         # Compared by identity, so a new object differs from those of all moments that are kept.
-        self._cast = object()
-        """Changes when other policies play, here or beside."""
+        self._cast = (object(), object())
+        """As in `Moment`."""
         self._frames_per_s, self._rounds_per_frame = env.film_rate
         self._at = 0
         """The moment of the history where the simulation stands, or last stood."""
@@ -182,7 +182,8 @@ class SceneSimulation(Simulation):
         is_same_cast = moment.cast is self._cast
         self.score = moment.score if is_same_cast else Tally()
         names = self.env.scene.team_names
-        self.board = moment.board if is_same_cast else Scoreboard(names)
+        is_same_here = moment.cast[0] is self._cast[0]
+        self.board = moment.board if is_same_here else Scoreboard(names)
         self.decisions = moment.decisions
         self.taken = moment.taken
         for name, actor in self.actors.items():
@@ -217,7 +218,7 @@ class SceneSimulation(Simulation):
         if self.beside is not None:
             self.beside.close()
         self.beside = beside
-        self._cast = object()
+        self._cast = (self._cast[0], object())
         self.score = Tally()
         if beside is not None:
             beside.start_from(self._moment())
@@ -253,7 +254,7 @@ class SceneSimulation(Simulation):
     def replace_actors(self, actors: Mapping[str, SlotActor]) -> None:
         """Let these play from now on, also after going back to what others played."""
         self.actors = dict(actors)
-        self._cast = object()
+        self._cast = (object(), object())
         # Scores are shown under the names of those that play.
         self.score = Tally()
         self.board = Scoreboard(self.env.scene.team_names)
