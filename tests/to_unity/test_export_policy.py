@@ -388,6 +388,38 @@ class Parted(nn.Module):
         return *self.split(y[:, :4]), y[:, 4:7], y[:, 7:]
 
 
+class Whole(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(8, 4)
+
+    def forward(self, x):
+        from tensordict import TensorDict
+
+        y = self.body(x)
+        parts = {"loc": y[:, :2], "more": {"scale": y[:, 2:].exp()}}
+        return TensorDict(parts, y.shape[:1])
+
+
+@pytest.mark.parametrize("reads_whole", [False, True])
+def test_parts_of_a_whole_tensordict_are_read_by_their_own_keys(tmp_path, reads_whole):
+    from tensordict.nn import TensorDictModule, TensorDictSequential
+    from torchrl.modules import ProbabilisticActor, TanhNormal
+
+    module = TensorDictModule(Whole(), in_keys=["observation"], out_keys=["all"])
+    keys = {"loc": ("all", "loc"), "scale": ("all", "more", "scale")}
+    if reads_whole:
+        take = TensorDictModule(
+            lambda whole: (whole["loc"], whole["more", "scale"]), ["all"], [*keys]
+        )
+        module, keys = TensorDictSequential(module, take), [*keys]
+    actor = ProbabilisticActor(module, keys, distribution_class=TanhNormal)
+    feeds, found = _exported(actor, BALL, tmp_path)
+    body = next(m for m in actor.modules() if isinstance(m, Whole)).body
+    mean = body(torch.from_numpy(feeds["obs_0"]))[:, :2].tanh()
+    _check(found, mean.detach().numpy())
+
+
 class PartedWhole(Parted):
     def forward(self, x):
         from tensordict import TensorDict

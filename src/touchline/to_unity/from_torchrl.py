@@ -8,6 +8,7 @@ Checked against TorchRL 0.14.1.
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
+from operator import eq
 from typing import Any, NamedTuple
 
 import torch
@@ -166,8 +167,9 @@ class FromTorchRL(Acting):
         for part in self.parts:
             for key in part.in_keys:
                 words = _words(key)
-                # What a part before has written, or the group that it has written into.
-                if not any(own[: len(words)] == words for own in written):
+                # What a part before has written, the group that it has written into, or a part of
+                # the TensorDict that it has written.
+                if not any(all(map(eq, own, words)) for own in written):
                     given[key] = self._given(key, by_name, masks)
             written += map(_words, part.out_keys)
         return given
@@ -223,8 +225,7 @@ def _outputs(part: Any, tensors: Sequence[Any]) -> dict[Any, Tensor]:
         if isinstance(result, TensorDictBase):
             leaves = result.items(True, True)
             found |= {(*_words(key), *_words(below)): leaf for below, leaf in leaves}
-        else:
-            found[key] = result
+        found[key] = result
     return found
 
 
