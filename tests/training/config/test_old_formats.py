@@ -233,6 +233,17 @@ B: {{hidden_units: 6}}
     ]
 
 
+def test_keys_that_a_block_has_by_another_name_are_not_said_to_be_gone(tmp_path):
+    text = """
+default: {trainer_type: ppo, beta: 0.1, pretraining: {demo_path: a.demo}}
+A: {trainer: sac, behavioral_cloning: {demo_path: b.demo}}
+"""
+    _, lines = converted(tmp_path, text)
+    assert [line for line in lines if "no behavior has" in line] == [
+        "default.beta: left out; no behavior has such a setting"
+    ]
+
+
 def test_default_becomes_the_default_settings(tmp_path):
     default = "default: {trainer: ppo, batch_size: 64, max_steps: 9, gone: 1}\n"
     config, lines = converted(tmp_path, default)

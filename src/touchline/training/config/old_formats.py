@@ -224,7 +224,7 @@ def _lost_of_default(default: Block, wholes: dict[str, tuple[Any, Block]]) -> li
         lines: list[str] = []
         # As if all keys were its own: then there is a line about each that it does not take.
         _behavior(name, whole, {*whole}, lines)
-        about = [line for line in lines if ": left out; " in line]
+        about = [line for line in lines if "has no such setting today" in line]
         out = {line.removeprefix(f"{name}.").partition(":")[0] for line in about}
         given = default.keys() - own
         lost |= given & out
