@@ -80,7 +80,7 @@ class WrappedWorld(ClosesOnExit):
         self.set_parameters(parameters or {})
         self._world.reset()
         # No ends come for those that were there.
-        self._ids = _Ids()
+        self._ids = _Ids(has_warned=self._ids.has_warned)
         self._steps.clear()
 
     def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
@@ -134,13 +134,13 @@ TAKES_TURNS = (
 class _Ids:
     """Ids of agents in worlds whose behaviors may all count theirs from the same number."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_warned: bool = False) -> None:
         self._other: dict[tuple[str, int], int] = {}
         """(behavior, its agent) -> the id here, where it is another one."""
         self._holders: dict[int, str] = {}
         """Id -> the behavior whose agent has kept it, until it ends."""
         self._next = FIRST_OTHER_ID
-        self._has_warned = False
+        self.has_warned = has_warned
 
     def apart(self, steps: Mapping[str, Steps]) -> dict[str, Steps]:
         """All behaviors' steps of one exchange, with an id for each agent that decides.
@@ -164,8 +164,8 @@ class _Ids:
                     self._next += 1
                     continue
                 self._holders[agent] = name
-                if agent not in ended.get(holder, ()) and not self._has_warned:
-                    self._has_warned = True
+                if agent not in ended.get(holder, ()) and not self.has_warned:
+                    self.has_warned = True
                     logger.warning(TAKES_TURNS, agent, holder, name)
         found = {name: self._renamed(name, *each) for name, each in steps.items()}
         for name, agents in ended.items():
