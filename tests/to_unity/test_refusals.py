@@ -263,6 +263,20 @@ def test_a_buffer_that_is_taken_out_while_it_acts_is_put_back(tmp_path):
     assert torch.equal(policy.cache, torch.ones(2))
 
 
+def test_buffers_that_become_one_stay_as_they_are(tmp_path):
+    class Alias(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("first", torch.ones(2))
+            self.register_buffer("second", torch.ones(2))
+
+        def forward(self, x):
+            self.second = self.first
+            return x[:, :2]
+
+    touchline.export_policy(Alias(), BALL, tmp_path / "policy.onnx")
+
+
 def test_nan_alone_is_no_reason_to_refuse(tmp_path):
     from tensordict.nn import TensorDictModule
 

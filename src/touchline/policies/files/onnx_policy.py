@@ -167,7 +167,7 @@ def unchanged(policy: nn.Module) -> Iterator[None]:
 
 
 def changed(policy: nn.Module, buffers: Mapping[str, Tensor]) -> list[str]:
-    now = dict(policy.named_buffers())
+    now = dict(policy.named_buffers(remove_duplicate=False))
     return [n for n, b in buffers.items() if not _alike(now.get(n), b)]
 
 
