@@ -429,10 +429,11 @@ def test_a_player_is_downloaded_once_and_again_when_asked(site, tmp_path, capsys
     assert binary_utils.get_local_binary_path("Game", url, tmp_dir) == path
     with pytest.raises(OSError, match="404"):
         binary_utils.get_local_binary_path("Other", url, tmp_dir)
-    archive(folder / "game.zip", "readme.txt")
-    binary_utils.download_and_extract_zip(url, "Game", tmp_dir)
-    with pytest.raises(FileNotFoundError, match=r"game\.zip: no player for"):
-        binary_utils.get_local_binary_path("Game", url, tmp_dir)
+    for names in [("readme.txt",), ()]:
+        archive(folder / "game.zip", *names)
+        binary_utils.download_and_extract_zip(url, "Game", tmp_dir)
+        with pytest.raises(FileNotFoundError, match=r"game\.zip: no player for"):
+            binary_utils.get_local_binary_path("Game", url, tmp_dir)
     assert not list((tmp_path / "tmp" / "touchline-players" / "downloads").iterdir())
     assert downloads.endswith("downloads")
 

@@ -158,6 +158,12 @@ def test_several_environments_at_once_find_ports_of_their_own(puppet):
         assert one.port != two.port
 
 
+@pytest.mark.parametrize("port", [-5, 70000])
+def test_a_port_that_cannot_be_is_one_line(port):
+    with pytest.raises(UsageError, match=f"port {port}: expected a number from 0 to"):
+        UnityEnvironment(None, base_port=port)
+
+
 def test_a_given_port_is_used_or_refused(puppet):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from touchline.errors import UsageError
 from touchline.operating_systems import claim_port
 from touchline.protocol.errors import (
     MessageTooLargeError,
@@ -346,6 +347,8 @@ def _reason(event: TooLarge | Refused) -> str:
 
 def _listen(port: int | None) -> list[socket.socket]:
     """Listening sockets on both loopback addresses, with one port."""
+    if port is not None and not 0 <= port <= 65535:
+        raise UsageError(f"port {port}: expected a number from 0 to 65535")
     for _ in range(PORT_ATTEMPTS):
         opened: list[socket.socket] = []
         try:

@@ -63,6 +63,7 @@ def download_and_extract_zip(url: str, name: str, tmp_dir: str | None = None) ->
     # Under its final name only when it is whole: a download may be cut off.
     with tempfile.TemporaryDirectory(dir=downloads) as part:
         archive, unpacked = Path(part, "player.zip"), Path(part, "unpacked")
+        unpacked.mkdir()  # an archive may be empty
         with (
             urllib.request.urlopen(url, timeout=30) as reply,
             archive.open("wb") as out,
