@@ -206,7 +206,7 @@ def draw(rows: Sequence[tuple[str, Bar, dict[str, Any]]]) -> None:
     axes.axvline(100, color="gray", linestyle=":")
     axes.set(yticks=places, yticklabels=names, xlabel="% of what is asked")
     axes.invert_yaxis()
-    axes.legend(loc="lower left")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     figure.savefig(ROOT / "docs" / "images" / "league.png", dpi=100)
     pyplot.close(figure)
 
