@@ -177,7 +177,7 @@ class PlayerProcess:
                     self.command,
                     ends_with_us=True,
                     stdin=subprocess.DEVNULL,
-                    # A file: nobody reads while the player runs, and it would wait on a full pipe.
+                    # Into a file: no one reads a pipe here, and a full one holds a player up.
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env=environment,

@@ -18,12 +18,14 @@ class Communicator:
 
     def initialize(self, inputs: Any, poll_callback: PollCallback | None = None) -> Any:
         """Send the UnityInputProto that welcomes the player; returns its UnityOutputProto."""
+        # An interface, as in ML-Agents: each subclass has a way of its own to a player.
         raise NotImplementedError(f"{type(self).__name__} has no initialize()")
 
     def exchange(self, inputs: Any, poll_callback: PollCallback | None = None) -> Any:
         """Send a UnityInputProto; returns the UnityOutputProto that answers it, or None if the
         player leaves.
         """
+        # As in `initialize`.
         raise NotImplementedError(f"{type(self).__name__} has no exchange()")
 
     def close(self) -> None:

@@ -111,7 +111,7 @@ class TimerStack:
 
     def get_root(self) -> TimerNode:
         """The whole time since the start."""
-        # The root never ends, so its time is counted when somebody asks.
+        # The root never ends, so its time is counted at each call of this.
         self.root.total = time.perf_counter() - self.start_time
         self.root.count = 1
         return self.root

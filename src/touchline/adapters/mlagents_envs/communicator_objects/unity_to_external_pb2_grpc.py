@@ -33,6 +33,7 @@ class UnityToExternalProtoServicer:
         text = f"{type(self).__name__} does not answer {METHOD}"
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details(text)
+        # What servicers of grpcio raise for a method that their subclass does not answer.
         raise NotImplementedError(text)
 
 
