@@ -70,15 +70,22 @@ def mask_of_choice(cells: Tensor, table: Tensor, discrete: Tensor) -> Tensor:
 
 
 class Choice(NamedTuple):
-    """A network of the unit form, what it observes, and what it chose."""
+    """A network, what it observes, and what it chose."""
 
     network: BoardActorCritic
     obs: tuple[Tensor, Tensor]
     table: Tensor
-    """The second-stage mask [B, cells, CHOICES]."""
+    """What each unit may do [B, cells, CHOICES]: in unit form, the second-stage mask."""
     discrete: Tensor
     mask: Tensor
     """That of the choice."""
+
+    @property
+    def acting(self) -> tuple[Tensor, Tensor | None]:
+        """The masks to draw actions with."""
+        if not self.network.spec.action_spec.staged:
+            return self.mask, None
+        return self.mask, self.table
 
     @property
     def actions(self) -> tuple[Tensor, Tensor]:
@@ -86,14 +93,22 @@ class Choice(NamedTuple):
 
 
 def a_choice(
-    planes: int, height: int, width: int, *, count: int = 5, num_signals: int = 1
+    planes: int,
+    height: int,
+    width: int,
+    *,
+    count: int = 5,
+    num_signals: int = 1,
+    staged: bool = True,
+    numbers: int = 0,
 ) -> Choice:
-    """Of boards with one to four idle units."""
+    """Of boards with one to four idle units: in unit form, or in grid form if not `staged`."""
     rng, num_cells = np.random.default_rng(2), height * width
     board = ObservationSpec((planes, height, width))
-    spec = BehaviorSpec(
-        (board,), ActionSpec(0, (num_cells, *PARTS), staged=True), "board"
-    )
+    economy = [ObservationSpec((numbers,))] if numbers else []
+    unit = ActionSpec(0, (num_cells, *PARTS), staged=True)
+    grid = ActionSpec.create_discrete(PARTS * num_cells)
+    spec = BehaviorSpec((board, *economy), unit if staged else grid, "board")
     network = BoardActorCritic(spec, Architecture(hidden_units=136), num_signals)
     network.to(torch.get_default_dtype())
     torch.manual_seed(0)
@@ -105,10 +120,14 @@ def a_choice(
     table = rng.random((count, num_cells, CHOICES)) < 0.4
     # Two choices of each part at least.
     table[:, :, FIRST_CHOICE[:, None] + [0, 2]] = True
+    if not staged:  # in the other cells is nothing to choose
+        table[~cells] = False
+        table[:, :, FIRST_CHOICE] = True
     idle, allowed = torch.from_numpy(cells), torch.from_numpy(table)
-    obs = observed(boards(count, planes, height, width))
-    distribution = network.distribution(obs, idle, allowed)
+    _, codes = observed(boards(count, planes, height, width))
+    obs = torch.randn(count, numbers), codes
+    masks = (idle, allowed) if staged else (allowed.flatten(1), None)
+    distribution = network.distribution(obs, *masks)
     _, discrete = distribution.sample(torch.Generator().manual_seed(3))
-    return Choice(
-        network, obs, allowed, discrete, mask_of_choice(idle, allowed, discrete)
-    )
+    mask = mask_of_choice(idle, allowed, discrete) if staged else allowed.flatten(1)
+    return Choice(network, obs, allowed, discrete, mask)

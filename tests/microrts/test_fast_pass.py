@@ -7,6 +7,15 @@ from tests.microrts.boards import a_choice
 from touchline.microrts.rules import PLANES
 
 SIZES = [(PLANES, 5, 6), (PLANES, 8, 8), (PLANES + 2, 9, 1), (PLANES, 3, 11)]
+FORMS = [
+    {"staged": True},
+    {"staged": False},
+    {"staged": False, "numbers": 3},
+    {"staged": True, "numbers": 3},
+]
+every_form = pytest.mark.parametrize(
+    "form", FORMS, ids=["unit", "grid", "grid and numbers", "unit and numbers"]
+)
 
 
 @pytest.fixture
@@ -16,9 +25,12 @@ def double_precision():
     torch.set_default_dtype(torch.float32)
 
 
+@every_form
 @pytest.mark.parametrize("size", SIZES)
-def test_the_fast_pass_gives_the_same_log_probabilities_entropies_and_values(size):
-    network, obs, _, discrete, mask = choice = a_choice(*size)
+def test_the_fast_pass_gives_the_same_log_probabilities_entropies_and_values(
+    size, form
+):
+    network, obs, _, discrete, mask = choice = a_choice(*size, **form)
     outcomes = []
     for grad in (True, False):
         with torch.set_grad_enabled(grad):
@@ -32,25 +44,30 @@ def test_the_fast_pass_gives_the_same_log_probabilities_entropies_and_values(siz
         assert torch.allclose(plain, fast, rtol=1e-5, atol=1e-5)
 
 
+@every_form
 @pytest.mark.parametrize("size", SIZES)
-def test_the_fast_pass_draws_the_same_actions(size):
-    network, obs, table, _, mask = a_choice(*size)
+def test_the_fast_pass_draws_the_same_actions(size, form):
+    network, obs, _, _, _ = choice = a_choice(*size, **form)
     for seed in range(20):
         drawn = []
         for grad in (True, False):
             with torch.set_grad_enabled(grad):
-                distribution = network.distribution(obs, mask, table)
+                distribution = network.distribution(obs, *choice.acting)
                 _, sampled = distribution.sample(torch.Generator().manual_seed(seed))
                 _, most_likely = distribution.mode()
             drawn.append((sampled, most_likely))
         assert all(torch.equal(*pair) for pair in zip(*drawn, strict=True))
 
 
-def errors_of_the_gradient(part: str, size: tuple[int, int, int], num_signals: int = 1):
+def errors_of_the_gradient(
+    part: str, size: tuple[int, int, int], form: dict[str, int], num_signals: int = 1
+):
     """For every parameter: its name, the largest error of the fast gradient, and the largest value
     of autograd's; then the largest value of all.
     """
-    network, obs, _, discrete, mask = choice = a_choice(*size, num_signals=num_signals)
+    network, obs, _, discrete, mask = choice = a_choice(
+        *size, num_signals=num_signals, **form
+    )
     rows = torch.linspace(-1.0, 1.5, len(discrete))
     columns = torch.linspace(1.0, 2.0, num_signals)
     grad_log_prob = rows * (part in ("log_prob", "all"))
@@ -86,31 +103,31 @@ def errors_of_the_gradient(part: str, size: tuple[int, int, int], num_signals: i
     return list(zip(names, errors, largest, strict=True)), max(largest)
 
 
+@every_form
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("part", ["log_prob", "value", "entropy", "all"])
-def test_the_fast_gradient_is_that_of_autograd(size, part):
-    of_parameters, largest = errors_of_the_gradient(part, size)
+def test_the_fast_gradient_is_that_of_autograd(size, part, form):
+    of_parameters, largest = errors_of_the_gradient(part, size, form)
     for name, error, of_parameter in of_parameters:
         assert error <= 1e-5 * of_parameter + 1e-6 * largest, name
 
 
+@every_form
 @pytest.mark.parametrize("size", SIZES)
 def test_in_double_precision_the_fast_gradient_is_that_of_autograd(
-    double_precision, size
+    double_precision, size, form
 ):
-    of_parameters, largest = errors_of_the_gradient("all", size, num_signals=2)
+    of_parameters, largest = errors_of_the_gradient("all", size, form, num_signals=2)
     for name, error, _ in of_parameters:
         assert error <= 1e-13 * largest, name
 
 
-def test_no_rows_at_all_are_accepted():
-    network, obs, table, discrete, mask = a_choice(*SIZES[0])
-    obs, table, discrete, mask = (
-        (obs[0][:0], obs[1][:0]),
-        table[:0],
-        discrete[:0],
-        mask[:0],
-    )
+@every_form
+def test_no_rows_at_all_are_accepted(form):
+    choice = a_choice(*SIZES[0], **form)
+    network, (numbers, codes), _, discrete, mask = choice
+    obs, discrete, mask = (numbers[:0], codes[:0]), discrete[:0], mask[:0]
+    table = choice.table[:0] if form["staged"] else None
     written = [torch.full_like(parameter, 7.0) for parameter in network.parameters()]
     actions = discrete[:, :0], discrete
     with torch.inference_mode():
@@ -122,17 +139,27 @@ def test_no_rows_at_all_are_accepted():
     assert not any(gradient.any() for gradient in written)
 
 
-def test_rows_without_any_unit_are_finite_and_do_not_change_others():
+@every_form
+def test_rows_without_any_unit_are_finite_and_do_not_change_others(form):
     """Slots that never held an agent have no masks."""
-    network, obs, table, _, mask = choice = a_choice(*SIZES[0])
+    choice = a_choice(*SIZES[0], **form)
+    network, obs, table, _, mask = choice
     with torch.inference_mode():
         before = network(obs, mask)[0].log_prob(*choice.actions)
         mask[1] = False
         after = network(obs, mask)[0].log_prob(*choice.actions)
         nothing_allowed = torch.zeros_like(mask)
-        distribution = network.distribution(obs, nothing_allowed, table)
+        second = table if form["staged"] else None
+        distribution = network.distribution(obs, nothing_allowed, second)
         _, drawn = distribution.sample(torch.Generator())
         assert not drawn[:, 0].any()
     others = torch.tensor([0, 2, 3, 4])
     assert torch.isfinite(after).all()
     assert torch.equal(before[others], after[others])
+
+
+def test_a_grid_needs_no_choices_for_its_entropy():
+    network, obs, _, discrete, mask = a_choice(*SIZES[0], staged=False)
+    with torch.inference_mode():
+        distribution, _ = network(obs, mask)
+        assert torch.equal(distribution.entropy(), distribution.entropy(discrete))

@@ -5,8 +5,8 @@ resolution. An encoder-decoder (Huang et al. 2021, "Gym-µRTS", arXiv:2105.13807
 for all cells. Hardly any cell has a unit to order, so computing features only for those takes a
 quarter of the time and trains on processor cores.
 
-This module runs on any device. The unit form on a processor core, while no gradients are recorded,
-takes the faster way of `fast_pass`, which is held to this one by tests.
+This module runs on any device. On a processor core, while no gradients are recorded, it takes the
+faster way of `fast_pass`, which is held to this one by tests.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,22 @@ from torch.nn.functional import relu, unfold
 
 from touchline.errors import UsageError
 from touchline.microrts.cells import Cells
-from touchline.microrts.fast_pass import FusedForward, FusedWeights, Overview, Windows
+from touchline.microrts.fast_pass import (
+    FusedChoice,
+    FusedForward,
+    FusedOrders,
+    FusedWeights,
+    Overview,
+    Windows,
+)
 from touchline.microrts.order_distributions import (
     PerUnitActions,
     StagedUnitAction,
     Units,
+    have_a_choice,
+    orders_of_cells,
 )
-from touchline.microrts.rules import ATTACK_REACH, CHOICES, FIRST_CHOICE, PARTS
+from touchline.microrts.rules import ATTACK_REACH, CHOICES
 from touchline.policies.distributions import FORBIDDEN
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.network import (
@@ -119,11 +128,8 @@ class BoardActorCritic(nn.Module):
 
     @property
     def has_gradient(self) -> bool:
-        """Whether `gradient` can be called: for the unit form and boards alone, on a processor
-        core.
-        """
-        is_fast = self.point is not None and self.numbers is None
-        return is_fast and self.place.is_cpu
+        """Whether `gradient` can be called: on a processor core."""
+        return self.place.is_cpu
 
     def normalized(self, obs: Obs) -> Obs:
         """The board as codes [..., H, W], unless `compact` has done that already."""
@@ -156,7 +162,7 @@ class BoardActorCritic(nn.Module):
         """
         allowed = _required(allowed)
         if self._can_fuse:
-            fused = FusedForward(self._fused_weights(), obs[1], allowed)
+            fused = self._fused(self._fused_weights(), obs, allowed, None)
             return fused, fused.value
         board = self.cells.planes(obs[1])
         overview = self._look_at(board, obs[0])
@@ -174,7 +180,7 @@ class BoardActorCritic(nn.Module):
         products: torch.dtype | None = None,  # noqa: ARG002
     ) -> None:
         """As `Network.gradient`, always in float32; only while no gradients are recorded."""
-        fused = FusedForward(self._fused_weights(), obs[1], _required(allowed))
+        fused = self._fused(self._fused_weights(), obs, _required(allowed), None)
         _, discrete = actions
         fused.gradient(discrete, output_gradients, entropy_gradient, out)
 
@@ -206,14 +212,14 @@ class BoardActorCritic(nn.Module):
         def act(
             obs: Obs, allowed: Tensor | None, second: Tensor | None = None
         ) -> Distribution:
-            return FusedForward(weights, obs[1], _required(allowed), second)
+            return self._fused(weights, obs, _required(allowed), second)
 
         return act
 
     def value(self, obs: Obs) -> Float[Tensor, "B S"]:
         """The critic alone."""
         if self._can_fuse:
-            return Overview(self._fused_weights(), obs[1]).value
+            return Overview(self._fused_weights(), obs).value
         overview = self._look_at(self.cells.planes(obs[1]), obs[0])
         value: Tensor = self.critic(overview)
         return value
@@ -221,6 +227,17 @@ class BoardActorCritic(nn.Module):
     @property
     def _can_fuse(self) -> bool:
         return self.has_gradient and not torch.is_grad_enabled()
+
+    def _fused(
+        self,
+        weights: FusedWeights,
+        obs: Obs,
+        allowed: Bool[Tensor, "B M"],
+        second: Bool[Tensor, "B cells choices"] | None,
+    ) -> FusedForward:
+        if self.point is None:
+            return FusedOrders(weights, obs, allowed)
+        return FusedChoice(weights, obs, allowed, second)
 
     def _fused_weights(self) -> FusedWeights:
         windows = Windows(self.see_inside, self.around_inside, self._see_height)
@@ -274,11 +291,8 @@ class BoardActorCritic(nn.Module):
     ) -> Distribution:
         num_cells = len(self.place)
         if self.point is None:
-            orders = allowed.view(-1, num_cells, CHOICES)
-            # A unit that may only do nothing has no choice: it is left out, like an empty cell.
-            more_than_nothing = orders[:, :, FIRST_CHOICE[0] + 1 : PARTS[0]]
-            can_act = more_than_nothing.any(dim=2)
-            units = torch.nonzero(can_act, as_tuple=True)
+            orders = orders_of_cells(allowed)
+            units = torch.nonzero(have_a_choice(orders), as_tuple=True)
             logits = self.order(self._unit_features(board, overview, units))
             return PerUnitActions(logits, orders[units], units, orders.shape[:2])
         units = torch.nonzero(allowed[:, :num_cells], as_tuple=True)

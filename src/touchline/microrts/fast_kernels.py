@@ -1,7 +1,8 @@
 """The loops of `fast_pass`: over the cells of boards that hold something, over the units that may
 be chosen, and over their orders.
 
-Shapes: B boards, K units. The units of board b are those from `starts[b]` to `starts[b + 1]`.
+Shapes: B boards, K units that may be chosen, U of them with an order. The units of board b are
+those from `starts[b]` to `starts[b + 1]`.
 `planes_of_code` lists the planes of each cell's code, -1 after the last; code 0 is an empty cell.
 Weights are arranged for these loops by `arrange_weight`. The gradient of a loss by an array `x` is
 called `grad_x`. Annotations say single precision; tests also compile the loops for double.
@@ -294,21 +295,21 @@ def draw_units(
     starts: NDArray[np.int64],
     cell: NDArray[np.int64],
     uniform: NDArray[np.float32],
-    actions: NDArray[np.int64],
+    chosen_cell: NDArray[np.int64],
     chosen: NDArray[np.int64],
 ) -> None:
     """A unit of each board, by Gumbel's trick from uniform numbers [B, cells].
 
-    Its cell goes into `actions` [B, 0], its number into `chosen` [B].
+    Its cell goes into `chosen_cell` [B], its number into `chosen` [B].
     """
-    for b in range(len(actions)):
+    for b in range(len(chosen)):
         best = -np.inf
         for k in range(starts[b], starts[b + 1]):
             score = scores[k] + _gumbel(uniform[b, cell[k]])
             if score > best:
                 best = score
                 chosen[b] = k
-                actions[b, 0] = cell[k]
+                chosen_cell[b] = cell[k]
 
 
 @makes_arrays
@@ -316,22 +317,22 @@ def draw_orders(
     logits: NDArray[np.float32],
     allowed: NDArray[np.bool_],
     uniform: NDArray[np.float32],
-    actions: NDArray[np.int64],
+    orders: NDArray[np.int64],
 ) -> None:
-    """Likewise a choice of each part of an order, into `actions` [B, 1 + parts].
+    """Likewise a choice of each part of an order, into `orders` [U, parts].
 
-    Only choices that are allowed at the chosen cell are drawn.
+    Only choices that are `allowed` [U, choices] are drawn.
     """
-    for b in range(len(actions)):
+    for u in range(len(orders)):
         for part in range(_NUM_PARTS):
             best = -np.inf
             for i in range(_SIZE[part]):
                 choice = _FIRST[part] + i
-                if allowed[b, actions[b, 0], choice]:
-                    score = logits[b, choice] + _gumbel(uniform[b, choice])
+                if allowed[u, choice]:
+                    score = logits[u, choice] + _gumbel(uniform[u, choice])
                     if score > best:
                         best = score
-                        actions[b, 1 + part] = i
+                        orders[u, part] = i
 
 
 @makes_arrays
@@ -356,99 +357,122 @@ def find_chosen(
 
 
 @makes_arrays
-def evaluate_choices(
+def evaluate_units(
     scores: NDArray[np.float32],
     starts: NDArray[np.int64],
     chosen: NDArray[np.int64],
-    logits: NDArray[np.float32],
-    allowed: NDArray[np.bool_],
-    discrete: NDArray[np.int64],
     log_prob: NDArray[np.float32],
-    entropies: NDArray[np.float32],
-    read_probs: NDArray[np.float32],
     entropy: NDArray[np.float32],
 ) -> None:
-    """Log-probability and entropy [B] of the choices `discrete`, from scores and logits.
+    """Log-probability and entropy [B] of the choice of a unit on each board.
 
-    `scores` [K] and `logits` [B, choices] become log-probabilities. `entropies` [B, 1 + parts] are
-    those of the choice of a unit and of each part. The entropy of an order is H(type) + Σ P(the
-    type reads the part) H(part), because parts are drawn independently of the type; `read_probs`
-    [B, parts] are these probabilities.
+    `scores` [K] become log-probabilities.
     """
-    # A view: what becomes of it is what becomes of `logits`.
-    orders = logits.reshape(-1)
-    for b in range(len(discrete)):
-        for choice in range(logits.shape[1]):
-            if not allowed[b, choice]:
-                logits[b, choice] = _FORBIDDEN
-        of_unit = _normalize(scores, starts[b], starts[b + 1])
-        entropies[b, 0] = of_unit
-        entropy[b] = of_unit
+    for b in range(len(chosen)):
+        entropy[b] = _normalize(scores, starts[b], starts[b + 1])
         has_unit = chosen[b] < starts[b + 1]
         log_prob[b] = scores[chosen[b]] if has_unit else _FORBIDDEN
-        for part in range(_NUM_PARTS):
-            first = b * logits.shape[1] + _FIRST[part]
-            entropies[b, 1 + part] = _normalize(orders, first, first + _SIZE[part])
-            if _READS[discrete[b, 1], part]:
-                log_prob[b] += orders[first + discrete[b, 1 + part]]
-        read_probs[b] = 0.0
-        for order_type in range(_NUM_TYPES):
-            p = np.exp(logits[b, order_type])
-            for part in range(_NUM_PARTS):
-                read_probs[b, part] += p * _READS[order_type, part]
-        for part in range(_NUM_PARTS):
-            entropy[b] += read_probs[b, part] * entropies[b, 1 + part]
 
 
 @makes_arrays
-def evaluate_choices_backward(
+def evaluate_units_backward(
     grad_entropy: np.float32,
     log_probs: NDArray[np.float32],
     starts: NDArray[np.int64],
     chosen: NDArray[np.int64],
-    order_log_probs: NDArray[np.float32],
-    allowed: NDArray[np.bool_],
-    discrete: NDArray[np.int64],
-    entropies: NDArray[np.float32],
-    read_probs: NDArray[np.float32],
+    entropy: NDArray[np.float32],
     grad_log_prob: NDArray[np.float32],
     grad_scores: NDArray[np.float32],
-    grad_logits: NDArray[np.float32],
 ) -> None:
-    """The gradient by scores [K] and logits [B, choices], which are zeros before.
+    """The gradient by scores [K].
 
-    `grad_entropy` is the one by each row's entropy. The log-probabilities are what
-    `evaluate_choices` made of scores and logits. By logits, ∂log p(a) = onehot(a) − p and
-    ∂H = −p (log p + H). The probability that a part is read depends on the type's logits only.
+    `grad_entropy` is the one by each board's entropy. ∂log p(a) = onehot(a) − p and
+    ∂H = −p (log p + H).
     """
-    for b in range(len(discrete)):
+    for b in range(len(chosen)):
         for k in range(starts[b], starts[b + 1]):
             log_p = log_probs[k]
-            by_entropy = grad_entropy * (log_p + entropies[b, 0])
+            by_entropy = grad_entropy * (log_p + entropy[b])
             grad_scores[k] = -np.exp(log_p) * (grad_log_prob[b] + by_entropy)
             if k == chosen[b]:
                 grad_scores[k] += grad_log_prob[b]
+
+
+@makes_arrays
+def evaluate_orders(
+    logits: NDArray[np.float32],
+    allowed: NDArray[np.bool_],
+    orders: NDArray[np.int64],
+    entropies: NDArray[np.float32],
+    read_probs: NDArray[np.float32],
+    log_prob: NDArray[np.float32],
+    entropy: NDArray[np.float32],
+) -> None:
+    """Add log-probability and entropy of the orders [U, parts] of some units to the last two [U].
+
+    `logits` [U, choices] become log-probabilities. `entropies` [U, parts] are those of each part.
+    The entropy of an order is H(type) + Σ P(the type reads the part) H(part), because parts are
+    drawn independently of the type; `read_probs` [U, parts] are these probabilities.
+    """
+    # A view: what becomes of it is what becomes of `logits`.
+    of_all = logits.reshape(-1)
+    for u in range(len(orders)):
+        for choice in range(logits.shape[1]):
+            if not allowed[u, choice]:
+                logits[u, choice] = _FORBIDDEN
+        for part in range(_NUM_PARTS):
+            first = u * logits.shape[1] + _FIRST[part]
+            entropies[u, part] = _normalize(of_all, first, first + _SIZE[part])
+            if _READS[orders[u, 0], part]:
+                log_prob[u] += of_all[first + orders[u, part]]
+        read_probs[u] = 0.0
+        for order_type in range(_NUM_TYPES):
+            p = np.exp(logits[u, order_type])
+            for part in range(_NUM_PARTS):
+                read_probs[u, part] += p * _READS[order_type, part]
+        for part in range(_NUM_PARTS):
+            entropy[u] += read_probs[u, part] * entropies[u, part]
+
+
+@makes_arrays
+def evaluate_orders_backward(
+    grad_entropy: np.float32,
+    log_probs: NDArray[np.float32],
+    allowed: NDArray[np.bool_],
+    orders: NDArray[np.int64],
+    entropies: NDArray[np.float32],
+    read_probs: NDArray[np.float32],
+    grad_log_prob: NDArray[np.float32],
+    grad_logits: NDArray[np.float32],
+) -> None:
+    """The gradient by logits [U, choices], which are zeros before.
+
+    The log-probabilities are what `evaluate_orders` made of logits. The rest is as in
+    `evaluate_units_backward`; the probability that a part is read depends on the type's logits
+    only.
+    """
+    for u in range(len(orders)):
         mean_entropy = _ZERO  # of the parts that an order reads
         for part in range(_NUM_PARTS):
-            grad_part = grad_log_prob[b] * _READS[discrete[b, 1], part]
-            grad_part_entropy = grad_entropy * read_probs[b, part]
+            grad_part = grad_log_prob[u] * _READS[orders[u, 0], part]
+            grad_part_entropy = grad_entropy * read_probs[u, part]
             for i in range(_SIZE[part]):
                 choice = _FIRST[part] + i
-                if allowed[b, choice]:
-                    log_p = order_log_probs[b, choice]
-                    by_entropy = grad_part_entropy * (log_p + entropies[b, 1 + part])
-                    grad_logits[b, choice] = -np.exp(log_p) * (grad_part + by_entropy)
-                    if i == discrete[b, 1 + part]:
-                        grad_logits[b, choice] += grad_part
-            mean_entropy += read_probs[b, part] * entropies[b, 1 + part]
+                if allowed[u, choice]:
+                    log_p = log_probs[u, choice]
+                    by_entropy = grad_part_entropy * (log_p + entropies[u, part])
+                    grad_logits[u, choice] = -np.exp(log_p) * (grad_part + by_entropy)
+                    if i == orders[u, part]:
+                        grad_logits[u, choice] += grad_part
+            mean_entropy += read_probs[u, part] * entropies[u, part]
         for order_type in range(_NUM_TYPES):
-            if allowed[b, order_type]:
+            if allowed[u, order_type]:
                 # Entropy of the parts that this type reads, less the mean.
                 excess = -mean_entropy
                 for part in range(_NUM_PARTS):
-                    excess += _READS[order_type, part] * entropies[b, 1 + part]
-                p = np.exp(order_log_probs[b, order_type])
-                grad_logits[b, order_type] += grad_entropy * p * excess
+                    excess += _READS[order_type, part] * entropies[u, part]
+                p = np.exp(log_probs[u, order_type])
+                grad_logits[u, order_type] += grad_entropy * p * excess
 
 
 @makes_arrays

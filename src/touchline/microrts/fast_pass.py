@@ -1,4 +1,4 @@
-"""A faster forward and backward pass of `BoardActorCritic`: the unit form on a processor core.
+"""A faster forward and backward pass of `BoardActorCritic` on a processor core.
 
 It gives the numbers of the plain way in `board_network` and `order_distributions` in a third of the
 time; tests hold it to autograd. Three things make the difference:
@@ -9,7 +9,7 @@ time; tests hold it to autograd. Three things make the difference:
 - The gradient is written out, so that nothing needs to be recorded for it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,8 +20,9 @@ from torch import Tensor
 from touchline.errors import UsageError
 from touchline.microrts import fast_kernels as kernels
 from touchline.microrts.cells import Cells
+from touchline.microrts.order_distributions import have_a_choice, orders_of_cells
 from touchline.microrts.rules import CHOICES, PARTS
-from touchline.policies.network import OutputGradients
+from touchline.policies.network import Obs, OutputGradients
 
 # The gradient of ReLU: where its output was above 0.
 _relu_backward = torch.ops.aten.threshold_backward
@@ -90,16 +91,20 @@ class FusedWeights:
         self.everywhere = layer("everywhere")
         self.hidden = layer("order.0")
         self.order = layer("order.2")
-        self.point = layer("point")
         self.critic = layer("critic")
+        self.point = layer("point") if "point.weight" in parameters else None
+        """Scores of units where one is chosen; None where every unit gets an order."""
+        self.numbers = layer("numbers") if "numbers.weight" in parameters else None
+        """The layer of the numbers next to a board, if there are any."""
 
 
 class Overview:
     """Features of whole boards, and their values."""
 
-    def __init__(self, weights: FusedWeights, boards: Int[Tensor, "B H W"]) -> None:
+    def __init__(self, weights: FusedWeights, obs: Obs) -> None:
         self._weights = weights
-        self._boards = boards
+        self._numbers, self._boards = obs
+        boards = self._boards
         (height, row) = weights.see_empty.shape
         channels = weights.see.shape[2]
         # With a border of one place, which is the padding of the second convolution.
@@ -122,7 +127,10 @@ class Overview:
         # From channels last to channels first, as the layer `overview` was defined.
         deep = deep.view(len(boards), patch_rows * patch_columns, 2 * channels)
         self._deep = deep.transpose(1, 2).flatten(1)
-        self.features = _linear(weights.overview, self._deep).relu_()
+        features = _linear(weights.overview, self._deep)
+        if weights.numbers is not None:
+            features += _linear(weights.numbers, self._numbers)
+        self.features = features.relu_()
         self.value: Float[Tensor, "B S"] = _linear(weights.critic, self.features)
 
     def _cut_patches(self) -> Float[Tensor, "patches features"]:
@@ -134,10 +142,12 @@ class Overview:
         return windows.flatten(3).flatten(0, 2)
 
     def backward(self, grad_features: Float[Tensor, "B G"], out: Gradients) -> None:
-        """Write the gradients of `see`, `deeper` and `overview`."""
+        """Write the gradients of `see`, `deeper`, `overview` and `numbers`."""
         weights = self._weights
         channels = self._weights.see.shape[2]
         grad_overview = _relu_backward(grad_features, self.features, 0)
+        if weights.numbers is not None:
+            _parameters_backward(weights.numbers, self._numbers, grad_overview, out)
         grad_deep = _linear_backward(weights.overview, self._deep, grad_overview, out)
         grad_deep = _relu_backward(grad_deep, self._deep, 0)
         _, patch_rows, patch_columns, _, _ = self._patch_shape
@@ -185,73 +195,62 @@ class Overview:
         torch.sum(grad_empty, 0, out=out["see.bias"])
 
 
+class _Orders(NamedTuple):
+    """Orders of some units, and what the distribution says about them."""
+
+    allowed: Bool[Tensor, "U choices"]
+    orders: Int[Tensor, "U parts"]
+    hidden: Float[Tensor, "U H"]
+    log_probs: Float[Tensor, "U choices"]
+    entropies: Float[Tensor, "U parts"]
+    read_probs: Float[Tensor, "U parts"]
+    """The probability of a type that reads the part."""
+
+
 class _Evaluated(NamedTuple):
     """Choices, and what the distribution says about them."""
 
     discrete: Int[Tensor, "B D"]
-    chosen: Int[Tensor, " B"]
-    """Their units."""
     log_prob: Float[Tensor, " B"]
     entropy: Float[Tensor, " B"]
-    """Entropy of the choice of a unit plus that of the chosen one's order."""
-    entropies: Float[Tensor, "B D"]
-    """The same for each part."""
-    read_probs: Float[Tensor, "B parts"]
-    """The probability of a type that reads the part."""
-    unit_log_probs: Float[Tensor, " K"]
-    hidden: Float[Tensor, "B H"]
-    order_log_probs: Float[Tensor, "B choices"]
+    orders: _Orders
 
 
 class FusedForward:
-    """Staged actions: a cell, then the order of the unit there.
+    """A distribution over orders to units, the values, and the way back through the network.
 
-    A distribution over actions, the values, and the way back through the network.
+    `FusedOrders` and `FusedChoice` say which units get an order.
     """
 
     def __init__(
-        self,
-        weights: FusedWeights,
-        boards: Int[Tensor, "B H W"],
-        allowed: Bool[Tensor, "B M"],
-        second: Bool[Tensor, "B cells choices"] | None = None,
+        self, weights: FusedWeights, obs: Obs, idle: Bool[Tensor, "B cells"]
     ) -> None:
+        """`idle` are the cells with units that may get an order."""
         self._weights = weights
-        self._boards = boards
-        self._second = second
-        self._num_cells = len(weights.around_empty)
-        cells = allowed[:, : self._num_cells]
-        self._order_mask = allowed[:, self._num_cells :]
-        starts, cell = kernels.find_units(cells.numpy())
+        self._boards = obs[1]
+        starts, cell = kernels.find_units(idle.numpy())
         self._starts = torch.from_numpy(starts)
         self._cell = torch.from_numpy(cell)
-        self._overview = Overview(weights, boards)
+        self._overview = Overview(weights, obs)
         self.value = self._overview.value
         everywhere = _linear(weights.everywhere, self._overview.features)
         # The last row is no unit: boards without any choose it, so that no index is out of range.
         self._units = torch.zeros(len(self._cell) + 1, everywhere.shape[1])
         kernels.around_forward(
-            *_arrays(boards, weights.planes_of_code, self._starts, self._cell),
+            *_arrays(self._boards, weights.planes_of_code, self._starts, self._cell),
             *_arrays(weights.around, weights.around_empty, everywhere, self._units),
         )
-        self._scores = _linear(weights.point, self._units)[:-1, 0]
         self._evaluated: _Evaluated | None = None
 
     def sample(
         self, generator: torch.Generator
     ) -> tuple[Float[Tensor, "B 0"], Int[Tensor, "B D"]]:
         # Numbers for all cells and choices, as the plain way draws them.
-        num_boards = len(self._boards)
-        for_cells = torch.rand(num_boards, self._num_cells, generator=generator)
-        for_orders = torch.rand(num_boards, CHOICES, generator=generator)
-        return self._draw(for_cells, for_orders)
+        return self._draw(lambda *shape: torch.rand(shape, generator=generator))
 
     def mode(self) -> tuple[Float[Tensor, "B 0"], Int[Tensor, "B D"]]:
         # The same noise for every choice: the most likely ones win.
-        num_boards = len(self._boards)
-        for_cells = torch.full((num_boards, self._num_cells), 0.5)
-        for_orders = torch.full((num_boards, CHOICES), 0.5)
-        return self._draw(for_cells, for_orders)
+        return self._draw(lambda *shape: torch.full(shape, 0.5))
 
     def log_prob(
         self,
@@ -261,7 +260,7 @@ class FusedForward:
         return self._evaluate(discrete).log_prob
 
     def entropy(self, discrete: Int[Tensor, "B D"] | None = None) -> Float[Tensor, ""]:
-        """As `StagedUnitAction.entropy`; the choices are needed."""
+        """As `StagedUnitAction.entropy`; where a cell is chosen, the choices are needed."""
         assert discrete is not None
         return self._evaluate(discrete).entropy.mean()
 
@@ -278,8 +277,10 @@ class FusedForward:
         features = self._overview.features
         evaluated = self._evaluate(discrete)
         grad_log_prob, grad_value = output_gradients(evaluated.log_prob, self.value)
+        # The entropy is a mean over boards.
+        grad_entropy = entropy_gradient / max(len(discrete), 1)
         grad_units = self._choices_backward(
-            evaluated, grad_log_prob, entropy_gradient, grads
+            evaluated, grad_log_prob, grad_entropy, grads
         )
         grad_everywhere = self._around_backward(grad_units, grads)
         grad_features = _linear_backward(
@@ -288,38 +289,80 @@ class FusedForward:
         grad_features += _linear_backward(weights.critic, features, grad_value, grads)
         self._overview.backward(grad_features, grads)
 
+    def _draw(
+        self, noise: Callable[..., Tensor]
+    ) -> tuple[Float[Tensor, "B 0"], Int[Tensor, "B D"]]:
+        """Actions from uniform numbers for every choice: `noise` makes them for a shape."""
+        raise NotImplementedError
+
+    def _evaluate(self, discrete: Int[Tensor, "B D"]) -> _Evaluated:
+        """Everything about these choices; kept, because learners use the same ones repeatedly."""
+        if self._evaluated is None or self._evaluated.discrete is not discrete:
+            self._evaluated = self._evaluated_now(discrete)
+        return self._evaluated
+
+    def _evaluated_now(self, discrete: Int[Tensor, "B D"]) -> _Evaluated:
+        raise NotImplementedError
+
     def _choices_backward(
         self,
         evaluated: _Evaluated,
         grad_log_prob: Float[Tensor, " B"],
-        entropy_gradient: float,
+        grad_entropy: float,
         out: Gradients,
-    ) -> Float[Tensor, "K1 F"]:
-        """Write the gradients of `point` and `order`; returns the one by the units' features."""
-        weights, chosen = self._weights, evaluated.chosen
-        grad_scores = torch.zeros(len(self._units), 1)
-        grad_logits = torch.zeros_like(evaluated.order_log_probs)
-        # The entropy is a mean over boards. Kernels compute in the precision of their arguments.
-        grad_entropy = entropy_gradient / max(len(chosen), 1)
-        kernels.evaluate_choices_backward(
-            grad_logits.numpy().dtype.type(grad_entropy),
-            *_arrays(evaluated.unit_log_probs, self._starts, chosen),
-            *_arrays(evaluated.order_log_probs, self._order_mask, evaluated.discrete),
-            *_arrays(evaluated.entropies, evaluated.read_probs, grad_log_prob),
-            *_arrays(grad_scores[:, 0], grad_logits),
+    ) -> Float[Tensor, "K F"]:
+        """Write the gradients of `order`, and of `point` if there is one.
+
+        Returns the gradient by the units' features.
+        """
+        raise NotImplementedError
+
+    def _logits(
+        self, features: Float[Tensor, "U F"]
+    ) -> tuple[Float[Tensor, "U H"], Float[Tensor, "U choices"]]:
+        """The hidden layer and the logits of some units' orders."""
+        hidden = _linear(self._weights.hidden, features).relu_()
+        return hidden, _linear(self._weights.order, hidden)
+
+    def _evaluate_orders(
+        self,
+        features: Float[Tensor, "U F"],
+        allowed: Bool[Tensor, "U choices"],
+        orders: Int[Tensor, "U parts"],
+        log_prob: Float[Tensor, " U"],
+        entropy: Float[Tensor, " U"],
+    ) -> _Orders:
+        """Add log-probability and entropy of these orders to the last two."""
+        hidden, logits = self._logits(features)
+        entropies, read_probs = torch.empty(2, *orders.shape)
+        kernels.evaluate_orders(
+            *_arrays(logits, allowed, orders, entropies, read_probs),
+            *_arrays(log_prob, entropy),
         )
-        grad_units = _linear_backward(weights.point, self._units, grad_scores, out)
-        hidden = evaluated.hidden
-        grad_hidden = _linear_backward(weights.order, hidden, grad_logits, out)
-        grad_hidden = _relu_backward(grad_hidden, hidden, 0)
-        grad_chosen = _linear_backward(
-            weights.hidden, self._units[chosen], grad_hidden, out
+        return _Orders(allowed, orders, hidden, logits, entropies, read_probs)
+
+    def _orders_backward(
+        self,
+        of: _Orders,
+        features: Float[Tensor, "U F"],
+        grad_log_prob: Float[Tensor, " U"],
+        grad_entropy: float,
+        out: Gradients,
+    ) -> Float[Tensor, "U F"]:
+        """Write the gradients of `order`; returns the one by the units' features."""
+        weights = self._weights
+        grad_logits = torch.zeros_like(of.log_probs)
+        kernels.evaluate_orders_backward(
+            _number(grad_entropy),
+            *_arrays(of.log_probs, of.allowed, of.orders),
+            *_arrays(of.entropies, of.read_probs, grad_log_prob, grad_logits),
         )
-        # Boards without a unit add to the last row, which nothing reads.
-        return grad_units.index_add_(0, chosen, grad_chosen)
+        grad_hidden = _linear_backward(weights.order, of.hidden, grad_logits, out)
+        grad_hidden = _relu_backward(grad_hidden, of.hidden, 0)
+        return _linear_backward(weights.hidden, features, grad_hidden, out)
 
     def _around_backward(
-        self, grad_units: Float[Tensor, "K1 F"], out: Gradients
+        self, grad_units: Float[Tensor, "K F"], out: Gradients
     ) -> Float[Tensor, "B F"]:
         """Write the gradients of `around` and `place`; returns the one by what is added for all
         units of a board.
@@ -345,62 +388,155 @@ class FusedForward:
         torch.sum(grad_place, 0, out=grad_bias)
         return grad_everywhere
 
+
+class FusedOrders(FusedForward):
+    """An order for each idle unit, as `PerUnitActions`."""
+
+    def __init__(
+        self, weights: FusedWeights, obs: Obs, allowed: Bool[Tensor, "B M"]
+    ) -> None:
+        orders = orders_of_cells(allowed)
+        can_act = have_a_choice(orders)
+        super().__init__(weights, obs, can_act)
+        self._shape = can_act.shape
+        counts = self._starts.diff()
+        self._board = torch.repeat_interleave(torch.arange(len(counts)), counts)
+        self._allowed = orders[self._board, self._cell]
+
+    def entropy(self, discrete: Int[Tensor, "B D"] | None = None) -> Float[Tensor, ""]:
+        if discrete is None:  # it is the same for all orders
+            num_cells = self._shape[1]
+            discrete = torch.zeros(
+                self._shape[0], num_cells * len(PARTS), dtype=torch.int64
+            )
+        return super().entropy(discrete)
+
     def _draw(
-        self,
-        for_cells: Float[Tensor, "B cells"],
-        for_orders: Float[Tensor, "B choices"],
+        self, noise: Callable[..., Tensor]
     ) -> tuple[Float[Tensor, "B 0"], Int[Tensor, "B D"]]:
-        """Actions from uniform numbers for every choice."""
+        _, logits = self._logits(self._units[:-1])
+        drawn = torch.zeros(len(logits), len(PARTS), dtype=torch.int64)
+        uniform = noise(*logits.shape)
+        kernels.draw_orders(*_arrays(logits, self._allowed, uniform, drawn))
+        actions = torch.zeros(*self._shape, len(PARTS), dtype=torch.int64)
+        actions[self._board, self._cell] = drawn
+        return torch.zeros(len(actions), 0), actions.flatten(1)
+
+    def _evaluated_now(self, discrete: Int[Tensor, "B D"]) -> _Evaluated:
+        of_cells = discrete.view(*self._shape, len(PARTS))
+        orders = of_cells[self._board, self._cell]
+        of_units = torch.zeros(2, len(orders))
+        evaluated = self._evaluate_orders(
+            self._units[:-1], self._allowed, orders, *of_units
+        )
+        of_boards = torch.zeros(2, len(discrete))
+        of_boards.index_add_(1, self._board, of_units)
+        log_prob, entropy = of_boards
+        return _Evaluated(discrete, log_prob, entropy, evaluated)
+
+    def _choices_backward(
+        self,
+        evaluated: _Evaluated,
+        grad_log_prob: Float[Tensor, " B"],
+        grad_entropy: float,
+        out: Gradients,
+    ) -> Float[Tensor, "K F"]:
+        of_units = grad_log_prob[self._board]
+        return self._orders_backward(
+            evaluated.orders, self._units[:-1], of_units, grad_entropy, out
+        )
+
+
+class FusedChoice(FusedForward):
+    """Staged actions: a cell, then the order of the unit there, as `StagedUnitAction`."""
+
+    def __init__(
+        self,
+        weights: FusedWeights,
+        obs: Obs,
+        allowed: Bool[Tensor, "B M"],
+        second: Bool[Tensor, "B cells choices"] | None = None,
+    ) -> None:
+        self._num_cells = len(weights.around_empty)
+        super().__init__(weights, obs, allowed[:, : self._num_cells])
+        self._order_mask = allowed[:, self._num_cells :]
+        self._second = second
+        assert weights.point is not None
+        self._point = weights.point
+        self._scores = _linear(self._point, self._units)[:-1, 0]
+        self._unit_log_probs = self._scores
+        """Those of the last choices that were evaluated."""
+        self._unit_entropy = self._scores
+        """Likewise, [B]."""
+
+    def _draw(
+        self, noise: Callable[..., Tensor]
+    ) -> tuple[Float[Tensor, "B 0"], Int[Tensor, "B D"]]:
         if self._second is None:
             raise UsageError("to act, staged actions need the second-stage mask")
-        num_boards = len(for_cells)
-        actions = torch.zeros(num_boards, 1 + len(PARTS), dtype=torch.int64)
-        chosen = self._no_units(num_boards)
+        num_boards = len(self._boards)
+        for_cells = noise(num_boards, self._num_cells)
+        for_orders = noise(num_boards, CHOICES)
+        cell, chosen = torch.zeros(num_boards, dtype=torch.int64), self._no_units()
         kernels.draw_units(
-            *_arrays(self._scores, self._starts, self._cell, for_cells, actions, chosen)
+            *_arrays(self._scores, self._starts, self._cell, for_cells, cell, chosen)
         )
-        _, logits = self._order_logits(chosen)
-        kernels.draw_orders(*_arrays(logits, self._second, for_orders, actions))
+        _, logits = self._logits(self._units[chosen])
+        allowed = self._second[torch.arange(num_boards), cell]
+        orders = torch.zeros(num_boards, len(PARTS), dtype=torch.int64)
+        kernels.draw_orders(*_arrays(logits, allowed, for_orders, orders))
+        actions = torch.cat([cell[:, None], orders], dim=1)
         return torch.zeros(num_boards, 0), actions
 
-    def _evaluate(self, discrete: Int[Tensor, "B D"]) -> _Evaluated:
-        """Everything about these choices; kept, because learners use the same ones repeatedly."""
-        if self._evaluated is not None and self._evaluated.discrete is discrete:
-            return self._evaluated
-        num_boards = len(discrete)
-        chosen = self._no_units(num_boards)
+    def _evaluated_now(self, discrete: Int[Tensor, "B D"]) -> _Evaluated:
+        chosen = self._chosen(discrete)
+        log_prob, entropy = torch.empty(2, len(discrete))
+        # A copy: the kernel turns scores into log-probabilities in place.
+        self._unit_log_probs = self._scores.clone()
+        kernels.evaluate_units(
+            *_arrays(self._unit_log_probs, self._starts, chosen, log_prob, entropy)
+        )
+        self._unit_entropy = entropy.clone()
+        orders = self._evaluate_orders(
+            self._units[chosen], self._order_mask, discrete[:, 1:], log_prob, entropy
+        )
+        return _Evaluated(discrete, log_prob, entropy, orders)
+
+    def _choices_backward(
+        self,
+        evaluated: _Evaluated,
+        grad_log_prob: Float[Tensor, " B"],
+        grad_entropy: float,
+        out: Gradients,
+    ) -> Float[Tensor, "K F"]:
+        chosen = self._chosen(evaluated.discrete)
+        grad_scores = torch.zeros(len(self._units), 1)
+        kernels.evaluate_units_backward(
+            _number(grad_entropy),
+            *_arrays(self._unit_log_probs, self._starts, chosen),
+            *_arrays(self._unit_entropy, grad_log_prob, grad_scores[:, 0]),
+        )
+        grad_units = _linear_backward(self._point, self._units, grad_scores, out)
+        grad_chosen = self._orders_backward(
+            evaluated.orders, self._units[chosen], grad_log_prob, grad_entropy, out
+        )
+        # Boards without a unit add to the last row, which nothing reads.
+        return grad_units.index_add_(0, chosen, grad_chosen)
+
+    def _chosen(self, discrete: Int[Tensor, "B D"]) -> Int[Tensor, " B"]:
+        """The units at the first choices."""
+        chosen = self._no_units()
         kernels.find_chosen(*_arrays(self._starts, self._cell, discrete, chosen))
-        hidden, logits = self._order_logits(chosen)
-        log_prob, entropy = torch.empty(2, num_boards)
-        evaluated = _Evaluated(
-            discrete=discrete,
-            chosen=chosen,
-            log_prob=log_prob,
-            entropy=entropy,
-            entropies=torch.empty(num_boards, 1 + len(PARTS)),
-            read_probs=torch.empty(num_boards, len(PARTS)),
-            unit_log_probs=self._scores.clone(),  # the kernel turns scores into these in place
-            hidden=hidden,
-            order_log_probs=logits,
-        )
-        kernels.evaluate_choices(
-            *_arrays(evaluated.unit_log_probs, self._starts, chosen),
-            *_arrays(evaluated.order_log_probs, self._order_mask, discrete),
-            *_arrays(log_prob, evaluated.entropies, evaluated.read_probs, entropy),
-        )
-        self._evaluated = evaluated
-        return evaluated
+        return chosen
 
-    def _no_units(self, num_boards: int) -> Int[Tensor, " B"]:
+    def _no_units(self) -> Int[Tensor, " B"]:
         """The number of the row of `_units` that is no unit, for each board."""
-        return torch.full((num_boards,), len(self._cell))
+        return torch.full((len(self._boards),), len(self._cell))
 
-    def _order_logits(
-        self, chosen: Int[Tensor, " B"]
-    ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B choices"]]:
-        """The hidden layer and the logits of the chosen units' orders."""
-        hidden = _linear(self._weights.hidden, self._units[chosen]).relu_()
-        return hidden, _linear(self._weights.order, hidden)
+
+def _number(value: float) -> Any:
+    """A number in the precision of the default type: kernels compute in that of their arguments."""
+    return torch.tensor(value).numpy()[()]
 
 
 def _arrays(*tensors: Tensor) -> list[NDArray[Any]]:
@@ -442,6 +578,16 @@ def _linear_backward(
     out: Gradients,
 ) -> Float[Tensor, "B I"]:
     """Write the gradients of a linear layer; returns the one by its input."""
+    _parameters_backward(layer, x, grad_output, out)
+    return torch.mm(grad_output, layer.weight.t())
+
+
+def _parameters_backward(
+    layer: _Layer,
+    x: Float[Tensor, "B I"],
+    grad_output: Float[Tensor, "B O"],
+    out: Gradients,
+) -> None:
+    """Write the gradients of a linear layer."""
     torch.mm(grad_output.t(), x, out=out[f"{layer.name}.weight"])
     torch.sum(grad_output, 0, out=out[f"{layer.name}.bias"])
-    return torch.mm(grad_output, layer.weight.t())

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from touchline.errors import UsageError
-from touchline.microrts.rules import PARTS, READ_PARTS
+from touchline.microrts.rules import CHOICES, FIRST_CHOICE, PARTS, READ_PARTS
 from touchline.policies.distributions import FORBIDDEN, masked_log_probs
 
 _READ_PARTS = torch.from_numpy(READ_PARTS).float()
@@ -164,6 +164,23 @@ class PerUnitActions:
     def _sum_per_board(self, of_units: Float[Tensor, " K"]) -> Float[Tensor, " B"]:
         board = self._units[0]
         return of_units.new_zeros(self._shape[0]).index_add(0, board, of_units)
+
+
+def orders_of_cells(allowed: Bool[Tensor, "B M"]) -> Bool[Tensor, "B cells choices"]:
+    """What the unit in each cell may do, from the mask of the grid form."""
+    num_cells = allowed.shape[1] // CHOICES
+    return allowed.view(len(allowed), num_cells, CHOICES)
+
+
+def have_a_choice(
+    orders: Bool[Tensor, "B cells choices"],
+) -> Bool[Tensor, "B cells"]:
+    """Which cells hold a unit that may do more than nothing.
+
+    Others are left out: a unit that may only do nothing has no choice.
+    """
+    more_than_nothing = orders[:, :, FIRST_CHOICE[0] + 1 : PARTS[0]]
+    return more_than_nothing.any(dim=2)
 
 
 def _log_probs_of_parts(
