@@ -28,6 +28,7 @@ from touchline.training.algorithms.learner import LearnerSetup
 from touchline.training.algorithms.ppo.learner import PPO
 from touchline.training.config.reading import read_config
 from touchline.training.experience.rollout import Rollout
+from touchline.training.run.process import prefer_onednn
 
 POLICY = Path(__file__).parents[2] / "models" / "microrts-8x8.safetensors"
 WARM_UP = 2
@@ -42,6 +43,7 @@ def main() -> None:
     given = arguments.parse_args()
     torch.set_num_threads(1)
     config = read_config("microrts-8x8")
+    prefer_onednn()  # as `touchline train` does for this preset
     recipe = EnvRecipe.parse(
         str(config.env_settings.env_path), num_areas=config.env_settings.num_areas
     )

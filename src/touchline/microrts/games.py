@@ -115,6 +115,8 @@ class Games:
         """Which player of the engine each row is."""
         self._second_players: list[int] = []
         """The rows that are player 1."""
+        self._players: list[tuple[Any, ...]] = [()] * self.num_games
+        """Java's two players of each game: kept, because a look-up takes as long as a tick."""
         cells = game_map.height * game_map.width
         self.board, board = shared_array(
             self.num_rows, game_map.height, game_map.width, PLANES
@@ -202,6 +204,7 @@ class Games:
             self._clients[row].pgs = first.pgs
         if self.opponents[game] != SELF:
             seed_bot(first.ai2, bot_seed)
+        self._players[game] = tuple(first.gs.getPlayer(player) for player in (0, 1))
         for row in rows:
             if "evaluation" in self._rewards:
                 # It remembers the last game, so it is replaced. It is the last function.
@@ -326,13 +329,12 @@ class Games:
 
     def stock(self, game: int) -> tuple[int, int]:
         """Resources that player 0 and player 1 have in store."""
-        state = self._clients[self._first_rows[game]].gs
-        first, second = (state.getPlayer(player) for player in (0, 1))
+        first, second = self._players[game]
         return int(first.getResources()), int(second.getResources())
 
     def close(self) -> None:
         """Release the games. Java keeps running, for other envs. Idempotent."""
-        self._clients = []
+        self._clients, self._players = [], []
         self._vector_client = self._list_client = self._trial_client = None
 
     def _tick_one(self, game: int, reward: NDArray[np.float64]) -> bool:
