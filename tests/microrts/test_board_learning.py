@@ -10,18 +10,21 @@ from tests.training.rows import any_rows
 
 from touchline.microrts.board_network import BoardActorCritic
 from touchline.microrts.rules import CHOICES, FIRST_CHOICE, PARTS, PLANE_GROUPS, PLANES
+from touchline.policies.files.checkpoints import network_metadata, write_checkpoint
 from touchline.policies.network import make_network
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training.config.settings import BehaviorConfig
 from touchline.training.experience.rollout import Rollout
+from touchline.training.warm_start import warm_start
 from touchline.viewer.insight import only_slot
 
 HYPER = {"learning_rate": 0.001, "batch_size": 16, "buffer_size": 64}
 
 
-def _practice(seed):
-    board = ObservationSpec((PLANES, 4, 5), name="board")
-    spec = BehaviorSpec((board,), ActionSpec(0, (20, *PARTS), staged=True), "board")
+def _practice(seed, height=4, width=5):
+    board = ObservationSpec((PLANES, height, width), name="board")
+    actions = ActionSpec(0, (height * width, *PARTS), staged=True)
+    spec = BehaviorSpec((board,), actions, "board")
     network = {"hidden_units": 32, "normalize": False}
     config = BehaviorConfig.model_validate(
         {"trainer_type": "ppo", "hyperparameters": HYPER, "network_settings": network}
@@ -128,3 +131,22 @@ def test_the_outlook_of_one_of_several_boards_heeds_its_second_mask():
     one = policy.outlook(only_slot(rows, 1), None)
     every = policy.outlook(rows, None)
     np.testing.assert_allclose(one.value, every.value[1:2], rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_starts_with_the_policy_of_a_smaller_board(tmp_path):
+    small, large = _practice(0), _practice(1, height=8, width=10)
+    small.learn(_play(small))
+    network = small.learner.network
+    write_checkpoint(
+        tmp_path / "small.safetensors", small.learner.state(), network_metadata(network)
+    )
+    before = large.learner.state()
+    warm_start(large.learner, "A", tmp_path / "small.safetensors", ["extrinsic"])
+    after = large.learner.state()
+    expected = large.learner.network.resized(network.spec, network.state_dict())
+    for name, weight in large.learner.network.state_dict().items():
+        assert torch.equal(weight, expected[name]), name
+    # The optimizer's moments belong to other weights.
+    others = [name for name in after if not name.startswith("network.")]
+    assert any(name.startswith("optimizer.") for name in others)
+    assert all(torch.equal(before[name], after[name]) for name in others)

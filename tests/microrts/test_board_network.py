@@ -4,6 +4,7 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -267,3 +268,48 @@ def test_the_policy_in_the_repository_is_loaded_in_a_process_that_knows_no_board
         "assert board_network._DX.device.type == 'cpu'\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def board_network(side: int, *, staged: bool) -> BoardActorCritic:
+    cells = side * side
+    unit = ActionSpec(0, (cells, *PARTS), staged=True)
+    grid = ActionSpec.create_discrete(PARTS * cells)
+    board = ObservationSpec((PLANES, side, side), name="board")
+    spec = BehaviorSpec((board,), unit if staged else grid, "board")
+    return BoardActorCritic(spec, Architecture(hidden_units=32))
+
+
+@pytest.mark.parametrize("staged", [True, False], ids=["unit", "grid"])
+def test_a_policy_of_a_small_board_begins_on_a_larger_one(staged):
+    """Each cell and each place of the overview takes the nearest one's weights."""
+    small, large = board_network(8, staged=staged), board_network(16, staged=staged)
+    torch.nn.init.normal_(small.place)
+    large.load_state_dict(large.resized(small.spec, small.state_dict()))
+    place = large.place.view(8, 2, 8, 2, -1)
+    assert torch.equal(place, small.place.view(8, 1, 8, 1, -1).expand_as(place))
+    # Where all places of the boards look alike, so does the overview, and with it the value.
+    for network in (small, large):
+        torch.nn.init.zeros_(network.deeper.weight)
+        torch.nn.init.constant_(network.deeper.bias, 0.3)
+    values = [
+        network.value(observed(boards(1, PLANES, side, side)))
+        for network, side in [(small, 8), (large, 16)]
+    ]
+    assert torch.allclose(*values, rtol=1e-4, atol=1e-5)
+
+
+def test_another_game_is_no_other_size():
+    network, other = board_network(8, staged=False), board_network(9, staged=False)
+    weights, spec = other.state_dict(), other.spec
+    assert network.resized(spec, weights) is not None
+    assert other.resized(spec, weights) is None
+    (board,) = spec.observation_specs
+    more_planes = replace(board, shape=(PLANES + 2, 9, 9))
+    numbers = ObservationSpec((3,), name="economy")
+    unit = board_network(9, staged=True).spec.action_spec
+    for change in [
+        {"observation_specs": (more_planes,)},
+        {"observation_specs": (board, numbers)},
+        {"action_spec": unit},
+    ]:
+        assert network.resized(replace(spec, **change), weights) is None

@@ -9,7 +9,8 @@ This module runs on any device. On a processor core, while no gradients are reco
 faster way of `fast_pass`, which is held to this one by tests.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,31 @@ class BoardActorCritic(nn.Module):
     def has_gradient(self) -> bool:
         """Whether `gradient` can be called: on a processor core."""
         return self.place.is_cpu
+
+    def resized(
+        self, spec: BehaviorSpec, weights: Mapping[str, Tensor]
+    ) -> dict[str, Tensor] | None:
+        """As `TakesOtherSizes.resized`: from a board of another size.
+
+        Each cell, and each place of the overview, takes what the nearest one has on that board. A
+        policy of 8x8 so begins on 16x16 with what it knows of units and their surroundings.
+        """
+        if not _is_other_size(spec, self.spec):
+            return None
+        _, *old = spec.observation_specs[0].shape
+        _, *new = self.spec.observation_specs[0].shape
+        found = dict(weights)
+        place = weights["place"].t().reshape(-1, *old)
+        found["place"] = _nearest(place, new).flatten(1).t()
+        old_places, new_places = (
+            [-(-side // 4) for side in board] for board in (old, new)
+        )
+        features = len(weights["overview.bias"])
+        overview = weights["overview.weight"].view(features, -1, *old_places)
+        # A sum over places: with twice as many, each counts half.
+        share = math.prod(old_places) / math.prod(new_places)
+        found["overview.weight"] = share * _nearest(overview, new_places).flatten(1)
+        return found
 
     def normalized(self, obs: Obs) -> Obs:
         """The board as codes [..., H, W], unless `compact` has done that already."""
@@ -310,6 +336,28 @@ def _required(allowed: Bool[Tensor, "B M"] | None) -> Bool[Tensor, "B M"]:
     if allowed is None:
         raise UsageError("orders to units cannot be drawn without masks")
     return allowed
+
+
+def _is_other_size(one: BehaviorSpec, other: BehaviorSpec) -> bool:
+    """Whether two behaviors differ in the size of their boards alone."""
+
+    def but_for_size(spec: BehaviorSpec) -> tuple[Any, ...]:
+        board, *others = (sensor.shape for sensor in spec.observation_specs)
+        return board[0], others, spec.action_spec.staged, spec.network
+
+    sizes = [spec.observation_specs[0].shape[1:] for spec in (one, other)]
+    return sizes[0] != sizes[1] and but_for_size(one) == but_for_size(other)
+
+
+def _nearest(
+    x: Float[Tensor, "*C H W"], size: Sequence[int]
+) -> Float[Tensor, "*C V U"]:
+    """A picture in another size: each cell takes the nearest one's value."""
+    rows, columns = (
+        torch.arange(new) * old // new
+        for old, new in zip(x.shape[-2:], size, strict=True)
+    )
+    return x[..., rows[:, None], columns]
 
 
 def _inside(

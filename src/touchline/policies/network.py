@@ -119,6 +119,19 @@ class WithoutOnnx(Protocol):
 
 
 @runtime_checkable
+class TakesOtherSizes(Protocol):
+    """A network that can start with the weights of one for another size of the same game."""
+
+    def resized(
+        self, spec: BehaviorSpec, weights: Mapping[str, Tensor]
+    ) -> dict[str, Tensor] | None:
+        """Weights for this network from those of a network for `spec`, by parameter.
+
+        None: that is no other size of the same game.
+        """
+
+
+@runtime_checkable
 class Network(Protocol):
     """A policy and its value function for one behavior, with one value per reward signal.
 

@@ -3,7 +3,7 @@
 The earlier one may be a run of ML-Agents: its `.pt` checkpoints and any of its ONNX files serve.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -12,9 +12,14 @@ from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import read_checkpoint, spec_of
 from touchline.policies.files.run_layout import CHECKPOINT, MODEL, RunLayout
 from touchline.policies.nets.actor_critic import ActorCritic
+from touchline.policies.network import TakesOtherSizes
 from touchline.policies.policy import require_fit
+from touchline.specs import BehaviorSpec
 from touchline.training.algorithms.learner import Learner, TakesOfficialNetworks
 from touchline.training.config.settings import CheckpointSettings, RunConfig
+
+_NETWORK = "network."
+"""What the policy's parameters begin with in a checkpoint."""
 
 
 def first_checkpoint(config: RunConfig, behavior: str) -> Path | None:
@@ -54,7 +59,9 @@ def _path(settings: CheckpointSettings, behavior: str, given: str | None) -> Pat
             )
         run = RunLayout(Path(settings.results_dir) / settings.initialize_from)
         if not run.path.is_dir():
-            raise UsageError(f"initialize_from: there is no run {run.path}")
+            raise UsageError(
+                f"initialize_from: there is no run {run.path}; train it first, or name another"
+            )
     if given is None:
         assert run is not None, "one of the two is set"
         return run.start(behavior)
@@ -74,7 +81,8 @@ def warm_start(
     """Give a new learner the networks and optimizer of a checkpoint.
 
     Files of ML-Agents give networks without optimizer and temperatures, ONNX files the policy
-    alone. `signals` are the reward signals of the learner's value heads. Its steps and random draws
+    alone. The policy of another size of the same game gives its weights, where the network knows
+    how. `signals` are the reward signals of the learner's value heads. Its steps and random draws
     stay its own.
     Raises a UsageError when the file does not fit.
     """
@@ -82,6 +90,10 @@ def warm_start(
         learner.load_state(_official_state(learner, behavior, path, signals))
         return
     state, metadata = read_checkpoint(path)
+    resized = _resized(learner, spec_of(path, metadata), state)
+    if resized is not None:
+        learner.load_state(resized)
+        return
     # Shapes only: sensors may have other names, and 0.1.0 marked fewer of their dimensions.
     require_fit(
         str(path),
@@ -107,6 +119,24 @@ def warm_start(
     learner.generator.set_state(draws)
 
 
+def _resized(
+    learner: Learner, spec: BehaviorSpec, state: Mapping[str, Tensor]
+) -> dict[str, Tensor] | None:
+    """A learner's state with the weights of another size of its game; None if it is not one."""
+    network = learner.policy.network
+    if not isinstance(network, TakesOtherSizes):
+        return None
+    weights = {
+        name.removeprefix(_NETWORK): tensor
+        for name, tensor in state.items()
+        if name.startswith(_NETWORK)
+    }
+    found = network.resized(spec, weights)
+    if found is None:
+        return None
+    return learner.learned() | {_NETWORK + name: found[name] for name in found}
+
+
 def _official_state(
     learner: Learner, behavior: str, path: Path, signals: Sequence[str]
 ) -> dict[str, Tensor]:
@@ -129,5 +159,5 @@ def _official_state(
         return learner.learned() | learner.official_networks(weights, signals)
     # Where a critic of its own holds the value heads, the network has only the first.
     filled = with_official_weights(network, weights, signals[: network.num_signals])
-    own = {f"network.{name}": tensor for name, tensor in filled.items()}
+    own = {_NETWORK + name: tensor for name, tensor in filled.items()}
     return learner.learned() | own
