@@ -51,6 +51,10 @@ STARTS = {
         "behaviors.3DBall.init_path": "results/theirs/3DBall/checkpoint.pt"
     },
     "a model": {"behaviors.3DBall.init_path": "results/theirs/3DBall.onnx"},
+    "a path in place of a run that a preset names": {
+        "checkpoint_settings.initialize_from": "none",
+        "behaviors.3DBall.init_path": "results/theirs/3DBall",
+    },
 }
 
 

@@ -50,29 +50,33 @@ def check_first_checkpoints(config: RunConfig) -> None:
 
 def _path(settings: CheckpointSettings, behavior: str, given: str | None) -> Path:
     """`given` is a path, or a file's bare name in the run of `initialize_from`."""
-    run = None
-    if settings.initialize_from is not None:
-        if settings.initialize_from == settings.run_id:
-            raise UsageError(
-                f"initialize_from: the run {settings.run_id} cannot start from itself; "
-                "--resume continues it"
-            )
-        run = RunLayout(Path(settings.results_dir) / settings.initialize_from)
-        if not run.path.is_dir():
-            raise UsageError(
-                f"initialize_from: there is no run {run.path}; train it first, or name another"
-            )
     if given is None:
-        assert run is not None, "one of the two is set"
-        return run.start(behavior)
-    if Path(given).name == given and run is not None:
-        return run.folder(behavior) / given
+        return _earlier_run(settings).start(behavior)
+    is_bare = Path(given).name == given
+    if is_bare and settings.initialize_from is not None:
+        return _earlier_run(settings).folder(behavior) / given
     path = Path(given)
     if not path.is_dir():
         return path
     if RunLayout(path).folder(behavior).is_dir():
         return RunLayout(path).start(behavior)
     return RunLayout(path.parent).start(path.name)
+
+
+def _earlier_run(settings: CheckpointSettings) -> RunLayout:
+    """The run of `initialize_from`, which exists."""
+    assert settings.initialize_from is not None
+    if settings.initialize_from == settings.run_id:
+        raise UsageError(
+            f"initialize_from: the run {settings.run_id} cannot start from itself; "
+            "--resume continues it"
+        )
+    run = RunLayout(Path(settings.results_dir) / settings.initialize_from)
+    if not run.path.is_dir():
+        raise UsageError(
+            f"initialize_from: there is no run {run.path}; train it first, or name another"
+        )
+    return run
 
 
 def warm_start(
