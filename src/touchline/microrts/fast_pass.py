@@ -21,7 +21,11 @@ from torch import Tensor
 from touchline.errors import UsageError
 from touchline.microrts import fast_kernels as kernels
 from touchline.microrts.cells import Cells
-from touchline.microrts.order_distributions import have_a_choice, orders_of_cells
+from touchline.microrts.order_distributions import (
+    CHOICE_TYPE,
+    have_a_choice,
+    orders_of_cells,
+)
 from touchline.microrts.rules import CHOICES, PARTS
 from touchline.policies.network import Obs, OutputGradients
 
@@ -409,7 +413,7 @@ class FusedOrders(FusedForward):
         if discrete is None:  # it is the same for all orders
             num_cells = self._shape[1]
             discrete = torch.zeros(
-                self._shape[0], num_cells * len(PARTS), dtype=torch.int64
+                self._shape[0], num_cells * len(PARTS), dtype=CHOICE_TYPE
             )
         return super().entropy(discrete)
 
@@ -420,13 +424,13 @@ class FusedOrders(FusedForward):
         drawn = torch.zeros(len(logits), len(PARTS), dtype=torch.int64)
         uniform = noise(*logits.shape)
         kernels.draw_orders(*_arrays(logits, self._allowed, uniform, drawn))
-        actions = torch.zeros(*self._shape, len(PARTS), dtype=torch.int64)
-        actions[self._board, self._cell] = drawn
+        actions = torch.zeros(*self._shape, len(PARTS), dtype=CHOICE_TYPE)
+        actions[self._board, self._cell] = drawn.to(CHOICE_TYPE)
         return torch.zeros(len(actions), 0), actions.flatten(1)
 
     def _evaluated_now(self, discrete: Int[Tensor, "B D"]) -> _Evaluated:
         of_cells = discrete.view(*self._shape, len(PARTS))
-        orders = of_cells[self._board, self._cell]
+        orders = of_cells[self._board, self._cell].long()
         of_units = torch.zeros(2, len(orders))
         evaluated = self._evaluate_orders(
             self._units[:-1], self._allowed, orders, *of_units

@@ -16,6 +16,8 @@ from touchline.errors import UsageError
 from touchline.microrts.rules import CHOICES, FIRST_CHOICE, PARTS, READ_PARTS
 from touchline.policies.distributions import FORBIDDEN, masked_log_probs
 
+CHOICE_TYPE = torch.int8
+"""The type of orders to all cells: 1,792 numbers on 16x16, which rollouts keep and copy."""
 _READ_PARTS = torch.from_numpy(READ_PARTS).float()
 _PARTS = list(PARTS)
 
@@ -136,7 +138,7 @@ class PerUnitActions:
         discrete: Int[Tensor, "B D"],
     ) -> Float[Tensor, " B"]:
         of_cells = discrete.view(*self._shape, len(_PARTS))  # [B, cells, parts]
-        of_units = of_cells[self._units]
+        of_units = of_cells[self._units].long()
         log_prob = _log_prob_of_read_parts(self._orders, of_units)
         return self._sum_per_board(log_prob)
 
@@ -156,8 +158,9 @@ class PerUnitActions:
         self, generator: torch.Generator | None
     ) -> tuple[Float[Tensor, "B 0"], Int[Tensor, "B D"]]:
         shape = (*self._shape, len(_PARTS))
-        actions = torch.zeros(shape, dtype=torch.int64, device=self._logits.device)
-        actions[self._units] = _draw_orders(self._logits, self._allowed, generator)
+        actions = torch.zeros(shape, dtype=CHOICE_TYPE, device=self._logits.device)
+        orders = _draw_orders(self._logits, self._allowed, generator)
+        actions[self._units] = orders.to(CHOICE_TYPE)
         no_continuous = torch.zeros(self._shape[0], 0)
         return no_continuous, actions.flatten(1).cpu()
 
