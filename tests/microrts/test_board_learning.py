@@ -8,6 +8,7 @@ import torch
 from tests.training.practice import Practice, make_learner
 from tests.training.rows import any_rows
 
+from touchline.errors import UsageError
 from touchline.microrts.board_network import BoardActorCritic
 from touchline.microrts.rules import CHOICES, FIRST_CHOICE, PARTS, PLANE_GROUPS, PLANES
 from touchline.policies.files.checkpoints import network_metadata, write_checkpoint
@@ -21,18 +22,20 @@ from touchline.viewer.insight import only_slot
 HYPER = {"learning_rate": 0.001, "batch_size": 16, "buffer_size": 64}
 
 
-def _practice(seed, height=4, width=5):
+def _practice(seed, height=4, width=5, *, staged=True, hidden_units=32):
     board = ObservationSpec((PLANES, height, width), name="board")
-    actions = ActionSpec(0, (height * width, *PARTS), staged=True)
-    spec = BehaviorSpec((board,), actions, "board")
-    network = {"hidden_units": 32, "normalize": False}
+    cells = height * width
+    unit = ActionSpec(0, (cells, *PARTS), staged=True)
+    grid = ActionSpec.create_discrete(PARTS * cells)
+    spec = BehaviorSpec((board,), unit if staged else grid, "board")
+    network = {"hidden_units": hidden_units, "normalize": False}
     config = BehaviorConfig.model_validate(
         {"trainer_type": "ppo", "hyperparameters": HYPER, "network_settings": network}
     )
     return Practice(make_learner(spec, config, seed, name="A"))
 
 
-def _rows(rng, begins):
+def _rows(rng, begins, *, staged=True):
     groups = [
         np.eye(n, dtype=np.float32)[rng.integers(n, size=(4, 4, 5))]
         for n in PLANE_GROUPS.values()
@@ -46,21 +49,21 @@ def _rows(rng, begins):
     return replace(
         any_rows(rng, begins),
         obs=(planes,),
-        action_mask=flat,
-        second_mask=second,
+        action_mask=flat if staged else second.reshape(4, -1),
+        second_mask=second if staged else None,
         rewards=rng.normal(size=(4, 2)).astype(np.float32),
         final_obs=(np.zeros((0, *planes.shape[1:]), np.float32),),
     )
 
 
-def _play(practice, steps=16):
+def _play(practice, steps=16, *, staged=True):
     """Rows, actions and results for one update."""
     rng = np.random.default_rng(3)
-    rows = _rows(rng, True)
+    rows = _rows(rng, True, staged=staged)
     practice.add(rows)
     for _ in range(steps):
         practice.act()
-        rows = _rows(rng, False)
+        rows = _rows(rng, False, staged=staged)
         practice.add(rows)
     return rows
 
@@ -92,12 +95,13 @@ def test_it_acts_with_the_weights_it_has_from_learning_or_from_a_checkpoint():
     assert not np.array_equal(learned, loaded)
 
 
-def test_its_written_gradient_learns_what_the_loss_does(monkeypatch):
+@pytest.mark.parametrize("staged", [True, False], ids=["unit", "grid"])
+def test_its_written_gradient_learns_what_the_loss_does(staged, monkeypatch):
     metrics = []
     for has_gradient in (True, False):
-        practice = _practice(0)
+        practice = _practice(0, staged=staged)
         assert practice.learner.network.has_gradient
-        rows = _play(practice)
+        rows = _play(practice, staged=staged)
         monkeypatch.setattr(BoardActorCritic, "has_gradient", has_gradient)
         metrics.append(practice.learn(rows))
         monkeypatch.undo()
@@ -133,15 +137,28 @@ def test_the_outlook_of_one_of_several_boards_heeds_its_second_mask():
     np.testing.assert_allclose(one.value, every.value[1:2], rtol=1e-4, atol=1e-5)
 
 
+def test_orders_to_whole_boards_are_kept_in_8_bits():
+    practice = _practice(0, staged=False)
+    _play(practice, staged=False)
+    kept = practice.rollout.trajectories()
+    assert kept.discrete.dtype == np.int8
+    assert max(PARTS) <= np.iinfo(np.int8).max
+
+
+def _saved(practice, folder, **metadata):
+    """The checkpoint of a learner."""
+    file = folder / "other.safetensors"
+    metadata = network_metadata(practice.learner.network) | metadata
+    write_checkpoint(file, practice.learner.state(), metadata)
+    return file
+
+
 def test_a_run_starts_with_the_policy_of_a_smaller_board(tmp_path):
     small, large = _practice(0), _practice(1, height=8, width=10)
     small.learn(_play(small))
     network = small.learner.network
-    write_checkpoint(
-        tmp_path / "small.safetensors", small.learner.state(), network_metadata(network)
-    )
     before = large.learner.state()
-    warm_start(large.learner, "A", tmp_path / "small.safetensors", ["extrinsic"])
+    warm_start(large.learner, "A", _saved(small, tmp_path), ["extrinsic"])
     after = large.learner.state()
     expected = large.learner.network.resized(network.spec, network.state_dict())
     for name, weight in large.learner.network.state_dict().items():
@@ -150,3 +167,22 @@ def test_a_run_starts_with_the_policy_of_a_smaller_board(tmp_path):
     others = [name for name in after if not name.startswith("network.")]
     assert any(name.startswith("optimizer.") for name in others)
     assert all(torch.equal(before[name], after[name]) for name in others)
+
+
+@pytest.mark.parametrize(
+    ("saved", "metadata", "reason"),
+    [
+        (
+            {"hidden_units": 64},
+            {},
+            "does not fit the configured network: .*size mismatch",
+        ),
+        ({}, {"reward_signals": ["curiosity"]}, "reward signals curiosity; expected"),
+        ({"staged": False}, {}, "does not fit A"),
+    ],
+)
+def test_what_fits_in_no_size_is_refused(saved, metadata, reason, tmp_path):
+    file = _saved(_practice(0, **saved), tmp_path, **metadata)
+    large = _practice(1, height=8, width=10)
+    with pytest.raises(UsageError, match=reason):
+        warm_start(large.learner, "A", file, ["extrinsic"])

@@ -270,43 +270,54 @@ def test_the_policy_in_the_repository_is_loaded_in_a_process_that_knows_no_board
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def board_network(side: int, *, staged: bool) -> BoardActorCritic:
-    cells = side * side
+def board_network(height: int, width: int, *, staged: bool) -> BoardActorCritic:
+    cells = height * width
     unit = ActionSpec(0, (cells, *PARTS), staged=True)
     grid = ActionSpec.create_discrete(PARTS * cells)
-    board = ObservationSpec((PLANES, side, side), name="board")
+    board = ObservationSpec((PLANES, height, width), name="board")
     spec = BehaviorSpec((board,), unit if staged else grid, "board")
     return BoardActorCritic(spec, Architecture(hidden_units=32))
 
 
 @pytest.mark.parametrize("staged", [True, False], ids=["unit", "grid"])
-def test_a_policy_of_a_small_board_begins_on_a_larger_one(staged):
-    """Each cell and each place of the overview takes the nearest one's weights."""
-    small, large = board_network(8, staged=staged), board_network(16, staged=staged)
+def test_a_policy_of_a_small_board_begins_on_one_of_twice_its_sides(staged):
+    small = board_network(8, 12, staged=staged)
+    large = board_network(16, 24, staged=staged)
     torch.nn.init.normal_(small.place)
     large.load_state_dict(large.resized(small.spec, small.state_dict()))
-    place = large.place.view(8, 2, 8, 2, -1)
-    assert torch.equal(place, small.place.view(8, 1, 8, 1, -1).expand_as(place))
-    # Where all places of the boards look alike, so does the overview, and with it the value.
-    for network in (small, large):
-        torch.nn.init.zeros_(network.deeper.weight)
-        torch.nn.init.constant_(network.deeper.bias, 0.3)
-    values = [
-        network.value(observed(boards(1, PLANES, side, side)))
-        for network, side in [(small, 8), (large, 16)]
+    place = large.place.view(8, 2, 12, 2, -1)
+    assert torch.equal(place, small.place.view(8, 1, 12, 1, -1).expand_as(place))
+    # Four places in place of one, a quarter each.
+    weight = large.overview.weight.view(32, -1, 2, 2, 3, 2)
+    quarter = small.overview.weight.view(32, -1, 2, 1, 3, 1) / 4
+    assert torch.allclose(weight, quarter.expand_as(weight), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "sizes", [((8, 8), (9, 12)), ((12, 9), (8, 16)), ((4, 4), (1, 24))]
+)
+def test_boards_whose_places_look_alike_have_one_overview_in_every_size(sizes):
+    one, other = (board_network(*size, staged=False) for size in sizes)
+    other.load_state_dict(other.resized(one.spec, one.state_dict()))
+    sums = [
+        network.overview.weight.view(32, network.deeper.out_channels, -1).sum(2)
+        for network in (one, other)
     ]
-    assert torch.allclose(*values, rtol=1e-4, atol=1e-5)
+    assert torch.allclose(*sums, atol=1e-5)
 
 
 def test_another_game_is_no_other_size():
-    network, other = board_network(8, staged=False), board_network(9, staged=False)
+    network, other = (
+        board_network(8, 8, staged=False),
+        board_network(9, 9, staged=False),
+    )
     weights, spec = other.state_dict(), other.spec
     assert network.resized(spec, weights) is not None
     assert other.resized(spec, weights) is None
     (board,) = spec.observation_specs
     more_planes = replace(board, shape=(PLANES + 2, 9, 9))
     numbers = ObservationSpec((3,), name="economy")
-    unit = board_network(9, staged=True).spec.action_spec
+    unit = board_network(9, 9, staged=True).spec.action_spec
     for change in [
         {"observation_specs": (more_planes,)},
         {"observation_specs": (board, numbers)},

@@ -9,7 +9,6 @@ This module runs on any device. On a processor core, while no gradients are reco
 faster way of `fast_pass`, which is held to this one by tests.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -137,24 +136,28 @@ class BoardActorCritic(nn.Module):
     ) -> dict[str, Tensor] | None:
         """As `TakesOtherSizes.resized`: from a board of another size.
 
-        Each cell, and each place of the overview, takes what the nearest one has on that board. A
-        policy of 8x8 so begins on 16x16 with what it knows of units and their surroundings.
+        Each cell takes the vector of the nearest cell on the other board. The overview is a sum
+        over places, which lie on top of each other when both boards are drawn in one size: each
+        new one takes the share of an old one's weights that it covers. A policy of 8x8 so begins
+        on 16x16 with what it knows of units and their surroundings.
         """
         if not _is_other_size(spec, self.spec):
             return None
-        _, *old = spec.observation_specs[0].shape
-        _, *new = self.spec.observation_specs[0].shape
+        old, new = _size(spec), _size(self.spec)
         found = dict(weights)
-        place = weights["place"].t().reshape(-1, *old)
-        found["place"] = _nearest(place, new).flatten(1).t()
+        nearest_row, nearest_column = (
+            torch.arange(there) * here // there
+            for here, there in zip(old, new, strict=True)
+        )
+        place = weights["place"].view(*old, -1)
+        found["place"] = place[nearest_row[:, None], nearest_column].flatten(0, 1)
         old_places, new_places = (
             [-(-side // 4) for side in board] for board in (old, new)
         )
+        rows, columns = map(_shares, old_places, new_places)
         features = len(weights["overview.bias"])
         overview = weights["overview.weight"].view(features, -1, *old_places)
-        # A sum over places: with twice as many, each counts half.
-        share = math.prod(old_places) / math.prod(new_places)
-        found["overview.weight"] = share * _nearest(overview, new_places).flatten(1)
+        found["overview.weight"] = (rows @ overview @ columns.t()).flatten(1)
         return found
 
     def normalized(self, obs: Obs) -> Obs:
@@ -345,19 +348,21 @@ def _is_other_size(one: BehaviorSpec, other: BehaviorSpec) -> bool:
         board, *others = (sensor.shape for sensor in spec.observation_specs)
         return board[0], others, spec.action_spec.staged, spec.network
 
-    sizes = [spec.observation_specs[0].shape[1:] for spec in (one, other)]
-    return sizes[0] != sizes[1] and but_for_size(one) == but_for_size(other)
+    is_alike = but_for_size(one) == but_for_size(other)
+    return is_alike and _size(one) != _size(other)
 
 
-def _nearest(
-    x: Float[Tensor, "*C H W"], size: Sequence[int]
-) -> Float[Tensor, "*C V U"]:
-    """A picture in another size: each cell takes the nearest one's value."""
-    rows, columns = (
-        torch.arange(new) * old // new
-        for old, new in zip(x.shape[-2:], size, strict=True)
-    )
-    return x[..., rows[:, None], columns]
+def _size(spec: BehaviorSpec) -> tuple[int, ...]:
+    """Height and width of a behavior's board."""
+    return spec.observation_specs[0].shape[1:]
+
+
+def _shares(old: int, new: int) -> Float[Tensor, "new old"]:
+    """How much of each of `old` equal pieces of a line lies in each of `new` equal pieces of it."""
+    old_start, new_start = torch.arange(old) / old, torch.arange(new)[:, None] / new
+    start = torch.maximum(old_start, new_start)
+    end = torch.minimum(old_start + 1 / old, new_start + 1 / new)
+    return (end - start).clamp(min=0.0) * old
 
 
 def _inside(

@@ -19,7 +19,7 @@ from touchline.training.algorithms.learner import Learner, TakesOfficialNetworks
 from touchline.training.config.settings import CheckpointSettings, RunConfig
 
 _NETWORK = "network."
-"""What the policy's parameters begin with in a checkpoint."""
+"""The prefix of the policy's parameters in a checkpoint."""
 
 
 def first_checkpoint(config: RunConfig, behavior: str) -> Path | None:
@@ -54,7 +54,8 @@ def _path(settings: CheckpointSettings, behavior: str, given: str | None) -> Pat
         return _earlier_run(settings).start(behavior)
     is_bare = Path(given).name == given
     if is_bare and settings.initialize_from is not None:
-        return _earlier_run(settings).folder(behavior) / given
+        hint = f"; if {given} is a file here, write ./{given}"
+        return _earlier_run(settings, hint).folder(behavior) / given
     path = Path(given)
     if not path.is_dir():
         return path
@@ -63,7 +64,7 @@ def _path(settings: CheckpointSettings, behavior: str, given: str | None) -> Pat
     return RunLayout(path.parent).start(path.name)
 
 
-def _earlier_run(settings: CheckpointSettings) -> RunLayout:
+def _earlier_run(settings: CheckpointSettings, hint: str = "") -> RunLayout:
     """The run of `initialize_from`, which exists."""
     assert settings.initialize_from is not None
     if settings.initialize_from == settings.run_id:
@@ -74,7 +75,7 @@ def _earlier_run(settings: CheckpointSettings) -> RunLayout:
     run = RunLayout(Path(settings.results_dir) / settings.initialize_from)
     if not run.path.is_dir():
         raise UsageError(
-            f"initialize_from: there is no run {run.path}; train it first, or name another"
+            f"initialize_from: there is no run {run.path}; train it first, or name another{hint}"
         )
     return run
 
@@ -85,35 +86,30 @@ def warm_start(
     """Give a new learner the networks and optimizer of a checkpoint.
 
     Files of ML-Agents give networks without optimizer and temperatures, ONNX files the policy
-    alone. The policy of another size of the same game gives its weights, where the network knows
-    how. `signals` are the reward signals of the learner's value heads. Its steps and random draws
-    stay its own.
+    alone; so does a policy for another size of the same game, where the network can take one.
+    `signals` are the reward signals of the learner's value heads. Its steps and random draws stay
+    its own.
     Raises a UsageError when the file does not fit.
     """
     if path.suffix != CHECKPOINT:
         learner.load_state(_official_state(learner, behavior, path, signals))
         return
     state, metadata = read_checkpoint(path)
-    resized = _resized(learner, spec_of(path, metadata), state)
-    if resized is not None:
-        learner.load_state(resized)
-        return
-    # Shapes only: sensors may have other names, and 0.1.0 marked fewer of their dimensions.
-    require_fit(
-        str(path),
-        spec_of(path, metadata),
-        behavior,
-        learner.policy.network.spec,
-    )
+    spec = spec_of(path, metadata)
     heads = metadata.get("reward_signals", [])
-    if heads and heads != list(signals):
-        raise UsageError(
-            f"{path}: its values are of the reward signals {', '.join(heads)}; expected those of "
-            f"the configured ones, {', '.join(signals)}, in this order"
-        )
     draws = learner.generator.get_state()
     try:
-        learner.load_state(state)
+        resized = _resized(learner, spec, state)
+        if resized is None:
+            # Shapes only: sensors may have other names, and 0.1.0 marked fewer of their
+            # dimensions.
+            require_fit(str(path), spec, behavior, learner.policy.network.spec)
+        if heads and heads != list(signals):
+            raise UsageError(
+                f"{path}: its values are of the reward signals {', '.join(heads)}; expected those "
+                f"of the configured ones, {', '.join(signals)}, in this order"
+            )
+        learner.load_state(state if resized is None else resized)
     except (KeyError, RuntimeError) as error:
         reason = str(error).replace("\n", " ")
         raise UsageError(
