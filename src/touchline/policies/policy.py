@@ -54,8 +54,8 @@ class ChosenActions:
 
     continuous: NDArray[np.float32]
     """[N, C] raw, before they were limited for the world."""
-    discrete: NDArray[np.int64]
-    """[N, D] the choice of each branch."""
+    discrete: NDArray[np.signedinteger]
+    """[N, D] the choice of each branch, in as many bits as its network draws."""
     memory: NDArray[np.float32] | None = None
     """[N, networks, M] what the slots remembered when they decided; None without memory."""
     learned: NDArray[np.bool_] | None = None

@@ -103,6 +103,7 @@ class SharedSlots:
         shape = len(rows), first.continuous.shape[1]
         continuous, raw = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         discrete = np.zeros((len(rows), first.discrete.shape[1]), np.int32)
+        drawn = discrete.dtype
         for slots, part in parts:
             continuous[slots] = part.actions.continuous
             discrete[slots] = part.actions.discrete
@@ -110,8 +111,9 @@ class SharedSlots:
                 part.kept is not None
             ):  # before they were limited, where the own policy acts
                 raw[slots] = part.kept.continuous
-        # PyTorch indexes by int64; worlds take int32.
-        kept = ChosenActions(raw, discrete.astype(np.int64), remembered)
+                drawn = part.kept.discrete.dtype
+        # Worlds take int32; what is kept has the bits with which the networks draw.
+        kept = ChosenActions(raw, discrete.astype(drawn), remembered)
         return Decision(ActionTuple(continuous, discrete), kept)
 
     def _act_as_guest(
