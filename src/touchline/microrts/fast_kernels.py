@@ -364,7 +364,7 @@ def evaluate_units(
     log_prob: NDArray[np.float32],
     entropy: NDArray[np.float32],
 ) -> None:
-    """Log-probability and entropy [B] of the choice of a unit on each board.
+    """Write log-probability and entropy [B] of the choice of a unit on each board.
 
     `scores` [K] become log-probabilities.
     """

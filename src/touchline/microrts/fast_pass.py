@@ -405,8 +405,7 @@ class FusedOrders(FusedForward):
         can_act = have_a_choice(orders)
         super().__init__(weights, obs, can_act)
         self._shape = can_act.shape
-        counts = self._starts.diff()
-        self._board = torch.repeat_interleave(torch.arange(len(counts)), counts)
+        self._board, _ = can_act.nonzero(as_tuple=True)
         self._allowed = orders[self._board, self._cell]
 
     def entropy(self, discrete: Int[Tensor, "B D"] | None = None) -> Float[Tensor, ""]:

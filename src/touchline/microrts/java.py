@@ -80,8 +80,8 @@ def start_java(engine: Engine, library: str | None = None) -> None:
     _started.process = os.getpid()
     _started.classpath = classpath
     after_fork_in_child(_detach_from_java)
-    # Some bots print a line for every mistake of theirs, and standard output is reserved for the
-    # figures of a command.
+    # Some bots print a line there for every mistake of theirs, and standard output is reserved for
+    # the figures of a command.
     nowhere = java_class("java.io.OutputStream").nullOutputStream()
     java_class("java.lang.System").setOut(java_class("java.io.PrintStream")(nowhere))
 
