@@ -24,6 +24,7 @@ from touchline.microrts.kernels import (
     forbid,
     forbid_in_stages,
     have_choices,
+    turn_orders,
 )
 from touchline.microrts.rules import (
     CHOICES,
@@ -397,16 +398,12 @@ class Turned(Form):
         mask, second = self._form.masks()
         rows = self._rows()
         first_order = self._num_cells * self._first_part
-        of_orders = mask[rows, first_order:]
-        by_order = of_orders.reshape(-1, self._num_orders, CHOICES)
         # The table is its own inverse, so what maps actions maps masks as well.
-        turned = by_order[:, ::-1, _TURNED_CHOICES]
-        mask[rows, first_order:] = turned.reshape(of_orders.shape)
+        turn_orders(mask, first_order, rows, _TURNED_CHOICES)
         of_cells = mask[rows, :first_order]  # a copy: indexed by an array
         mask[rows, :first_order] = of_cells[:, ::-1]
         if second is not None:
-            orders_of_cells = second[rows]  # [rows, cells, CHOICES]
-            second[rows] = orders_of_cells[:, ::-1, _TURNED_CHOICES]
+            turn_orders(second.reshape(len(second), -1), 0, rows, _TURNED_CHOICES)
         return mask, second
 
     def _as_played(self, actions: Actions) -> NDArray[np.int32]:

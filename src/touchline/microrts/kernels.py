@@ -96,6 +96,33 @@ def forbid_in_stages(
 
 
 @makes_arrays
+def turn_orders(
+    mask: NDArray[np.bool_],
+    first: int,
+    rows: NDArray[np.intp],
+    turned: NDArray[np.int64],
+) -> None:
+    """Give each cell of these rows what the opposite cell may do, turned by half a turn.
+
+    `mask` [R, M] holds the choices of all cells from column `first` on; `turned` [CHOICES] is what
+    each choice becomes, and its own inverse.
+    """
+    size = len(turned)
+    num_cells = (mask.shape[1] - first) // size
+    before = np.empty(size, np.bool_)
+    for row in rows:
+        for cell in range((num_cells + 1) // 2):
+            one = first + cell * size
+            other = first + (num_cells - 1 - cell) * size
+            for choice in range(size):
+                before[choice] = mask[row, one + choice]
+            opposite = mask[row, other : other + size].copy()
+            for choice in range(size):
+                mask[row, one + choice] = opposite[turned[choice]]
+                mask[row, other + choice] = before[turned[choice]]
+
+
+@makes_arrays
 def have_choices(allowed: NDArray[np.int32]) -> NDArray[np.bool_]:
     """[R] whether any unit of a row may do more than nothing, by `allowed` [R, cells, CHOICES]."""
     found = np.zeros(allowed.shape[0], np.bool_)
