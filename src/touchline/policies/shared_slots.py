@@ -103,7 +103,7 @@ class SharedSlots:
         shape = len(rows), first.continuous.shape[1]
         continuous, raw = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         discrete = np.zeros((len(rows), first.discrete.shape[1]), np.int32)
-        drawn = discrete.dtype
+        drawn = np.dtype(np.int64)  # with which PyTorch indexes
         for slots, part in parts:
             continuous[slots] = part.actions.continuous
             discrete[slots] = part.actions.discrete
