@@ -5,6 +5,7 @@ clients.
 """
 
 import sys
+import time
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
@@ -712,6 +713,18 @@ def test_every_searching_bot_plays(engine, bot):
         play_randomly(env, 40)
         assert not env.games.faults
         assert not [record for record in env.pop_records() if record.fault]
+
+
+def test_bots_search_as_long_as_search_ms_says_in_every_game(engine):
+    with open_env(
+        engine, "basesWorkers8x8", opponent="naivemcts", search_ms=3, max_ticks=4
+    ) as env:
+        env.reset(0)
+        for _ in range(6):  # a reset clones the bot
+            assert int(env.games._clients[0].ai2.getTimeBudget()) == 3
+            start_s = time.perf_counter()
+            env.step()
+            assert time.perf_counter() - start_s < 0.08  # 0.1 s by default
 
 
 def test_a_bot_that_takes_too_long_is_named_and_the_run_goes_on(engine):

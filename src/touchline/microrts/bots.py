@@ -1,5 +1,6 @@
 """The engine's bots as opponents: looked up by name, made, seeded, and shared among areas."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from touchline.errors import MissingError, UsageError
@@ -46,17 +47,45 @@ def seed_bot(bot: Any, seed: int) -> None:
     """
     random = java_class("java.util.Random")
     modifier = java_class("java.lang.reflect.Modifier")
-    kind = bot.getClass()
-    # `getDeclaredFields` leaves out those of parent classes.
+    for field in _fields_of(bot):
+        # Static fields are shared by all games: see `seed_engine`.
+        is_static = modifier.isStatic(field.getModifiers())
+        if field.getType() == random.class_ and not is_static:
+            field.setAccessible(True)
+            field.set(bot, random(seed))
+
+
+def _fields_of(owner: Any) -> Iterator[Any]:
+    """Java's fields of an object's class and of all its parents."""
+    kind = owner.getClass()
     while kind is not None:
-        for field in kind.getDeclaredFields():
-            # Static fields are shared by all games: see `seed_engine`.
-            if field.getType() == random.class_ and not modifier.isStatic(
-                field.getModifiers()
-            ):
-                field.setAccessible(True)
-                field.set(bot, random(seed))
+        # `getDeclaredFields` leaves out those of parent classes.
+        yield from kind.getDeclaredFields()
         kind = kind.getSuperclass()
+
+
+def limit_search(bot: Any, milliseconds: float) -> None:
+    """Let a bot, and every bot that it keeps in a field, search for so long a move (at least 1 ms).
+
+    Call it after each reset of a game, because a reset clones the bot, which forgets it.
+    """
+    player = java_class("ai.core.AI")
+    with_budget = java_class("ai.core.AIWithComputationBudget")
+    modifier = java_class("java.lang.reflect.Modifier")
+    number = java_class("java.lang.System").identityHashCode
+    waiting, seen = [bot], {number(bot)}
+    while waiting:
+        owner = waiting.pop()
+        if isinstance(owner, with_budget):
+            owner.setTimeBudget(max(1, round(milliseconds)))
+        for field in _fields_of(owner):
+            if field.getType().isPrimitive() or modifier.isStatic(field.getModifiers()):
+                continue
+            field.setAccessible(True)
+            value = field.get(owner)
+            if isinstance(value, player) and number(value) not in seen:
+                seen.add(number(value))
+                waiting.append(value)
 
 
 def seed_engine(seed: int) -> None:

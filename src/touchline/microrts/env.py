@@ -579,6 +579,7 @@ def _open_games(options: Options, match: Match, map_name: str, num_areas: int) -
         unit_rules=match.unit_rules,
         conflict_rule=match.conflict_rule,
         bot_time_ms=options.bot_time_ms,
+        search_ms=options.search_ms,
         compat=bool(options.compat),
     )
     game_map = GameMap.read(engine, map_name)

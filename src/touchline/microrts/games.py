@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.microrts.bots import bot_named, make_bot, seed_bot
+from touchline.microrts.bots import bot_named, limit_search, make_bot, seed_bot
 from touchline.microrts.engine import Engine, GameMap
 from touchline.microrts.java import java_class, java_orders, shared_array, start_java
 from touchline.microrts.rules import BOTS, CHOICES, PARTS, PLANES, REWARDS, SELF
@@ -61,6 +61,8 @@ class GameSettings:
     """Its rule for two units that want one cell: 1 cancels both, 2 draws one, 3 alternates."""
     bot_time_ms: float = 2000.0
     """How long one move of a supervised bot may take."""
+    search_ms: float | None = None
+    """How long bots that search think about a move; None leaves it to them (100 ms)."""
     compat: bool = False
     """Keep the defects of 0.3.2."""
 
@@ -204,6 +206,7 @@ class Games:
             self._clients[row].pgs = first.pgs
         if self.opponents[game] != SELF:
             seed_bot(first.ai2, bot_seed)
+            self._limit_search(game)
         self._players[game] = tuple(first.gs.getPlayer(player) for player in (0, 1))
         for row in rows:
             if "evaluation" in self._rewards:
@@ -423,6 +426,9 @@ class Games:
         start_s = time.perf_counter()
         move = client.ai2.getAction(player, self._view(row, of_opponent=True))
         took_s = time.perf_counter() - start_s
+        if not self.clock[game]:
+            # Some bots make what they search with at their first move.
+            self._limit_search(game)
         limit_s = self._settings.bot_time_ms / 1000.0
         if took_s > limit_s:
             self._end_by_fault(
@@ -435,6 +441,12 @@ class Games:
             self._end_by_fault(game, "gave an order to a unit that does not exist")
             return None
         return move
+
+    def _limit_search(self, game: int) -> None:
+        if self._settings.search_ms is not None and self._bots[game].is_supervised:
+            limit_search(
+                self._clients[self._first_rows[game]].ai2, self._settings.search_ms
+            )
 
     def _finish_tick(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Complete a tick in which the vector client failed: play the games it had not reached."""

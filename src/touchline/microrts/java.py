@@ -80,10 +80,12 @@ def start_java(engine: Engine, library: str | None = None) -> None:
     _started.process = os.getpid()
     _started.classpath = classpath
     after_fork_in_child(_detach_from_java)
-    # Some bots print a line there for every mistake of theirs, and standard output is reserved for
-    # the figures of a command.
+    # Bots print lines for mistakes of theirs, hundreds an hour, to both. What matters comes as an
+    # exception.
     nowhere = java_class("java.io.OutputStream").nullOutputStream()
-    java_class("java.lang.System").setOut(java_class("java.io.PrintStream")(nowhere))
+    system, stream = java_class("java.lang.System"), java_class("java.io.PrintStream")
+    system.setOut(stream(nowhere))
+    system.setErr(stream(nowhere))
 
 
 def _extend_classpath(classpath: tuple[Path, ...]) -> None:

@@ -58,6 +58,8 @@ class Options:
     """when two units want one cell: cancel both, random or alternate"""
     bot_time_ms: float = 2000.0
     """how long one move of a searching or foreign bot may take"""
+    search_ms: float | None = None
+    """how long searching bots think about a move, for faster training; default: 100 ms"""
     engine: str = ""
     """folder, jar or sdist of the engine"""
     java: str = ""
