@@ -38,6 +38,9 @@ from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.network import Architecture, make_network
 from touchline.policies.policy import ChosenActions
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from touchline.training.algorithms.learner import LearnerSetup
+from touchline.training.algorithms.poca.learner import POCA
+from touchline.training.config.settings import BehaviorConfig
 from touchline.training.experience.rollout import Rollout
 
 
@@ -88,6 +91,12 @@ def test_a_behavior_gets_the_network_that_its_spec_names():
 def test_settings_that_a_board_network_does_not_have_are_refused(architecture, message):
     with pytest.raises(UsageError, match=message):
         make_network(UNIT, architecture)
+
+
+def test_the_critic_of_groups_refuses_boards():
+    config = BehaviorConfig(trainer_type="poca")
+    with pytest.raises(UsageError, match=r"network 'board'; change trainer_type"):
+        POCA(LearnerSetup("Board", GRID, config, 0, torch.device("cpu")))
 
 
 @pytest.mark.parametrize("spec", [UNIT, GRID], ids=["unit", "grid"])

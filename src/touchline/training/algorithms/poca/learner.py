@@ -14,8 +14,9 @@ their names follow ML-Agents 1.1.0 (`docs/algorithms.md`); differences are liste
 import numpy as np
 import torch
 
+from touchline.errors import UsageError
 from touchline.policies.nets.group_critic import GroupCritic
-from touchline.policies.network import make_network
+from touchline.policies.network import NETWORKS, make_network
 from touchline.training.algorithms.learner import LearnerSetup, Metrics, architecture_of
 from touchline.training.algorithms.on_policy import (
     OnPolicyLearner,
@@ -36,7 +37,14 @@ class POCA(OnPolicyLearner):
     """Learns one behavior; see `Learner` for the contract."""
 
     def __init__(self, setup: LearnerSetup) -> None:
+        """Raises a UsageError for observations that only a network of their own takes."""
         super().__init__(setup)
+        name = setup.spec.network
+        if name in NETWORKS and name != "standard":
+            raise UsageError(
+                f"the critic of groups takes no observations of the network {name!r}; change "
+                "trainer_type"
+            )
         self.hyper = setup.hyperparameters(POCASettings)
         # The policy's network needs no critic of its own; a shared one is only a value head.
         architecture = architecture_of(setup.config, shared_critic=True)
