@@ -85,8 +85,9 @@ def warm_start(
 ) -> None:
     """Give a new learner the networks and optimizer of a checkpoint.
 
-    Files of ML-Agents give networks without optimizer and temperatures, ONNX files the policy
-    alone; so does a policy for another size of the same game, where the network can take one.
+    Files of ML-Agents give networks without optimizer and temperatures, ONNX files and published
+    checkpoints the policy alone; so does a policy for another size of the same game, where the
+    network can take one.
     `signals` are the reward signals of the learner's value heads. Its steps and random draws stay
     its own.
     Raises a UsageError when the file does not fit.
@@ -109,6 +110,8 @@ def warm_start(
                 f"{path}: its values are of the reward signals {', '.join(heads)}; expected those "
                 f"of the configured ones, {', '.join(signals)}, in this order"
             )
+        if resized is None and all(name.startswith(_NETWORK) for name in state):
+            resized = learner.learned() | state
         learner.load_state(state if resized is None else resized)
     except (KeyError, RuntimeError) as error:
         reason = str(error).replace("\n", " ")
