@@ -11,7 +11,7 @@ import torch
 import touchline
 from touchline.cli import run
 from touchline.errors import UsageError
-from touchline.policies.files.checkpoints import read_checkpoint
+from touchline.policies.files.checkpoints import read_checkpoint, write_checkpoint
 
 OFFICIAL = Path(__file__).parents[1] / "policies" / "files" / "official"
 SHORT = {
@@ -95,6 +95,23 @@ def test_unitys_own_model_balances_from_the_first_step_on(shared, tmp_path):
         "3DBall", result.folder, episodes=12, deterministic=True
     )
     assert figures["mean_return"] > 95, "Unity's model reaches 100"
+
+
+def test_a_published_policy_without_an_optimizer_starts_a_run(tmp_path, monkeypatch):
+    """As `models/microrts-8x8.safetensors` is."""
+    monkeypatch.chdir(tmp_path)
+    first = touchline.train("3DBall", run_id="first", changes=SMALL)
+    tensors, about = read_checkpoint(first.folder / "3DBall/checkpoint.safetensors")
+    network = {name: part for name, part in tensors.items() if "network." in name}
+    write_checkpoint(tmp_path / "policy.safetensors", network, about)
+    start = {"behaviors.3DBall.init_path": "policy.safetensors"}
+    second = touchline.train("3DBall", run_id="second", changes=SMALL | start)
+    after, _ = read_checkpoint(second.folder / "3DBall/checkpoint.safetensors")
+    for name, part in network.items():
+        if part.is_floating_point() and "normalizer" not in name:
+            torch.testing.assert_close(after[name], part, atol=1e-5, rtol=0)
+    with pytest.raises(UsageError, match="does not fit the configured network"):
+        touchline.train("3DBall", run_id="third", changes=SHORT | start)
 
 
 class Hostile:
