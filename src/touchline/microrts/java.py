@@ -80,12 +80,10 @@ def start_java(engine: Engine, library: str | None = None) -> None:
     _started.process = os.getpid()
     _started.classpath = classpath
     after_fork_in_child(_detach_from_java)
-    # Bots print lines for mistakes of theirs, hundreds an hour, to both. What matters comes as an
-    # exception.
+    # Some bots print a line there for every mistake of theirs, and standard output is reserved for
+    # the figures of a command.
     nowhere = java_class("java.io.OutputStream").nullOutputStream()
-    system, stream = java_class("java.lang.System"), java_class("java.io.PrintStream")
-    system.setOut(stream(nowhere))
-    system.setErr(stream(nowhere))
+    java_class("java.lang.System").setOut(java_class("java.io.PrintStream")(nowhere))
 
 
 def _extend_classpath(classpath: tuple[Path, ...]) -> None:
