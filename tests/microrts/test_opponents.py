@@ -8,6 +8,8 @@ import pytest
 
 from touchline.envs.env import EnvRecipe, GameReporting, make
 from touchline.envs.slots import Slots
+from touchline.microrts import opponents
+from touchline.microrts.env import open_microrts
 from touchline.microrts.opponents import evaluate_opponents
 from touchline.policies.loading import load_policies
 from touchline.training.evaluation import measure
@@ -54,6 +56,23 @@ def test_every_opponent_gets_its_games_from_both_seats(engine):
         "[0.00,",
         "0.49]",
     ]
+
+
+def test_bots_that_search_play_one_game_at_a_time(engine, monkeypatch):
+    opened = []
+
+    def open_and_note(recipe):
+        opened.append(recipe.num_areas)
+        return open_microrts(recipe)
+
+    monkeypatch.setattr(opponents, "open_microrts", open_and_note)
+    recipe = EnvRecipe.parse(
+        f"microrts:basesWorkers8x8?max_ticks=6&search_ms=1&engine={engine.folder}",
+        num_areas=2,
+    )
+    report = evaluate_opponents(recipe, ["zero"], ["passive", "naivemcts"], 4, 0)
+    assert opened == [2, 1]
+    assert report["opponents"]["naivemcts"]["games"] == 4
 
 
 def test_an_ordinary_evaluation_counts_wins_too(engine):

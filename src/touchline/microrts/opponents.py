@@ -13,8 +13,10 @@ import numpy as np
 from touchline.envs.env import EnvRecipe
 from touchline.envs.slots import Slots
 from touchline.log import Progress, no_progress
+from touchline.microrts.bots import bot_named
 from touchline.microrts.env import MicrortsEnv, open_microrts
 from touchline.microrts.records import GameRecord, win_figures
+from touchline.microrts.rules import SELF
 from touchline.policies.loading import load_policies
 from touchline.policies.policy import SlotActor
 
@@ -34,7 +36,7 @@ def evaluate_opponents(
     """`episodes` games against each opponent: {"opponents": {name: figures}, "total": figures}.
 
     `sources` are policies, as `--policy` takes them. The recipe's seat is used where it names one;
-    otherwise seats alternate. `progress` counts games.
+    otherwise seats alternate. Bots that search play one game at a time. `progress` counts games.
     """
     total = episodes * len(opponents)
     records: dict[str, list[GameRecord]] = {}
@@ -46,6 +48,10 @@ def evaluate_opponents(
 
         options = {"seat": "both", **recipe.options, "opponent": opponent}
         num_areas = _largest_divisor(episodes, recipe.num_areas or _MOST_AREAS)
+        if opponent != SELF and bot_named(opponent).is_supervised:
+            # Side by side, such games would take no less time, and areas that have played their
+            # share would cost as much as before until the longest game is over.
+            num_areas = 1
         changed = replace(recipe, num_areas=num_areas, seed=seed, options=options)
         with open_microrts(changed) as env:
             policies = load_policies(
