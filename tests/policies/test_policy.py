@@ -193,6 +193,9 @@ def test_names_with_commas_and_equals_signs_and_files_that_are_not_there(
     (tmp_path / "broken.onnx").write_bytes(b"no model")
     with pytest.raises(UsageError, match=r"broken\.onnx: not an ONNX file"):
         load_policies([f"Walker={copy}", "broken.onnx"], {NAME: spec})
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="empty: no run folder with a model"):
+        load_policies([f"Walker={copy}", "empty"], {NAME: spec})
     shutil.copy(checkpoint, "Walker=x.safetensors")
     (actor,) = load_policies(["Walker=x.safetensors"], {NAME: spec}).values()
     assert actor.name == "Walker=x.safetensors"

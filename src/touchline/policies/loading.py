@@ -139,7 +139,8 @@ def _refuse_idle(
     source: str, actors: Mapping[str, SlotActor], *, deterministic: bool
 ) -> None:
     """Raises a UsageError for a file whose behavior has another policy already."""
-    if not Path(source).is_dir():
+    run = RunLayout(run_of(Path(source))) if Path(source).is_dir() else None
+    if run is None or not run.behaviors():
         # Raises for what is no policy at all.
         _load(source, None, None, deterministic=deterministic)
     for behavior, actor in actors.items():
