@@ -353,6 +353,8 @@ def test_a_farewell_is_none():
         assert answers[2].result(20).header.status == 400
         assert answers[1].result().unity_input == order(command_pb2.RESET)
     channel_is_released.result(20)
+    with pytest.raises(UnityCommunicatorStoppedException, match="closed; make another"):
+        communicator.poll_for_timeout()
 
 
 @pytest.mark.filterwarnings("ignore:.*experimental API")

@@ -12,7 +12,10 @@ from touchline.adapters.mlagents_envs.communicator_objects.unity_to_external_pb2
     UnityToExternalProtoServicer,
 )
 from touchline.adapters.mlagents_envs.exception import *  # noqa: F403
-from touchline.adapters.mlagents_envs.exception import UnityTimeOutException
+from touchline.adapters.mlagents_envs.exception import (
+    UnityCommunicatorStoppedException,
+    UnityTimeOutException,
+)
 from touchline.envs.player_connection import EDITOR_QUIT_S
 from touchline.envs.wire_server import WireServer
 from touchline.protocol.session import OK, parse_message
@@ -66,9 +69,16 @@ class RpcCommunicator(Communicator):
         WireServer(port, MOST_MESSAGE_BYTES).close()
 
     def poll_for_timeout(self, poll_callback: PollCallback | None = None) -> None:
-        """Wait for the player's next message; raises a UnityTimeOutException if none comes."""
+        """Wait for the player's next message; raises a UnityTimeOutException if none comes.
+
+        Raises a UnityCommunicatorStoppedException after `close`.
+        """
         if self._arrived is not None:
             return
+        if not self.is_open:
+            raise UnityCommunicatorStoppedException(
+                f"port {self.port} was closed; make another communicator"
+            )
         data = self.server.receive(self.timeout_wait, poll_callback or (lambda: None))
         if data is None:
             raise UnityTimeOutException(
