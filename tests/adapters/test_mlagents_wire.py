@@ -353,8 +353,9 @@ def test_a_farewell_is_none():
         assert answers[2].result(20).header.status == 400
         assert answers[1].result().unity_input == order(command_pb2.RESET)
     channel_is_released.result(20)
-    with pytest.raises(UnityCommunicatorStoppedException, match="closed; make another"):
-        communicator.poll_for_timeout()
+    for call in (communicator.initialize, communicator.exchange):
+        with pytest.raises(UnityCommunicatorStoppedException, match="was closed; make"):
+            call(welcome())
 
 
 @pytest.mark.filterwarnings("ignore:.*experimental API")

@@ -93,9 +93,10 @@ def test_settings_that_a_board_network_does_not_have_are_refused(architecture, m
         make_network(UNIT, architecture)
 
 
-def test_the_critic_of_groups_refuses_boards():
-    config = BehaviorConfig(trainer_type="poca")
-    with pytest.raises(UsageError, match=r"network 'board'; change trainer_type"):
+@pytest.mark.parametrize("algorithm", ["poca", "mappo"])
+def test_the_critic_of_groups_refuses_boards(algorithm):
+    config = BehaviorConfig(trainer_type=algorithm)
+    with pytest.raises(UsageError, match=r"network 'board'; use trainer_type: ppo"):
         POCA(LearnerSetup("Board", GRID, config, 0, torch.device("cpu")))
 
 

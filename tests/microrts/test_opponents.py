@@ -67,12 +67,14 @@ def test_bots_that_search_play_one_game_at_a_time(engine, monkeypatch):
 
     monkeypatch.setattr(opponents, "open_microrts", open_and_note)
     recipe = EnvRecipe.parse(
-        f"microrts:basesWorkers8x8?max_ticks=6&search_ms=1&engine={engine.folder}",
-        num_areas=2,
+        f"microrts:basesWorkers8x8?max_ticks=6&search_ms=1&engine={engine.folder}"
     )
-    report = evaluate_opponents(recipe, ["zero"], ["passive", "naivemcts"], 4, 0)
-    assert opened == [2, 1]
+    against = ["passive", "naivemcts", " Passive"]
+    report = evaluate_opponents(recipe, ["zero"], against, 4, 0)
+    assert opened == [4, 1, 4]
     assert report["opponents"]["naivemcts"]["games"] == 4
+    evaluate_opponents(replace(recipe, num_areas=2), ["zero"], ["naivemcts"], 4, 0)
+    assert opened[-1] == 2, "as asked for"
 
 
 def test_an_ordinary_evaluation_counts_wins_too(engine):

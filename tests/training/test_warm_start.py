@@ -110,8 +110,10 @@ def test_a_published_policy_without_an_optimizer_starts_a_run(tmp_path, monkeypa
     for name, part in network.items():
         if part.is_floating_point() and "normalizer" not in name:
             torch.testing.assert_close(after[name], part, atol=1e-5, rtol=0)
-    with pytest.raises(UsageError, match="does not fit the configured network"):
-        touchline.train("3DBall", run_id="third", changes=SHORT | start)
+    block = "behaviors.3DBall.network_settings"
+    for other in ({f"{block}.hidden_units": 32}, {f"{block}.num_layers": 3}):
+        with pytest.raises(UsageError, match="does not fit the configured network"):
+            touchline.train("3DBall", run_id="third", changes=SMALL | start | other)
 
 
 class Hostile:

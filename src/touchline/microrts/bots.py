@@ -64,8 +64,8 @@ def _fields_of(owner: Any) -> Iterator[Any]:
         kind = kind.getSuperclass()
 
 
-def limit_search(bot: Any, milliseconds: float) -> None:
-    """Let a bot, and every bot that it keeps in a field, search for so long a move (at least 1 ms).
+def limit_search(bot: Any, milliseconds: int) -> None:
+    """Let a bot, and every bot that it keeps in a field, search for so long before each move.
 
     Call it after each reset of a game, because a reset clones the bot, which forgets it.
     """
@@ -77,7 +77,7 @@ def limit_search(bot: Any, milliseconds: float) -> None:
     while waiting:
         owner = waiting.pop()
         if isinstance(owner, with_budget):
-            owner.setTimeBudget(max(1, round(milliseconds)))
+            owner.setTimeBudget(milliseconds)
         for field in _fields_of(owner):
             if field.getType().isPrimitive() or modifier.isStatic(field.getModifiers()):
                 continue

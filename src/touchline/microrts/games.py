@@ -61,8 +61,8 @@ class GameSettings:
     """Its rule for two units that want one cell: 1 cancels both, 2 draws one, 3 alternates."""
     bot_time_ms: float = 2000.0
     """How long one move of a supervised bot may take."""
-    search_ms: float | None = None
-    """How long bots that search think about a move; None leaves it to them (100 ms)."""
+    search_ms: int | None = None
+    """How long bots that search do so for a move; None: their own time, mostly 100 ms."""
     compat: bool = False
     """Keep the defects of 0.3.2."""
 

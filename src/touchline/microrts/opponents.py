@@ -13,7 +13,7 @@ import numpy as np
 from touchline.envs.env import EnvRecipe
 from touchline.envs.slots import Slots
 from touchline.log import Progress, no_progress
-from touchline.microrts.bots import bot_named
+from touchline.microrts.bots import bot_named, opponents_of_areas
 from touchline.microrts.env import MicrortsEnv, open_microrts
 from touchline.microrts.records import GameRecord, win_figures
 from touchline.microrts.rules import SELF
@@ -36,7 +36,7 @@ def evaluate_opponents(
     """`episodes` games against each opponent: {"opponents": {name: figures}, "total": figures}.
 
     `sources` are policies, as `--policy` takes them. The recipe's seat is used where it names one;
-    otherwise seats alternate. Bots that search play one game at a time. `progress` counts games.
+    otherwise seats alternate. `progress` counts games.
     """
     total = episodes * len(opponents)
     records: dict[str, list[GameRecord]] = {}
@@ -47,11 +47,8 @@ def evaluate_opponents(
             progress(played + done, total)
 
         options = {"seat": "both", **recipe.options, "opponent": opponent}
-        num_areas = _largest_divisor(episodes, recipe.num_areas or _MOST_AREAS)
-        if opponent != SELF and bot_named(opponent).is_supervised:
-            # Side by side, such games would take no less time, and areas that have played their
-            # share would cost as much as before until the longest game is over.
-            num_areas = 1
+        most = recipe.num_areas or _most_areas(opponent)
+        num_areas = _largest_divisor(episodes, most)
         changed = replace(recipe, num_areas=num_areas, seed=seed, options=options)
         with open_microrts(changed) as env:
             policies = load_policies(
@@ -68,6 +65,15 @@ def evaluate_opponents(
         },
         "total": win_figures(all_records),
     }
+
+
+def _most_areas(opponent: str) -> int:
+    """How many games are played side by side unless somebody says it."""
+    # Against bots that search it would save no time, and areas that have played their share would
+    # cost as much as before until the longest game is over.
+    names = opponents_of_areas(opponent, _MOST_AREAS)
+    is_slow = any(name != SELF and bot_named(name).is_supervised for name in names)
+    return 1 if is_slow else _MOST_AREAS
 
 
 def _largest_divisor(number: int, most: int) -> int:

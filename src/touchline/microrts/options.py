@@ -58,8 +58,8 @@ class Options:
     """when two units want one cell: cancel both, random or alternate"""
     bot_time_ms: float = 2000.0
     """how long one move of a searching or foreign bot may take"""
-    search_ms: float | None = None
-    """how long searching bots think about a move, for faster training; default: 100 ms"""
+    search_ms: int | None = None
+    """how long bots that search do so for a move; default: their own time, mostly 100 ms"""
     engine: str = ""
     """folder, jar or sdist of the engine"""
     java: str = ""
@@ -70,6 +70,12 @@ class Options:
             raise UsageError(
                 f"microrts: compat={self.compat}: expected {_COMPAT_VERSION}, the only version "
                 "whose defects can be kept"
+            )
+        most_ms = min(self.bot_time_ms, _NO_LIMIT)
+        if self.search_ms is not None and self.search_ms >= most_ms:
+            raise UsageError(
+                f"microrts: search_ms={self.search_ms}: expected less than the time limit for a "
+                f"move, bot_time_ms={self.bot_time_ms:g}"
             )
 
     @staticmethod

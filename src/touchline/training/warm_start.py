@@ -111,7 +111,7 @@ def warm_start(
                 f"of the configured ones, {', '.join(signals)}, in this order"
             )
         if resized is None and all(name.startswith(_NETWORK) for name in state):
-            resized = learner.learned() | state
+            resized = _besides_network(learner) | state
         learner.load_state(state if resized is None else resized)
     except (KeyError, RuntimeError) as error:
         reason = str(error).replace("\n", " ")
@@ -137,7 +137,14 @@ def _resized(
     found = network.resized(spec, weights)
     if found is None:
         return None
-    return learner.learned() | {_NETWORK + name: found[name] for name in found}
+    named = {_NETWORK + name: tensor for name, tensor in found.items()}
+    return _besides_network(learner) | named
+
+
+def _besides_network(learner: Learner) -> dict[str, Tensor]:
+    """What a learner has learned but for the policy: a file has to bring all of that."""
+    learned = learner.learned()
+    return {n: part for n, part in learned.items() if not n.startswith(_NETWORK)}
 
 
 def _official_state(

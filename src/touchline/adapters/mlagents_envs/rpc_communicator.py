@@ -75,10 +75,7 @@ class RpcCommunicator(Communicator):
         """
         if self._arrived is not None:
             return
-        if not self.is_open:
-            raise UnityCommunicatorStoppedException(
-                f"port {self.port} was closed; make another communicator"
-            )
+        self._require_open()
         data = self.server.receive(self.timeout_wait, poll_callback or (lambda: None))
         if data is None:
             raise UnityTimeOutException(
@@ -106,12 +103,19 @@ class RpcCommunicator(Communicator):
             self.server.say_goodbye(EDITOR_QUIT_S)
             self.server.close()
 
+    def _require_open(self) -> None:
+        if not self.is_open:
+            raise UnityCommunicatorStoppedException(
+                f"port {self.port} was closed; make another communicator"
+            )
+
     def _received(self, poll_callback: PollCallback | None) -> Any:
         self.poll_for_timeout(poll_callback)
         message, self._arrived = self._arrived, None
         return message
 
     def _reply(self, inputs: Any) -> None:
+        self._require_open()
         message = UnityMessageProto(unity_input=inputs)
         message.header.status = OK
         self.server.reply(message.SerializeToString())

@@ -42,8 +42,8 @@ class POCA(OnPolicyLearner):
         name = setup.spec.network
         if name in NETWORKS and name != "standard":
             raise UsageError(
-                f"the critic of groups takes no observations of the network {name!r}; change "
-                "trainer_type"
+                f"trainer_type poca and mappo do not work with the network {name!r}; use "
+                "trainer_type: ppo"
             )
         self.hyper = setup.hyperparameters(POCASettings)
         # The policy's network needs no critic of its own; a shared one is only a value head.
