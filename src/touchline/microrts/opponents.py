@@ -68,7 +68,7 @@ def evaluate_opponents(
 
 
 def _most_areas(opponent: str) -> int:
-    """How many games are played side by side unless somebody says it."""
+    """How many games are played side by side by default."""
     # Against bots that search it would save no time, and areas that have played their share would
     # cost as much as before until the longest game is over.
     names = opponents_of_areas(opponent, _MOST_AREAS)
