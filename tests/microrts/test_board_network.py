@@ -31,6 +31,7 @@ from touchline.microrts.action_forms import are_valid
 from touchline.microrts.board_network import BoardActorCritic
 from touchline.microrts.rules import PARTS, PLANES, READ_PARTS
 from touchline.policies.files.checkpoints import (
+    load_network,
     spec_from_json,
     spec_to_json,
 )
@@ -278,6 +279,13 @@ def test_the_policy_in_the_repository_is_loaded_in_a_process_that_knows_no_board
         "assert board_network._DX.device.type == 'cpu'\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_policy_kept_in_16_bits_acts_in_32():
+    path = Path(__file__).parents[2] / "models" / "microrts-16x16.safetensors"
+    network = load_network(path)
+    assert {part.dtype for part in network.state_dict().values()} == {torch.float32}
+    assert network.place.abs().sum() > 0
 
 
 def board_network(height: int, width: int, *, staged: bool) -> BoardActorCritic:
