@@ -942,3 +942,29 @@ def test_a_seed_decides_sides_and_bots(engine):
     assert not all(
         np.array_equal(a[key], b[key]) for a, b in zip(one, other, strict=True)
     )
+
+
+def test_orders_are_read_as_by_the_engine_without_a_text_of_mistakes(engine):
+    from touchline.microrts.java import java_class
+
+    def path(*, by_engine: bool) -> list:
+        with open_env(
+            engine, "basesWorkers8x8", 2, opponent="workerrush", max_ticks=100
+        ) as env:
+            env.reset(3)
+            for client in env.games._clients:
+                if by_engine:
+                    client.ai1 = java_class("ai.jni.JNIAI")(
+                        100, 0, env.games.unit_types
+                    )
+            played = play_randomly(env, 200)
+            for client in env.games._clients:
+                text = str(client.ai1.computeInfo(0, client.gs))
+                assert ("invalid_action" in text) == by_engine
+            return played
+
+    ours, theirs = path(by_engine=False), path(by_engine=True)
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        for key, value in one.items():
+            assert np.array_equal(value, other[key]), key

@@ -166,7 +166,9 @@ class Games:
             0,  # offset of the players in the buffers
         )
         self._clients = list(self._vector_client.clients)
+        reader = java_class("touchline.QuietOrders")
         for client in self._clients:
+            client.ai1 = reader(self.unit_types)
             # The function "evaluation" remembers its game, so every game has its own.
             client.rfs = functions(self._reward_functions())
         # These two play orders given as a list, for whichever game is put into them.

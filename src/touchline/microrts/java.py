@@ -32,6 +32,8 @@ _JVM_OPTIONS = (
     "-XX:+UseSerialGC",  # a quarter less processor time here than the default collector
     "--enable-native-access=ALL-UNNAMED",  # Java 24 warns without it, Java 17 accepts it
 )
+_OWN_CLASSES = Path(__file__).parent / "quiet"
+"""The folder of our only Java class, with its source."""
 
 
 @dataclass
@@ -70,7 +72,7 @@ def start_java(engine: Engine, library: str | None = None) -> None:
         jpype.startJVM(
             str(file),
             *_JVM_OPTIONS,
-            classpath=list(classpath),
+            classpath=[*classpath, _OWN_CLASSES],
             convertStrings=False,
             # JPype's default leaves Ctrl-C to Java, except in an interactive session.
             interrupt=False,
