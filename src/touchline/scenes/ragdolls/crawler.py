@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from touchline.physics.frames import rotate
 from touchline.physics.kernels import compiled
-from touchline.physics.ragdoll.lanes import LANES, conjugate, minus
+from touchline.physics.ragdoll.lanes import LANES, minus
 from touchline.physics.ragdoll.model import Part, Quaternion, capsule, sphere
 from touchline.physics.ragdoll.world import State
 from touchline.scenes.academy import Agents
@@ -20,15 +20,17 @@ from touchline.scenes.ragdolls.anatomy import STILL, UPRIGHT, Anatomy, Bone, ass
 from touchline.scenes.ragdolls.game import WalkingScene
 from touchline.scenes.ragdolls.looks import Stage
 from touchline.scenes.ragdolls.rounds import Rewarded
-from touchline.scenes.ragdolls.target import TargetPlace
-from touchline.scenes.ragdolls.walk import Walk, observe_speeds
+from touchline.scenes.ragdolls.walk import (
+    TargetPlace,
+    Walk,
+    observe_speeds,
+    observe_target,
+)
 from touchline.scenes.scene import ActionNames
 from touchline.sensors.body import (
     cube_rotation,
-    forward_of,
     in_cube,
     relative_turn,
-    shortest_turn,
     turn_of,
     vector_of,
     write,
@@ -165,7 +167,7 @@ class Crawler(WalkingScene):
         camera_offset=(-4.0, 3.0, 5.0),
     )
     target_place = TargetPlace(
-        edge=1.0, radius=40.0, x=0.0, y=START_M[1], z=0.0, ground_top=GROUND_TOP_M
+        edge=1.0, radius=40.0, y=START_M[1], z=0.0, ground_top=GROUND_TOP_M
     )
     deadly = ("body", "leg0", "leg1", "leg2", "leg3")
     goal_speeds = (0.1, 15.0)
@@ -197,40 +199,32 @@ def _observe(
 def _sense_body(agent: int, state: State, walk: Walk, out: NDArray[np.float32]) -> None:
     ahead = (walk.ahead[agent, 0], walk.ahead[agent, 1])
     cube = vector_of(walk.cube[agent])
-    from_cube = conjugate(cube_rotation(ahead))
+    cube_turn = cube_rotation(ahead)
     at = 0
     for i in range(PARTS):
         position = vector_of(state.position[agent, i])
         offset = minus(position, cube)
         at = write(out, at, in_cube(ahead, offset))
         own = turn_of(state.rotation[agent, i])
-        at = write_turn(out, at, relative_turn(conjugate(from_cube), own))
+        at = write_turn(out, at, relative_turn(cube_turn, own))
     for i in range(PARTS):
         velocity = vector_of(state.velocity[agent, i])
         at = write(out, at, in_cube(ahead, velocity))
     for i in range(PARTS):
-        own = turn_of(state.rotation[agent, i])
-        if i == 0:
-            # The body hangs on nothing, so its rotation is seen from the orientation cube.
-            at = write_turn(out, at, relative_turn(conjugate(from_cube), own))
-        else:
+        # The body hangs on nothing, so its rotation is seen from the orientation cube.
+        parent = cube_turn
+        if i > 0:
             parent = turn_of(state.rotation[agent, walk.parents[i]])
-            at = write_turn(out, at, relative_turn(parent, own))
+        own = turn_of(state.rotation[agent, i])
+        at = write_turn(out, at, relative_turn(parent, own))
 
 
 @compiled
 def _observe_one(
     agent: int, state: State, walk: Walk, out: NDArray[np.float32]
 ) -> None:
-    ahead = (walk.ahead[agent, 0], walk.ahead[agent, 1])
-    direction = (ahead[0], 0.0, ahead[1])
     at = observe_speeds(agent, state, walk, PARTS, out)
-    body = turn_of(state.rotation[agent, 0])
-    at = write_turn(out, at, shortest_turn(forward_of(body), direction))
-    # From the cube's origin, which is where the body was when the last reward was computed.
-    cube = vector_of(walk.cube[agent])
-    target = minus(vector_of(walk.target.position[agent]), cube)
-    at = write(out, at, in_cube(ahead, target))
+    at = observe_target(agent, (0,), state, walk, at, out)
     height = state.position[agent, 0, 1] - GROUND_TOP_M
     out[at] = min(height / SEEN_DOWN_M, 1.0)
     out[at + 1] = state.touching[agent, 0]

@@ -29,9 +29,7 @@ from touchline.scenes.ragdolls.rounds import (
     put_back,
     reward_agents,
 )
-from touchline.scenes.ragdolls.target import Target, TargetPlace, place_target
-from touchline.scenes.ragdolls.walk import Walk
-from touchline.scenes.random import StreamArrays
+from touchline.scenes.ragdolls.walk import Target, TargetPlace, Walk, place_target
 from touchline.scenes.scene import Scene
 
 logger = logging.getLogger(__name__)
@@ -137,7 +135,9 @@ class WalkingScene(Scene):
         current.torque[:] = self.anatomy.motors.max_torque
         self.walk.strength[:] = 0.0
         self._is_started[:] = False
-        _place_targets(self.walk.target, self.target_place, self.streams.arrays())
+        for area in self._areas:
+            streams = self.streams.arrays()
+            place_target(self.walk.target, area, self.target_place, streams)
 
     def _stand_still(self, areas: Agents) -> None:
         anatomy, current = self.anatomy, self.world.current
@@ -272,9 +272,7 @@ def _act(
             x = _angle(action, motors, d, 0)
             y = _angle(action, motors, d, 1)
             z = _angle(action, motors, d, 2)
-            q = euler(x, y, z)
-            for k in range(4):
-                state.target[agent, d, k] = q[k]
+            state.target[agent, d] = euler(x, y, z)
             # JointDriveController.cs: -1 to 1 becomes 0 to 1 of the greatest torque.
             wanted = _clipped(action[motors.strength[d]])
             strong = 0.5 * (wanted + 1.0)
@@ -298,9 +296,3 @@ def _angle(action: NDArray[np.float32], motors: Motors, drive: int, axis: int) -
     high = motors.high[drive, axis]
     angle: float = low + 0.5 * (high - low) * (value + 1.0)
     return angle
-
-
-@compiled
-def _place_targets(target: Target, place: TargetPlace, streams: StreamArrays) -> None:
-    for area in range(len(target.fall)):
-        place_target(target, area, place, streams)

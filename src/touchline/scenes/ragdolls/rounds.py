@@ -24,8 +24,14 @@ from touchline.physics.ragdoll.records import Work
 from touchline.physics.ragdoll.world import Model, State, step_block
 from touchline.physics.shapes import Floats
 from touchline.scenes.academy import Agents
-from touchline.scenes.ragdolls.target import TargetPlace, move_target
-from touchline.scenes.ragdolls.walk import Walk, angle_deg, match_speed, turn_cube
+from touchline.scenes.ragdolls.walk import (
+    TargetPlace,
+    Walk,
+    angle_deg,
+    match_speed,
+    move_target,
+    turn_cube,
+)
 from touchline.scenes.random import StreamArrays
 from touchline.sensors.body import forward_of, mean_velocity, turn_of, vector_of
 
@@ -92,12 +98,27 @@ def play_blocks(
     streams: StreamArrays,
     reward: NDArray[np.float32],
 ) -> None:
-    """A round of the agents of these blocks, with rewards but for those whose episodes end."""
+    """A round of the agents of these blocks, with rewards but for those whose episodes end.
+
+    Writes into `walk.ended` who ends.
+    """
+    rules, state, walk = game.rules, game.state, game.walk
     for block in range(first, last):
-        _play_block(block, first, game, streams)
-        for agent in range(block * LANES, _last_of(block, len(reward))):
-            if game.walk.ended[agent] == 0:
-                _reward(agent, game.state, game.walk, game.rewarded, reward)
+        step_block(block, first, game.model, state, game.work)
+        # The last block may have fewer than 16 agents.
+        for agent in range(block * LANES, min((block + 1) * LANES, len(reward))):
+            move_target(
+                agent,
+                game.model.parts,
+                rules.reactive,
+                state,
+                walk.target,
+                rules.place,
+                streams,
+            )
+            walk.ended[agent] = _why_it_ends(agent, state, rules)
+            if walk.ended[agent] == 0:
+                _reward(agent, state, walk, game.rewarded, reward)
 
 
 @compiled
@@ -134,30 +155,6 @@ def _reward(
         forward = forward_of(turn_of(state.rotation[agent, rewarded.facing]))
         cosine = forward[0] * walk.ahead[agent, 0] + forward[2] * walk.ahead[agent, 1]
         reward[agent, 0] += match * 0.5 * (cosine + 1.0)
-
-
-@compiled
-def _play_block(block: int, room: int, game: Game, streams: StreamArrays) -> None:
-    """A round of the agents of a block, before rewards; writes into `walk.ended` who ends.
-
-    `room`: as in `step_block`.
-    """
-    step_block(block, room, game.model, game.state, game.work)
-    rules = game.rules
-    state = game.state
-    parts = game.model.parts
-    end = _last_of(block, len(game.walk.ended))
-    for agent in range(block * LANES, end):
-        move_target(
-            agent, parts, rules.reactive, state, game.walk.target, rules.place, streams
-        )
-        game.walk.ended[agent] = _why_it_ends(agent, state, rules)
-
-
-@compiled
-def _last_of(block: int, num_agents: int) -> int:
-    """One past the last agent of a block; the last block may have fewer than 16."""
-    return min((block + 1) * LANES, num_agents)
 
 
 @compiled
@@ -208,10 +205,8 @@ def find_start(agent: int, start: Start, state: State) -> None:
             at = plus(new_root, rotate(new_turn, rotate(back, old)))
             kept = multiply(back, turn_of(state.rotation[agent, i]))
             turn = multiply(new_turn, kept)
-        for c in range(3):
-            start.new_position[i, c] = at[c]
-        for c in range(4):
-            start.new_rotation[i, c] = turn[c]
+        start.new_position[i] = at
+        start.new_rotation[i] = turn
 
 
 @compiled
@@ -223,14 +218,11 @@ def stand(agent: int, yaw: float, start: Start, state: State, walk: Walk) -> Non
         arm = minus(vector_of(start.new_position[i]), root)
         at = plus(root, rotate(facing, arm))
         turn = multiply(facing, turn_of(start.new_rotation[i]))
-        for c in range(3):
-            state.position[agent, i, c] = at[c]
-        for c in range(4):
-            state.rotation[agent, i, c] = turn[c]
+        state.position[agent, i] = at
+        state.rotation[agent, i] = turn
         if not start.carried[i]:
-            for c in range(3):
-                state.velocity[agent, i, c] = 0.0
-                state.spin[agent, i, c] = 0.0
+            state.velocity[agent, i] = 0.0
+            state.spin[agent, i] = 0.0
         # Friction anchors and touches belong to where the body was before.
         state.anchors.number[agent, i] = 0
         state.touching[agent, i] = False

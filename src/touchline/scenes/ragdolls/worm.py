@@ -23,14 +23,16 @@ from touchline.scenes.ragdolls.anatomy import STILL, Anatomy, Bone, assemble
 from touchline.scenes.ragdolls.game import WalkingScene
 from touchline.scenes.ragdolls.looks import Stage
 from touchline.scenes.ragdolls.rounds import Rewarded
-from touchline.scenes.ragdolls.target import TargetPlace
-from touchline.scenes.ragdolls.walk import Walk, angle_deg
+from touchline.scenes.ragdolls.walk import (
+    TargetPlace,
+    Walk,
+    angle_deg,
+    observe_target,
+)
 from touchline.scenes.scene import ActionNames
 from touchline.sensors.body import (
-    forward_of,
     in_cube,
     relative_turn,
-    shortest_turn,
     turn_of,
     vector_of,
     write,
@@ -161,7 +163,7 @@ class Worm(WalkingScene):
         camera_offset=(-5.0, 4.0, 5.5),
     )
     target_place = TargetPlace(
-        edge=1.0, radius=40.0, x=0.0, y=1.65, z=0.0, ground_top=GROUND_TOP_M
+        edge=1.0, radius=40.0, y=1.65, z=0.0, ground_top=GROUND_TOP_M
     )
     touched_by = ("mouth",)
     carried = ("mouth", "eyeL", "eyeR")
@@ -198,12 +200,7 @@ def _observe_one(
     out[0] = min((root[1] - GROUND_TOP_M) / SEEN_DOWN_M, 1.0)
     at = write(out, 1, (0.0, 0.0, GOAL_SPEED_MPS))
     out[at] = angle_deg(state, walk, agent) / 180.0
-    forward = forward_of(turn_of(state.rotation[agent, 0]))
-    direction = (ahead[0], 0.0, ahead[1])
-    at = write_turn(out, at + 1, shortest_turn(forward, direction))
-    cube = vector_of(walk.cube[agent])
-    target = minus(vector_of(walk.target.position[agent]), cube)
-    at = write(out, at, in_cube(ahead, target))
+    at = observe_target(agent, (0,), state, walk, at + 1, out)
     for i in range(SEGMENTS):
         out[at] = state.touching[agent, i]
         velocity = vector_of(state.velocity[agent, i])

@@ -7,12 +7,21 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.drawing.look import BLUE as BLUE_COLOR
-from touchline.drawing.look import PURPLE as PURPLE_COLOR
-from touchline.drawing.look import WHITE
-from touchline.drawing.tableau import Camera, Tableau, eye_shapes, join, round_shapes
+from touchline.drawing import look
+from touchline.drawing.look import GRASS, WALL_COLOR, WHITE
+from touchline.drawing.tableau import (
+    Camera,
+    DrawnShapes,
+    Tableau,
+    box_shapes,
+    eye_shapes,
+    floor_shapes,
+    join,
+    lowered,
+    round_shapes,
+)
 from touchline.parameters import Parameter
-from touchline.physics.shapes import Floats, ball, boxes, rounds
+from touchline.physics.shapes import BOX_TAG, Floats, ball, box, boxes, rounds
 from touchline.physics.world import GRAVITY, Arrays
 from touchline.scenes.academy import Agents
 from touchline.scenes.scene import ActionNames, Scene
@@ -22,15 +31,17 @@ from touchline.scenes.soccer.field import (
     BALL_TAG,
     BLUE,
     BLUE_AGENT,
+    BLUE_GOAL,
+    FLOOR,
     HEIGHT_M,
     PLAYER_RADIUS_M,
     PURPLE,
     PURPLE_AGENT,
     PURPLE_GOAL,
     TAGS,
+    WALL,
     Player,
 )
-from touchline.scenes.soccer.looks import pitch
 from touchline.scenes.soccer.state import team_first, write_state
 from touchline.sensors.rays import RayFan, RaySensor, Traces, View
 from touchline.sensors.stacking import Stack, stacked_spec
@@ -45,6 +56,15 @@ MAX_FIELD_STEPS = 5000
 TOUCH_REWARD = 0.2  # AgentSoccer.cs: AddReward(.2f * m_BallTouch)
 FRAMES = 3
 CAMERA = Camera(eye=(0.0, 25.0, -28.0), target=(0.0, 0.0, -0.8))
+TEAM_COLORS = np.array([look.BLUE, look.PURPLE])
+"""Rows `BLUE` and `PURPLE`."""
+_WALL_TOP_M = 1.0
+_GOAL_TOP_M = 2.0
+_LINE_M = 0.12
+_SIDE_M, _END_M = 7.3, 14.4
+"""Distances of the lines along the field and across its ends from the middle."""
+_BOX_DEPTH_M, _BOX_HALF_M = 3.0, 4.2
+_CIRCLE_M, _CIRCLE_PARTS = 2.4, 32
 
 
 class Soccer(Scene):
@@ -105,14 +125,9 @@ class Soccer(Scene):
         self.touching = np.zeros((num_areas, num_players), np.bool_)
         self.timer = np.zeros(num_areas, np.int32)
         """[A] steps of the running episode."""
-        self._rounds_to_spare = 0
-        """For this many rounds no field can run out of time; then it is computed again."""
         self.gravity = np.zeros(num_areas)
         self.touch_reward = np.zeros(num_areas)
         self.progress_reward = np.zeros(num_areas)
-        self._goal = np.zeros(num_areas, np.int8)
-        """[A] the tag of the goal that the ball touches, or 0."""
-
         self._rays = {
             name: functools.reduce(RaySensor.joined_with, sensors.values())
             for name, sensors in self.sensors.items()
@@ -132,10 +147,6 @@ class Soccer(Scene):
         stacks = {f"stack/{name}": stack.frames for name, stack in self._stacks.items()}
         return stacks | {name: getattr(self, name) for name in _STATE}
 
-    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        super().load_state(state)
-        self._rounds_to_spare = 0
-
     def parameter_arrays(self) -> dict[str, Floats]:
         return {"gravity": self.gravity}
 
@@ -153,8 +164,7 @@ class Soccer(Scene):
         self.fields = physics.Fields(
             discrete=academy.discrete,
             reward=academy.reward,
-            players=physics.player_table(self.players),
-            step_rewards=np.array([p.step_reward for p in self.players], np.float32),
+            players=np.array([player[1:] for player in self.players]),
             field=self.field,
             gravity=self.gravity,
             touch_reward=self.touch_reward,
@@ -165,7 +175,7 @@ class Soccer(Scene):
             velocity=self.velocity,
             kick=self.kick,
             touching=self.touching,
-            goal=self._goal,
+            goal=np.zeros(self.num_areas, np.int8),
         )
 
     def begin_episodes(self, agents: Agents) -> None:
@@ -225,54 +235,46 @@ class Soccer(Scene):
 
     def simulate(self, most: int) -> int:
         # Compiled code does not watch the time limit, so no field may reach it in there.
-        most = max(1, min(most, self._rounds_to_spare))
-        return self._play_kernel(physics.play_rounds, most, self.fields)
+        most = min(most, MAX_FIELD_STEPS - int(self.timer.max()))
+        return self._play_kernel(physics.play_rounds, max(most, 1), self.fields)
 
     # reward and end
 
     def fixed_update(self, rounds: int) -> None:
         self.timer += rounds - 1
-        if np.count_nonzero(self._goal):
+        if np.count_nonzero(self.fields.goal):
             self._end_at_goals()
-        self._update_timers(rounds)
+        # The last of these rounds, which a goal comes before.
+        self.timer += 1
+        if self.timer.max() >= MAX_FIELD_STEPS:
+            areas = np.flatnonzero(self.timer >= MAX_FIELD_STEPS)
+            drawn = np.full((len(areas), len(self.players)), 0.5)
+            self._end(areas, drawn, interrupted=True)
 
     def _end_at_goals(self) -> None:
         """Reward both groups for a goal, the scoring one by how early it falls; end both."""
-        areas = np.flatnonzero(self._goal)
-        scorer = np.where(self._goal[areas] == PURPLE_GOAL, BLUE, PURPLE)
+        goal = self.fields.goal
+        areas = np.flatnonzero(goal)
+        scorer = np.where(goal[areas] == PURPLE_GOAL, BLUE, PURPLE)
         earned = 1.0 - self.timer[areas] / MAX_FIELD_STEPS
         has_scored = self._teams == scorer[:, None]  # [K, P]
         reward = np.where(has_scored, earned[:, None], -1.0)
         self.academy.group_reward[areas] += reward
-        self._state_scores(areas, has_scored.astype(np.float64))
-        self.academy.end(self, self._agents_of(areas))
-        self._reset(areas)
+        self._end(areas, has_scored.astype(np.float64))
 
-    def _update_timers(self, rounds: int) -> None:
-        """Count the last of these rounds, and interrupt both groups where time ran out."""
-        self.timer += 1
-        self._rounds_to_spare -= rounds
-        if self._rounds_to_spare > 0:
-            return
-        self._rounds_to_spare = MAX_FIELD_STEPS - int(self.timer.max())
-        if self._rounds_to_spare <= 0:
-            areas = np.flatnonzero(self.timer >= MAX_FIELD_STEPS)
-            num_players = len(self.players)
-            drawn = np.full((len(areas), num_players), 0.5)
-            self._state_scores(areas, drawn)
-            self.academy.end(self, self._agents_of(areas), interrupted=True)
-            self._reset(areas)
-
-    def _state_scores(self, areas: NDArray[np.intp], scores: Floats) -> None:
-        """State how the games of these areas ended for each player: [K, P]."""
+    def _end(
+        self, areas: NDArray[np.intp], scores: Floats, *, interrupted: bool = False
+    ) -> None:
+        """End the games of K areas, and state how they ended for each player: [K, P]."""
         groups = self.academy.group_id[areas].reshape(-1).tolist()
         values = scores.reshape(-1).tolist()
         pairs = zip(groups, values, strict=True)
         self.game_scores |= dict(pairs)
+        self.academy.end(self, self._agents_of(areas), interrupted=interrupted)
+        self._reset(areas)
 
     def tableau(self, area: int) -> Tableau:
-        team_colors = {BLUE: BLUE_COLOR, PURPLE: PURPLE_COLOR}
-        teams = [team_colors[player.team] for player in self.players]
+        teams = [TEAM_COLORS[player.team] for player in self.players]
         bodies = self.rounds[area]  # the players, then the ball
         return Tableau(
             static=self._pitch,
@@ -333,3 +335,49 @@ def behaviors_of(
         ]
         specs[behavior] = BehaviorSpec(tuple(stacked), actions)
     return specs
+
+
+def pitch(field: Floats) -> DrawnShapes:
+    """A field with these walls and goals [S, 9], which are drawn so low that they hide nothing."""
+    tag = field[:, BOX_TAG]
+    goals = field[tag != WALL]
+    team = np.where(goals[:, BOX_TAG] == BLUE_GOAL, BLUE, PURPLE)
+    return join(
+        floor_shapes(FLOOR, GRASS, cells=(12, 1)),
+        box_shapes(_lines(), WHITE),
+        box_shapes(lowered(field[tag == WALL], _WALL_TOP_M), WALL_COLOR),
+        box_shapes(lowered(goals, _GOAL_TOP_M), TEAM_COLORS[team]),
+    )
+
+
+def _lines() -> Floats:
+    """Sides, ends, the line and the circle in the middle, and the boxes in front of the goals."""
+    inner = _END_M - _BOX_DEPTH_M
+    ends = [_line((x, 0.0), (0.0, 2 * _SIDE_M)) for x in (-_END_M, 0.0, _END_M)]
+    sides = [_line((0.0, z), (2 * _END_M, 0.0)) for z in (-_SIDE_M, _SIDE_M)]
+    fronts = [_line((x, 0.0), (0.0, 2 * _BOX_HALF_M)) for x in (-inner, inner)]
+    middle = inner + _BOX_DEPTH_M / 2
+    flanks = [
+        _line((x, z), (_BOX_DEPTH_M, 0.0))
+        for x in (-middle, middle)
+        for z in (-_BOX_HALF_M, _BOX_HALF_M)
+    ]
+    part_m = 2 * _CIRCLE_M * np.tan(np.pi / _CIRCLE_PARTS)
+    circle = [
+        _line(
+            (_CIRCLE_M * np.sin(bearing), _CIRCLE_M * np.cos(bearing)),
+            (part_m - _LINE_M, 0.0),
+            float(np.degrees(bearing)),
+        )
+        for bearing in np.arange(_CIRCLE_PARTS) * 2 * np.pi / _CIRCLE_PARTS
+    ]
+    return boxes(*ends, *sides, *fronts, *flanks, *circle)
+
+
+def _line(
+    middle: tuple[float, float], reach_m: tuple[float, float], yaw_deg: float = 0.0
+) -> list[float]:
+    """A white line around a place (x, z), a little above the grass."""
+    width_m, depth_m = reach_m
+    size = (width_m + _LINE_M, 0.02, depth_m + _LINE_M)
+    return box((middle[0], 0.0, middle[1]), size, yaw_deg=yaw_deg)

@@ -33,7 +33,6 @@ from touchline.scenes.soccer.field import (
     START_SHIFT_M,
     START_SPREAD_M,
     START_YAW_DEG,
-    Player,
 )
 
 BALL_INERTIA = 0.4 * BALL_KG * BALL_RADIUS_M**2  # a solid ball: 2/5 m r²
@@ -41,7 +40,7 @@ BALL_INERTIA = 0.4 * BALL_KG * BALL_RADIUS_M**2  # a solid ball: 2/5 m r²
 KICK_MPS = 2000.0 * DT_S / BALL_KG
 TURN_RAD = math.radians(100.0) * DT_S  # AgentSoccer.cs: 100 degrees per second
 
-_TEAM, _START_X, _START_Z, _AHEAD, _SIDEWAYS, _ALWAYS_KICKS = range(6)
+_TEAM, _START_X, _START_Z, _AHEAD, _SIDEWAYS, _ALWAYS_KICKS, _STEP_REWARD = range(7)
 """Columns of `Fields.players`."""
 
 
@@ -52,9 +51,7 @@ class Fields(NamedTuple):
     """[A, P, 3] stored actions."""
     reward: NDArray[np.float32]
     players: Floats
-    """[P, 6], columns from `_TEAM` on."""
-    step_rewards: NDArray[np.float32]
-    """[P] the reward of each step."""
+    """[P, 7] the fields of `Player` after the behavior."""
     field: Floats
     """[walls, 9] the boxes around every field."""
     gravity: Floats
@@ -77,23 +74,6 @@ class Fields(NamedTuple):
     """[A, P] whether a player touched the ball in the last step."""
     goal: NDArray[np.int8]
     """[A] the tag of the goal that the ball touches, or 0."""
-
-
-def player_table(players: tuple[Player, ...]) -> Floats:
-    """The players as `Fields.players`."""
-    return np.array(
-        [
-            [
-                p.team,
-                p.start_x_m,
-                p.start_z_m,
-                p.ahead_mps,
-                p.sideways_mps,
-                p.always_kicks,
-            ]
-            for p in players
-        ]
-    )
 
 
 def inverse_masses(num_players: int) -> Floats:
@@ -151,7 +131,7 @@ def act(first: int, last: int, fields: Fields) -> None:
     """Reward every player for the step, push it where it faces, then turn it."""
     for area in range(first, last):
         for i in range(len(fields.players)):
-            fields.reward[area, i] += fields.step_rewards[i]
+            fields.reward[area, i] += np.float32(fields.players[i, _STEP_REWARD])
             ahead, side, turn = fields.discrete[area, i]
             if ahead != 0 or side != 0:
                 _push(

@@ -72,29 +72,25 @@ class SoccerTwos(Soccer):
         spec = self.behaviors[PURPLE_NAME]
         self._names = [base_name(player.behavior) for player in self.players]
         self.academy = self._make_academy({self._names[0]: spec})
-        self._by_team = self._split(np.arange(self.num_areas * len(self.players)))
-        self.academy.order = np.concatenate(list(self._by_team.values()))
+        by_team = self._split(np.arange(self.num_areas * len(self.players)))
+        self.academy.order = np.concatenate(list(by_team.values()))
         self.restart()
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         if behavior in self._rays:
             return super().observe(behavior, agents)
-        # By identity: the academy gives this very array when all agents decide.
-        if agents is self.academy.order:
-            groups = [
-                (self._rays[name], self._stacks[name], ids)
-                for name, ids in self._by_team.items()
-            ]
-            return observe_together(self._threads, self._view, groups)
         rows_of = self._split(agents)
-        observed = []
-        for name, rows in rows_of.items():
-            observed.append(super().observe(name, agents[rows]))
-        by_sensor = zip(*observed, strict=True)
-        joined = [np.concatenate(parts) for parts in by_sensor]
+        teams = [
+            (self._rays[name], self._stacks[name], agents[rows])
+            for name, rows in rows_of.items()
+        ]
+        observed = observe_together(self._threads, self._view, teams)
+        # By identity: the academy gives this very array, team after team, when all agents decide.
+        if agents is self.academy.order:
+            return observed
         # The inverse permutation: from team after team back to the caller's order.
         back = np.argsort(np.concatenate(list(rows_of.values())))
-        return [obs[back] for obs in joined]
+        return [obs[back] for obs in observed]
 
     def _split(self, agents: Agents) -> dict[str, NDArray[np.intp]]:
         """Full behavior name of a team -> the rows of its players among these agents."""
