@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from touchline.physics.frames import rotate
 from touchline.physics.kernels import compiled
-from touchline.physics.ragdoll.lanes import LANES, minus
+from touchline.physics.ragdoll.lanes import minus
 from touchline.physics.ragdoll.model import Part, Quaternion, capsule, sphere
 from touchline.physics.ragdoll.world import State
 from touchline.scenes.academy import Agents
@@ -20,12 +20,8 @@ from touchline.scenes.ragdolls.anatomy import STILL, UPRIGHT, Anatomy, Bone, ass
 from touchline.scenes.ragdolls.game import WalkingScene
 from touchline.scenes.ragdolls.looks import Stage
 from touchline.scenes.ragdolls.rounds import Rewarded
-from touchline.scenes.ragdolls.walk import (
-    TargetPlace,
-    Walk,
-    observe_speeds,
-    observe_target,
-)
+from touchline.scenes.ragdolls.target import TargetPlace
+from touchline.scenes.ragdolls.walk import Walk, observe_speeds, observe_target
 from touchline.scenes.scene import ActionNames
 from touchline.sensors.body import (
     cube_rotation,
@@ -187,9 +183,7 @@ def _observe(
     body: NDArray[np.float32],
     vector: NDArray[np.float32],
 ) -> None:
-    # Blocks hold 16 agents each; the last one may be partly empty.
-    end = min(last * LANES, len(agents))
-    for row in range(first * LANES, end):
+    for row in range(first, last):
         agent = agents[row]
         _sense_body(agent, state, walk, body[row])
         _observe_one(agent, state, walk, vector[row])

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 from touchline.drawing.tableau import Tableau
 from touchline.parameters import Parameter
 from touchline.physics.kernels import compiled, entry_of
-from touchline.physics.ragdoll.lanes import LANES, euler
+from touchline.physics.ragdoll.lanes import (
+    LANES,
+    conjugate,
+    euler,
+    minus,
+    multiply,
+    plus,
+    rotate,
+)
 from touchline.physics.ragdoll.world import DT_S, GRAVITY, RagdollWorld, State
 from touchline.physics.shapes import Floats
 from touchline.physics.threads import Kernel, Threads
@@ -23,19 +31,32 @@ from touchline.scenes.ragdolls.rounds import (
     LOST,
     Game,
     Rewarded,
-    Rules,
-    Start,
     play_blocks,
-    put_back,
     reward_agents,
 )
-from touchline.scenes.ragdolls.walk import Target, TargetPlace, Walk, place_target
+from touchline.scenes.ragdolls.target import Target, TargetPlace, place_target
+from touchline.scenes.ragdolls.walk import Walk, turn_cube
 from touchline.scenes.scene import Scene
+from touchline.sensors.body import turn_of, vector_of
 
 logger = logging.getLogger(__name__)
 
 MAX_STEP = 5000
 FALL_REWARD = -1.0
+
+
+class Start(NamedTuple):
+    """The pose of a reset, and room to work it out."""
+
+    position: Floats
+    """[B, 3] facing along z"""
+    rotation: Floats
+    """[B, 4]"""
+    carried: NDArray[np.bool_]
+    """[B] the parts that a reset moves along with the root but does not stop"""
+    new_position: Floats
+    """[B, 3] one agent's, before it is turned"""
+    new_rotation: Floats
 
 
 class WalkingScene(Scene):
@@ -90,12 +111,10 @@ class WalkingScene(Scene):
             state=self.world.current,
             work=self.world.work,
             walk=self.walk,
-            rules=Rules(
-                reactive=anatomy.chosen(self.touched_by or list(anatomy.index)),
-                deadly=anatomy.chosen(self.deadly),
-                dropped_below_m=self.dropped_below_m,
-                place=self.target_place,
-            ),
+            reactive=anatomy.chosen(self.touched_by or list(anatomy.index)),
+            deadly=anatomy.chosen(self.deadly),
+            dropped_below_m=self.dropped_below_m,
+            place=self.target_place,
             rewarded=self.rewarded,
         )
         self._entry: Kernel | None = None
@@ -135,7 +154,7 @@ class WalkingScene(Scene):
         current.torque[:] = self.anatomy.motors.max_torque
         self.walk.strength[:] = 0.0
         self._is_started[:] = False
-        for area in self._areas:
+        for area in range(self.num_areas):
             streams = self.streams.arrays()
             place_target(self.walk.target, area, self.target_place, streams)
 
@@ -165,26 +184,24 @@ class WalkingScene(Scene):
     # observe
 
     def sense(self, kernel: Kernel, agents: Agents, *sizes: int) -> list[NDArray[Any]]:
-        """Observations [K, size] that the kernel writes, block of agents by block.
-
-        It is called as kernel(first, last, agents, state, walk, *observations).
+        """Observations [K, size] that kernel(first, last, agents, state, walk, *observations)
+        writes.
         """
-        observations = [np.empty((len(agents), size), np.float32) for size in sizes]
-        self._threads.run(
-            kernel,
-            blocks_of(len(agents)),
-            agents,
-            self.world.current,
-            self.walk,
-            *observations,
-        )
+        count = len(agents)
+        observations = [np.empty((count, size), np.float32) for size in sizes]
+        arguments = agents, self.world.current, self.walk, *observations
+
+        def sense_blocks(first: int, last: int) -> None:
+            kernel(first * LANES, min(last * LANES, count), *arguments)
+
+        # Threads share agents by blocks of 16, the last of which may be partly empty.
+        self._threads.run(sense_blocks, -(-count // LANES))
         return observations
 
     # play
 
     def act(self) -> None:
-        """Let every agent execute its stored action, once per decision."""
-        # A decision precedes this round by one clock step.
+        # Once per decision, which precedes this round by one clock step.
         if self.academy.clock % self.decision_period == 1:
             _act(
                 self.academy.continuous,
@@ -256,11 +273,6 @@ class WalkingScene(Scene):
         return tableau_of(self.stage, parts, position, rotation, target)
 
 
-def blocks_of(count: int) -> int:
-    """The number of blocks of 16 that hold this many agents."""
-    return -(-count // LANES)  # rounded up
-
-
 @compiled
 def _act(
     actions: NDArray[np.float32], motors: Motors, state: State, strength: Floats
@@ -296,3 +308,53 @@ def _angle(action: NDArray[np.float32], motors: Motors, drive: int, axis: int) -
     high = motors.high[drive, axis]
     angle: float = low + 0.5 * (high - low) * (value + 1.0)
     return angle
+
+
+@compiled
+def put_back(
+    agents: Agents, yaw: Floats, start: Start, state: State, walk: Walk
+) -> None:
+    """Put ragdolls back to their start, turned by `yaw` [K] rad; drives keep their targets."""
+    for k in range(len(agents)):
+        find_start(agents[k], start, state)
+        stand(agents[k], yaw[k], start, state, walk)
+
+
+@compiled
+def find_start(agent: int, start: Start, state: State) -> None:
+    """The pose of an agent's reset, facing along z, into `new_position` and `new_rotation`."""
+    root = vector_of(state.position[agent, 0])
+    back = conjugate(turn_of(state.rotation[agent, 0]))
+    new_root = vector_of(start.position[0])
+    new_turn = turn_of(start.rotation[0])
+    for i in range(len(start.carried)):
+        at = vector_of(start.position[i])
+        turn = turn_of(start.rotation[i])
+        if start.carried[i]:
+            # It follows the root's transform: where it was, seen from that, it stays.
+            old = minus(vector_of(state.position[agent, i]), root)
+            at = plus(new_root, rotate(new_turn, rotate(back, old)))
+            kept = multiply(back, turn_of(state.rotation[agent, i]))
+            turn = multiply(new_turn, kept)
+        start.new_position[i] = at
+        start.new_rotation[i] = turn
+
+
+@compiled
+def stand(agent: int, yaw: float, start: Start, state: State, walk: Walk) -> None:
+    """Give an agent the new pose, turned about its root, with nothing left of what was before."""
+    facing = (0.0, math.sin(0.5 * yaw), 0.0, math.cos(0.5 * yaw))
+    root = vector_of(start.position[0])
+    for i in range(len(start.carried)):
+        arm = minus(vector_of(start.new_position[i]), root)
+        at = plus(root, rotate(facing, arm))
+        turn = multiply(facing, turn_of(start.new_rotation[i]))
+        state.position[agent, i] = at
+        state.rotation[agent, i] = turn
+        if not start.carried[i]:
+            state.velocity[agent, i] = 0.0
+            state.spin[agent, i] = 0.0
+        # Friction anchors and touches belong to where the body was before.
+        state.anchors.number[agent, i] = 0
+        state.touching[agent, i] = False
+    turn_cube(state, walk, agent)

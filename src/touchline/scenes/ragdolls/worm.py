@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from touchline.physics.frames import product, rotate
 from touchline.physics.kernels import compiled
-from touchline.physics.ragdoll.lanes import LANES, minus
+from touchline.physics.ragdoll.lanes import minus
 from touchline.physics.ragdoll.model import NO_TURN, capsule, sphere
 from touchline.physics.ragdoll.world import State
 from touchline.physics.shapes import Floats, Vector
@@ -23,12 +23,8 @@ from touchline.scenes.ragdolls.anatomy import STILL, Anatomy, Bone, assemble
 from touchline.scenes.ragdolls.game import WalkingScene
 from touchline.scenes.ragdolls.looks import Stage
 from touchline.scenes.ragdolls.rounds import Rewarded
-from touchline.scenes.ragdolls.walk import (
-    TargetPlace,
-    Walk,
-    angle_deg,
-    observe_target,
-)
+from touchline.scenes.ragdolls.target import TargetPlace
+from touchline.scenes.ragdolls.walk import Walk, angle_deg, observe_target
 from touchline.scenes.scene import ActionNames
 from touchline.sensors.body import (
     in_cube,
@@ -185,9 +181,7 @@ def _observe(
     walk: Walk,
     obs: NDArray[np.float32],
 ) -> None:
-    # Blocks hold 16 agents each; the last one may be partly empty.
-    end = min(last * LANES, len(agents))
-    for row in range(first * LANES, end):
+    for row in range(first, last):
         _observe_one(agents[row], state, walk, obs[row])
 
 
