@@ -7,9 +7,8 @@ from touchline.envs.actions import ActionError
 from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
 from touchline.scenes.soccer.field import BLUE_GOAL, PURPLE_GOAL
+from touchline.scenes.soccer.games import SoccerTwos, StrikersVsGoalie
 from touchline.scenes.soccer.physics import KICK_MPS
-from touchline.scenes.soccer.soccer_twos import SoccerTwos
-from touchline.scenes.soccer.strikers_vs_goalie import StrikersVsGoalie
 from touchline.specs import ActionTuple
 
 BLUE, PURPLE = "SoccerTwos?team=0", "SoccerTwos?team=1"

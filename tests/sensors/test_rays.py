@@ -10,7 +10,7 @@ from touchline.physics.shapes import ABSENT, UNTAGGED, ball, box, boxes, pillar,
 from touchline.physics.threads import Threads
 from touchline.scenes import push_block
 from touchline.scenes.soccer.field import BLUE_AGENT, FIELD, PURPLE_AGENT
-from touchline.scenes.soccer.soccer_twos import SoccerTwos
+from touchline.scenes.soccer.games import SoccerTwos
 from touchline.sensors.rays import RayFan, RaySensor, View, ray_angles_deg
 
 TAGS = ["wall", "goal"]

@@ -32,11 +32,11 @@ SCENES = {
     "WallJump": "wall_jump.game:WallJump",
     "Sorter": "sorter:Sorter",
     "Match3": "match3.game:Match3",
-    "SoccerTwos": "soccer.soccer_twos:SoccerTwos",
+    "SoccerTwos": "soccer.games:SoccerTwos",
     "Walker": "ragdolls.walker:Walker",
     "Crawler": "ragdolls.crawler:Crawler",
     "Worm": "ragdolls.worm:Worm",
-    "StrikersVsGoalie": "soccer.strikers_vs_goalie:StrikersVsGoalie",
+    "StrikersVsGoalie": "soccer.games:StrikersVsGoalie",
 }
 """Unity's scene name -> module and class; imported only when made, since physics takes time to
 load."""

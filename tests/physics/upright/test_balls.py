@@ -12,7 +12,7 @@ from touchline.physics.upright.solve import solve
 from touchline.physics.world import GRAVITY
 from touchline.scenes.soccer import physics
 from touchline.scenes.soccer.contacts import touch
-from touchline.scenes.soccer.soccer_twos import SoccerTwos
+from touchline.scenes.soccer.games import SoccerTwos
 
 
 def _bounce(approach, gap, bounce):

@@ -1,7 +1,5 @@
 """SoccerTwos (two against two) and StrikersVsGoalie: soccer on a field with bouncing walls.
 
-`field` describes what stands where, `physics` moves it, `game` is what both scenes share.
-
 Everything that matters moves in a plane: players are spheres whose height is locked, and so is the
 ball's, which rolls. Positions are in the field's own frame: blue starts at -x and scores at +x.
 

@@ -100,10 +100,7 @@ def _floor_mu(x: float) -> float:
 def _touch_walls(
     contacts: Contacts, n: int, field: Floats, i: int, body: Floats
 ) -> tuple[int, int]:
-    """Find the contacts of one body with the walls and goals around the field.
-
-    Returns the tag of the goal that the ball touches (0: none), and the number of contacts.
-    """
+    """Find the contacts of one body with walls and goals; returns the same as `touch`."""
     the_ball = len(body) - 1
     is_ball = i == the_ball
     radius = BALL_RADIUS_M if is_ball else PLAYER_RADIUS_M

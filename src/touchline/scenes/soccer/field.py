@@ -1,7 +1,4 @@
-"""What stands on a soccer field: tags, players, ball, walls and goals.
-
-Source: `SoccerFieldTwos.prefab`, `StrikersVsGoalieField.prefab`.
-"""
+"""What stands on a soccer field: tags, players, ball, walls and goals."""
 
 from typing import NamedTuple
 

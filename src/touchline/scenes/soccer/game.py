@@ -207,7 +207,6 @@ class Soccer(Scene):
         return rays.observe(self._threads, stack, agents, self._view)
 
     def observe_state(self, behavior: str, agents: Agents) -> NDArray[np.float32]:
-        """Everything that moves, from each player's side of the field."""
         state = np.empty((len(agents), self.state_size), np.float32)
         write_state(
             agents,
@@ -230,7 +229,6 @@ class Soccer(Scene):
     # play
 
     def act(self) -> None:
-        """Let every agent execute its stored action."""
         physics.act(0, self.num_areas, self.fields)
 
     def simulate(self, most: int) -> int:

@@ -88,10 +88,7 @@ def inverse_masses(num_players: int) -> Floats:
 
 @compiled
 def place(areas: NDArray[np.intp], streams: StreamArrays, fields: Fields) -> None:
-    """Put players on their halves, facing about the other goal, the ball near the middle.
-
-    All at rest.
-    """
+    """Put players on their halves, facing the other goal, and the ball near the middle, at rest."""
     players = fields.players
     the_ball = len(players)
     low, high = START_YAW_DEG
