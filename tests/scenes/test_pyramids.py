@@ -12,8 +12,7 @@ from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
 from touchline.physics.shapes import BOX_TAG, COS, SIN, X, Y, Z, box
 from touchline.physics.threads import Threads
-from touchline.scenes.pyramids.game import MAX_STEP, Pyramids
-from touchline.scenes.pyramids.layout import (
+from touchline.scenes.pyramids.agent import (
     AGENT,
     BLOCK,
     BRICKS,
@@ -30,7 +29,8 @@ from touchline.scenes.pyramids.layout import (
     TAGS,
     VISIBLE,
 )
-from touchline.scenes.pyramids.sight import add_bricks, fan_of
+from touchline.scenes.pyramids.game import MAX_STEP, Pyramids
+from touchline.scenes.pyramids.sight import add_bricks
 from touchline.sensors.rays import RayFan, RaySensor, View
 from touchline.specs import ActionTuple
 
@@ -50,21 +50,21 @@ def place(
 ) -> None:
     """Put area 0's agent somewhere, at rest."""
     yaw = math.radians(yaw_deg)
-    scene.upright.boxes[0, AGENT, [X, Y, Z]] = x, y, z
-    scene.upright.boxes[0, AGENT, [COS, SIN]] = math.cos(yaw), math.sin(yaw)
-    scene.upright.yaw[0, AGENT] = yaw
-    scene.upright.velocity[0, AGENT] = 0
+    scene.world.boxes[0, AGENT, [X, Y, Z]] = x, y, z
+    scene.world.boxes[0, AGENT, [COS, SIN]] = math.cos(yaw), math.sin(yaw)
+    scene.world.yaw[0, AGENT] = yaw
+    scene.world.velocity[0, AGENT] = 0
 
 
 def cleared(scene: Pyramids) -> None:
     """Sink area 0's stones and rest its switch in a corner."""
-    scene.upright.boxes[0, 2:, Y] = -100
-    scene.upright.boxes[0, SWITCH, [X, Y, Z]] = FAR, 2, FAR
+    scene.world.boxes[0, 2:, Y] = -100
+    scene.world.boxes[0, SWITCH, [X, Y, Z]] = FAR, 2, FAR
 
 
 def stone_spots(scene: Pyramids) -> np.ndarray:
     """[A, PYRAMIDS, (x, z)] the places of the stone pyramids."""
-    stones = scene.upright.boxes[:, 2:BUTTON].reshape(-1, PYRAMIDS, 25, 9)
+    stones = scene.world.boxes[:, 2:BUTTON].reshape(-1, PYRAMIDS, 25, 9)
     return stones[:, :, 0, [X, Z]] - np.array(STONES)[0, [0, 2]]
 
 
@@ -99,7 +99,7 @@ def test_reset_gives_everything_a_square_of_its_own() -> None:
     _, scene = opened(300)
     spots = np.concatenate(
         [
-            scene.upright.boxes[:, [AGENT, SWITCH]][..., [X, Z]],
+            scene.world.boxes[:, [AGENT, SWITCH]][..., [X, Z]],
             scene.bricks.spot[:, None],
             stone_spots(scene),
         ],
@@ -111,8 +111,8 @@ def test_reset_gives_everything_a_square_of_its_own() -> None:
     kinds = squares[..., 0] * 3 + squares[..., 1]
     assert (np.sort(kinds, axis=1) == np.arange(-4, 5)).all()
     assert np.abs(np.mean(kinds, axis=0)).max() < 0.75  # nothing prefers a square
-    assert (scene.upright.boxes[:, AGENT, Y] == 2).all()
-    degrees = np.rad2deg(scene.upright.yaw[:, AGENT])
+    assert (scene.world.boxes[:, AGENT, Y] == 2).all()
+    degrees = np.rad2deg(scene.world.yaw[:, AGENT])
     assert np.allclose(degrees, np.rint(degrees))
     assert not scene.bricks.on.any()
 
@@ -126,7 +126,7 @@ def test_pyramids_are_built_as_the_prefabs_say() -> None:
     ):
         assert [[p[1] for p in pyramid].count(h) for h in heights] == [12, 8, 4, 1]
     _, scene = opened()
-    stones = scene.upright.boxes[0, 2:BUTTON].reshape(PYRAMIDS, 25, 9)
+    stones = scene.world.boxes[0, 2:BUTTON].reshape(PYRAMIDS, 25, 9)
     assert (stones[..., BOX_TAG] == STONE).all()
     assert stones[2, :, [X, Z]].T - stone_spots(scene)[0, 2] == pytest.approx(
         np.array(STONES)[:, [0, 2]]
@@ -152,14 +152,14 @@ def test_pushes_drag_and_doubled_friction() -> None:
     place(scene, 0, 0, 90)
     scene.academy.discrete[0, 0, 0] = 1
     scene.play(1)
-    assert scene.upright.velocity[0, AGENT, 0] == pytest.approx(
+    assert scene.world.velocity[0, AGENT, 0] == pytest.approx(
         2 * 0.96 - 1.2 * 9.81 * 0.02 * 0.96, abs=1e-6
     )
-    assert scene.upright.velocity[0, AGENT, 2] == pytest.approx(0, abs=1e-9)
+    assert scene.world.velocity[0, AGENT, 2] == pytest.approx(0, abs=1e-9)
     place(scene, 0, 0, 90)
     scene.academy.discrete[0, 0, 0] = 3
     scene.act()
-    assert math.degrees(scene.upright.yaw[0, AGENT]) == pytest.approx(94)
+    assert math.degrees(scene.world.yaw[0, AGENT]) == pytest.approx(94)
 
 
 def test_velocity_is_observed_in_the_agents_frame() -> None:
@@ -167,7 +167,7 @@ def test_velocity_is_observed_in_the_agents_frame() -> None:
     cleared(scene)
     place(scene, 0, 0, 90)
     # Facing +x: 3 ahead, and +z is to the left.
-    scene.upright.velocity[0, AGENT, :3] = (
+    scene.world.velocity[0, AGENT, :3] = (
         3,
         1,
         2,
@@ -184,9 +184,9 @@ def test_touching_the_switch_turns_it_on_and_bricks_fall_where_they_were_drawn()
     scene.bricks.spot[0] = 20, 5
     place(scene, FAR + 6, FAR, 270)
     while not scene.bricks.on[0]:
-        assert scene.upright.boxes[0, AGENT, X] > FAR + 2.4
+        assert scene.world.boxes[0, AGENT, X] > FAR + 2.4
         move(env, 1)
-    assert scene.upright.boxes[0, SWITCH, BOX_TAG] == SWITCH_ON
+    assert scene.world.boxes[0, SWITCH, BOX_TAG] == SWITCH_ON
     assert env.steps(BEHAVIOR)[0].obs[3][0, 0] == 1
     assert env.steps(BEHAVIOR)[0].reward[0] == pytest.approx(-5 / MAX_STEP)
     place(scene, 0, -20)
@@ -204,9 +204,9 @@ def test_the_switch_yields_by_turning() -> None:
     cleared(scene)
     place(scene, FAR + 4, FAR + 1.2, 270)
     move(env, 1, 12)
-    turned = scene.upright.yaw[0, SWITCH]
+    turned = scene.world.yaw[0, SWITCH]
     assert abs(turned) > 0.2
-    assert scene.upright.boxes[0, SWITCH, [X, Y, Z]] == pytest.approx(
+    assert scene.world.boxes[0, SWITCH, [X, Y, Z]] == pytest.approx(
         [FAR, 2, FAR], abs=0.02
     )
 
@@ -226,10 +226,10 @@ def test_an_agent_wades_through_the_corner_of_the_switch_as_in_unity() -> None:
     def turned(right: float, ahead: float) -> np.ndarray:
         return np.array([right * cos + ahead * sin, ahead * cos - right * sin])
 
-    scene.upright.boxes[0, SWITCH, [X, Y, Z]] = 0, 2, 0
+    scene.world.boxes[0, SWITCH, [X, Y, Z]] = 0, 2, 0
     x, z = -turned(right, ahead)
     place(scene, x, z, -turn_deg)
-    scene.upright.velocity[0, AGENT, [0, 2]] = turned(-0.851, 34.749)
+    scene.world.velocity[0, AGENT, [0, 2]] = turned(-0.851, 34.749)
     seen = []
     for choice in (4, 0, 4, 4):
         scene.academy.discrete[0, 0, 0] = choice
@@ -239,13 +239,13 @@ def test_an_agent_wades_through_the_corner_of_the_switch_as_in_unity() -> None:
         seen.append(own[0, [1, 3]])
     unity = [(8.706, 25.873), (6.026, 17.909), (8.541, 10.701), (8.564, 5.229)]
     assert np.array(seen) == pytest.approx(np.array(unity), abs=0.5)
-    assert scene.upright.boxes[0, SWITCH, [X, Z]].tolist() == [0, 0]
+    assert scene.world.boxes[0, SWITCH, [X, Z]].tolist() == [0, 0]
 
 
 def test_an_agent_that_leans_on_the_switch_sees_its_button() -> None:
     _, scene = opened()
     cleared(scene)
-    scene.upright.boxes[0, SWITCH, [X, Y, Z]] = 0, 2, 12
+    scene.world.boxes[0, SWITCH, [X, Y, Z]] = 0, 2, 12
     place(scene, 0, 9.51)  # a centimeter inside
     _, raised, steep, _ = scene.observe(BEHAVIOR, np.array([0]))
     for frame, reach in ((raised, 35.36), (steep, 36.4)):
@@ -272,7 +272,7 @@ def test_touching_gold_sets_two_and_ends() -> None:
     assert not ends.interrupted[0]
     assert ends.obs[3][0, 0] == 1
     assert decisions.obs[3][0, 0] == 0 if len(decisions) else not scene.bricks.on[0]
-    assert scene.upright.boxes[0, SWITCH, BOX_TAG] == SWITCH_OFF
+    assert scene.world.boxes[0, SWITCH, BOX_TAG] == SWITCH_OFF
 
 
 def test_bricks_slow_an_agent_and_fly() -> None:
@@ -288,24 +288,24 @@ def test_bricks_slow_an_agent_and_fly() -> None:
         move(env, 1)
         if len(env.steps(BEHAVIOR)[1]):
             break
-        speed = scene.upright.velocity[0, AGENT, 2]
+        speed = scene.world.velocity[0, AGENT, 2]
         if speed < fastest:
             slowest_after = min(slowest_after, speed)
         fastest = max(fastest, speed)
     assert slowest_after < 0.7 * fastest
     assert np.abs(scene.bricks.velocity[0]).max() > 2
-    assert scene.upright.boxes[0, AGENT, Y] == pytest.approx(0.5, abs=0.01)
+    assert scene.world.boxes[0, AGENT, Y] == pytest.approx(0.5, abs=0.01)
 
 
 def test_an_agent_does_not_pass_through_walls_and_stones() -> None:
     env, scene = opened()
     place(scene, 45, 0, 90)
     move(env, 1, 20)
-    assert scene.upright.boxes[0, AGENT, X] == pytest.approx(49, abs=0.2)
+    assert scene.world.boxes[0, AGENT, X] == pytest.approx(49, abs=0.2)
     row = stone_spots(scene)[0, 0]
     place(scene, row[0] + 0.5, row[1] - 5, 0)
     move(env, 1, 10)
-    assert scene.upright.boxes[0, AGENT, Z] == pytest.approx(row[1] - 1.06 - 1, abs=0.3)
+    assert scene.world.boxes[0, AGENT, Z] == pytest.approx(row[1] - 1.06 - 1, abs=0.3)
 
 
 def test_bricks_that_lie_still_wake_when_an_agent_comes() -> None:
@@ -328,7 +328,7 @@ def test_rays_name_what_they_hit() -> None:
     _, scene = opened()
     cleared(scene)
     place(scene, 0, 0)
-    scene.upright.boxes[0, SWITCH, [X, Y, Z]] = 0, 2, 12
+    scene.world.boxes[0, SWITCH, [X, Y, Z]] = 0, 2, 12
     level, raised, steep, _ = scene.observe(BEHAVIOR, np.array([0]))
     ahead = level[0, :8]
     assert np.flatnonzero(ahead[:6]).tolist() == [SWITCH_OFF]
@@ -363,7 +363,8 @@ def test_bricks_are_observed_as_upright_boxes_of_the_same_place_are(
         half = math.radians(yaw_deg) / 2
         turn = 0.0, math.sin(half), 0.0, math.cos(half)
         pose[0, NUM_BRICKS - 1 if size == 2 else 0] = *at, *turn
-        add_bricks(0, 1, one, empty, np.array([True]), pose, fan_of(sensor), got)
+        fan = sensor.directions, sensor.reach_m, sensor.radius_m
+        add_bricks(0, 1, one, empty, np.array([True]), pose, *fan, got)
         assert got == pytest.approx(want, abs=1e-6)
 
 
@@ -400,7 +401,7 @@ def test_five_thousand_steps_interrupt() -> None:
 def test_a_world_with_falling_bricks_goes_on_from_its_state() -> None:
     env, scene = opened(2, seed=4)
     scene.bricks.place(np.array([0]))
-    scene.upright.boxes[0, SWITCH, BOX_TAG] = SWITCH_ON
+    scene.world.boxes[0, SWITCH, BOX_TAG] = SWITCH_ON
     move(env, 1, 8)
     kept = env.state()
     other, _ = opened(2, seed=9)

@@ -16,7 +16,7 @@ from touchline.physics.shapes import Floats, X, Z
 from touchline.policies.loading import load_policy
 from touchline.scenes import SCENES
 from touchline.scenes.ball_3d import Ball3D
-from touchline.scenes.pyramids.layout import AGENT, SWITCH
+from touchline.scenes.pyramids.agent import AGENT, SWITCH
 from touchline.specs import base_name
 
 ROUNDS = 5

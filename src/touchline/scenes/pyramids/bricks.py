@@ -14,38 +14,35 @@ from numpy.typing import NDArray
 
 from touchline.physics.kernels import compiled
 from touchline.physics.ragdoll.lanes import turned_by
-from touchline.physics.shapes import HALF_X, HALF_Y, Floats, X, Y, Z
+from touchline.physics.shapes import Floats, X, Z
 from touchline.physics.tumbling.solve import solve
 from touchline.physics.tumbling.touch import set_upright
 from touchline.physics.world import ANGULAR_DRAG, DT_S, GRAVITY, MAX_SPIN, Arrays
-from touchline.scenes.pyramids.agent import Upright
-from touchline.scenes.pyramids.collisions import (
-    AGENT_ROW,
-    CORNER,
-    Room,
-    find_bounds,
-    half_edge,
-    set_brick,
-    touch_agent,
-    touch_boxes,
-    touch_each_other,
-    touch_planes,
-)
-from touchline.scenes.pyramids.layout import (
+from touchline.scenes.pyramids.agent import (
     AGENT,
     BRICKS,
     GOLD,
     NUM_BRICKS,
     SPAWN_Y,
     SWITCH,
+    Upright,
+)
+from touchline.scenes.pyramids.collisions import (
+    AGENT_ROW,
+    Room,
+    find_bounds,
+    half_edge,
+    is_anything_near,
+    set_brick,
+    touch_agent,
+    touch_boxes,
+    touch_each_other,
+    touch_planes,
 )
 
 STILL_MPS, STILL_STEPS = 0.1, 20
 """Bricks slower than this for so many steps lie still: PhysX's sleep threshold of 0.005 J/kg, and
 its 0.4 s."""
-NEAR_M = 1.5
-"""Bricks that lie still are simulated again when an agent is this close; one step is 0.6 m at
-most."""
 
 
 class Bricks(NamedTuple):
@@ -122,39 +119,20 @@ def step_bricks(
             continue
         if bricks.still[a] >= STILL_STEPS:
             # A switch that stands still cannot wake bricks that lie against it.
-            is_turning = abs(upright.velocity[a, SWITCH, 4]) > 0.01
-            if not _is_anything_near(upright.boxes[a], bricks.pose[a], is_turning):
+            is_turning = abs(upright.world.velocity[a, SWITCH, 4]) > 0.01
+            if not is_anything_near(upright.world.boxes[a], bricks.pose[a], is_turning):
                 continue
             bricks.still[a] = 0
         _begin(upright, bricks, a, room)
         find_bounds(room)
         n = touch_each_other(room, 0)
         n, bricks.at_gold[a] = touch_agent(room, n)
-        n = touch_boxes(room, n, upright.boxes[a])
+        n = touch_boxes(room, n, upright.world.boxes[a])
         n = touch_planes(room, n)
         solve(room.contacts, n, room.velocity, room.inverse, room.moving)
         fastest = _move(bricks, a, room)
         _take_back(upright, a, room)
         bricks.still[a] = bricks.still[a] + 1 if fastest < STILL_MPS else 0
-
-
-@compiled
-def _is_anything_near(shapes: Floats, pose: Floats, is_turning: bool) -> bool:
-    """Whether the agent, or the switch if it turns, is near a brick."""
-    for k in range(NUM_BRICKS):
-        reach = NEAR_M + half_edge(k) * CORNER
-        for body in (AGENT, SWITCH):
-            if body == SWITCH and not is_turning:
-                continue
-            me = shapes[body]
-            far = reach + me[HALF_X] * math.sqrt(2.0)  # upright: it turns about y only
-            if (
-                abs(me[Y] - pose[k, Y]) < far + me[HALF_Y]
-                and abs(me[X] - pose[k, X]) < far
-                and abs(me[Z] - pose[k, Z]) < far
-            ):
-                return True
-    return False
 
 
 @compiled
@@ -174,7 +152,7 @@ def _begin(upright: Upright, bricks: Bricks, a: int, room: Room) -> None:
         for d in range(3, 6):
             velocity[k, d] *= slower
     agent = room.cuboids[AGENT_ROW]
-    set_upright(agent, upright.boxes[a, AGENT])
+    set_upright(agent, upright.world.boxes[a, AGENT])
     for d in range(3):
         agent[d] = upright.before[a, d]
         velocity[AGENT_ROW, d] = upright.moving[a, d]
@@ -209,10 +187,10 @@ def _move(bricks: Bricks, a: int, room: Room) -> float:
 @compiled
 def _take_back(upright: Upright, a: int, room: Room) -> None:
     """Set where the agent went, and add what bricks did to its velocity."""
-    me = upright.boxes[a, AGENT]
+    me = upright.world.boxes[a, AGENT]
     for d in range(3):
         me[d] = upright.before[a, d] + room.moving[AGENT_ROW, d] * DT_S
         # The upright physics moved it with a velocity that is not quite the one it keeps: so only
         # the difference that the bricks made is added.
         change = room.velocity[AGENT_ROW, d] - upright.moving[a, d]
-        upright.velocity[a, AGENT, d] += change
+        upright.world.velocity[a, AGENT, d] += change

@@ -23,7 +23,8 @@ from touchline.physics.tumbling.touch import (
     touch_plane,
 )
 from touchline.physics.upright.contacts import MU, TOUCH_M
-from touchline.scenes.pyramids.layout import (
+from touchline.scenes.pyramids.agent import (
+    AGENT,
     AGENT_KG,
     BODIES,
     BRICK_KG,
@@ -43,6 +44,9 @@ AGENT_ROW, STATIC_ROW = NUM_BRICKS, NUM_BRICKS + 1
 AGENT_MU = 0.0
 """Bricks do not rub on the agent, see `docs/scenes.md`."""
 _WALLS = np.array(INNER_WALLS)
+NEAR_M = 1.5
+"""Bricks that lie still are simulated again when an agent is this close; one step is 0.6 m at
+most."""
 CORNER = math.sqrt(3.0)
 """How far a cube's corner is from its center, in half edges."""
 
@@ -239,3 +243,22 @@ def _add(room: Room, n: int, a: int, b: int, found: int, friction: float) -> int
 @compiled
 def _center(cuboids: Floats, row: int) -> Vector:
     return cuboids[row, 0], cuboids[row, 1], cuboids[row, 2]
+
+
+@compiled
+def is_anything_near(shapes: Floats, pose: Floats, is_turning: bool) -> bool:
+    """Whether the agent, or the switch if it turns, is near a brick."""
+    for k in range(NUM_BRICKS):
+        reach = NEAR_M + half_edge(k) * CORNER
+        for body in (AGENT, SWITCH):
+            if body == SWITCH and not is_turning:
+                continue
+            me = shapes[body]
+            far = reach + me[HALF_X] * math.sqrt(2.0)  # upright: it turns about y only
+            if (
+                abs(me[Y] - pose[k, Y]) < far + me[HALF_Y]
+                and abs(me[X] - pose[k, X]) < far
+                and abs(me[Z] - pose[k, Z]) < far
+            ):
+                return True
+    return False

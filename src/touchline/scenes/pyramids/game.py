@@ -1,5 +1,6 @@
 """The scene: places, observations, rounds, rewards and ends."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -19,20 +20,23 @@ from touchline.drawing.tableau import (
     make_shapes,
 )
 from touchline.physics.kernels import compiled, makes_arrays
-from touchline.physics.shapes import BOX_TAG, COS, SIN, Floats, X, Y, Z, box
-from touchline.physics.world import Arrays
-from touchline.scenes.academy import Agents
-from touchline.scenes.cube_agents import STATE_OF_BODY, state_of_bodies
-from touchline.scenes.pyramids.agent import (
-    MAX_STEP,
-    Upright,
-    act,
-    new_upright,
-    step_upright,
+from touchline.physics.shapes import (
+    BOX_COLUMNS,
+    BOX_TAG,
+    COS,
+    SIN,
+    Floats,
+    X,
+    Y,
+    Z,
+    box,
 )
-from touchline.scenes.pyramids.bricks import Bricks, new_bricks, step_bricks
-from touchline.scenes.pyramids.collisions import new_room
-from touchline.scenes.pyramids.layout import (
+from touchline.physics.upright.boxes import BoxWorld
+from touchline.physics.world import DT_S, GRAVITY, Arrays
+from touchline.scenes.academy import Agents
+from touchline.scenes.box_scene import STATE_OF_BODY, state_of_bodies
+from touchline.scenes.cube_agents import CubeGame, act_alone
+from touchline.scenes.pyramids.agent import (
     AGENT,
     BODIES,
     BRICK_M,
@@ -42,16 +46,21 @@ from touchline.scenes.pyramids.layout import (
     GOLD_M,
     PLACE_CENTERS_M,
     PLACE_SPREAD_M,
+    PYRAMIDS,
     SOLID,
-    SPAWN_Y,
+    STONE_BOXES,
     SWITCH,
+    SWITCH_COLUMN,
     SWITCH_M,
-    SWITCH_OFF,
     SWITCH_ON,
+    UPRIGHT,
     VISIBLE,
-    stone_boxes,
+    Upright,
+    step_upright,
 )
-from touchline.scenes.pyramids.sight import RAYS, SENSORS, add_bricks, fan_of
+from touchline.scenes.pyramids.bricks import Bricks, new_bricks, step_bricks
+from touchline.scenes.pyramids.collisions import new_room
+from touchline.scenes.pyramids.sight import RAYS, SENSORS, add_bricks
 from touchline.scenes.scene import ActionNames, Scene
 from touchline.sensors.rays import Traces, View
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -62,21 +71,16 @@ def play_rounds(
     first: int,
     last: int,
     most: int,
-    discrete: NDArray[np.int32],
-    reward: NDArray[np.float32],
+    game: CubeGame,
     upright: Upright,
     bricks: Bricks,
-    solid: Floats,
 ) -> int:
-    """Play rounds from the first one's physics on, until something happens; how many.
-
-    What happens: an agent presses its switch, or touches gold.
-    """
+    """Play rounds from the first one's physics on, until a switch or gold is touched; how many."""
     room = new_room()
     for played in range(1, most + 1):
         if played > 1:
-            act(first, last, discrete, reward, upright)
-        step_upright(first, last, upright, solid)
+            act_alone(first, last, game)
+        step_upright(first, last, upright)
         step_bricks(first, last, upright, bricks, room)
         if _has_happened(first, last, upright, bricks):
             return played
@@ -92,6 +96,10 @@ def _has_happened(first: int, last: int, upright: Upright, bricks: Bricks) -> bo
     return False
 
 
+MAX_STEP = 5000
+STEP_REWARD = -1.0 / MAX_STEP
+PUSH_MPS = 2.0  # PyramidAgent.cs: ForceMode.VelocityChange, whatever the mass
+TURN_RAD = math.radians(200.0) * DT_S  # PyramidAgent.cs: 200 degrees per second
 GOLD_REWARD = 2.0
 CAMERA = Camera(eye=(0.0, 97.0, -83.0), target=(0.0, 18.0, -22.0), extent_m=217.5)
 STONE_COLOR = (0.55, 0.55, 0.58, 1.0)
@@ -145,31 +153,49 @@ class Pyramids(Scene):
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
-        self.upright = new_upright(num_areas)
+        placed = [[0.0] * BOX_COLUMNS] * (BUTTON + 1 - BODIES)
+        self.world = BoxWorld(num_areas, SOLID, UPRIGHT, placed, GRAVITY, self._threads)
+        # The switch turns freely on the floor and ignores walls and stones. Nothing touches the
+        # button, which is well inside the switch.
+        friction = self.world.friction
+        friction[:, SWITCH] = -1.0
+        friction[:, SWITCH, 0] = 0.0
+        friction[:, :, len(SOLID) + BUTTON] = -1.0
+        self.upright = Upright(
+            world=self.world.kernel_arrays,
+            moving=np.zeros((num_areas, 3)),
+            before=np.zeros((num_areas, 3)),
+            pressed=np.zeros(num_areas, np.bool_),
+        )
+        self._game = CubeGame(
+            discrete=self.academy.discrete,
+            reward=self.academy.reward,
+            world=self.world.kernel_arrays,
+            step_reward=STEP_REWARD,
+            speed_mps=PUSH_MPS,
+            turn_rad=TURN_RAD,
+            watched=AGENT,
+            goals=(SWITCH_COLUMN, SWITCH_COLUMN),
+        )
         self.bricks = new_bricks(num_areas)
-        boxes = self.upright.boxes
+        boxes = self.world.boxes
         self._view = View(
             bodies=boxes,
-            yaw=self.upright.yaw[:, : AGENT + 1],
+            yaw=self.world.yaw[:, : AGENT + 1],
             fixed=VISIBLE,
             boxes=boxes,
             rounds=np.zeros((num_areas, 0, 6)),
         )
 
     def arrays(self) -> Arrays:
-        upright = {
-            "boxes": self.upright.boxes,
-            "yaw": self.upright.yaw,
-            "velocity": self.upright.velocity,
-        }
-        return upright | self.bricks.arrays()
+        names = ("boxes", "yaw", "velocity")
+        return {
+            name: getattr(self.world, name) for name in names
+        } | self.bricks.arrays()
 
     # reset
 
     def restart(self) -> None:
-        self.upright.boxes.fill(0)
-        self.upright.yaw.fill(0)
-        self.upright.velocity.fill(0)
         self.bricks.restart()
 
     def begin_episodes(self, agents: Agents) -> None:
@@ -185,11 +211,9 @@ class Pyramids(Scene):
         spread = PLACE_SPREAD_M * (2.0 * aside - 1.0)
         place = center + spread  # [K, 9, (x, z)]
 
-        boxes = self.upright.boxes
-        yaw = self.upright.yaw
-        middle = (0, SPAWN_Y + SWITCH_M / 2, 0)
-        boxes[areas, AGENT] = box((0, SPAWN_Y, 0), (1, 1, 1))
-        boxes[areas, SWITCH] = box(middle, (SWITCH_M,) * 3, SWITCH_OFF)
+        boxes = self.world.boxes
+        yaw = self.world.yaw
+        boxes[areas, :BODIES] = [body.row for body in UPRIGHT]
         boxes[areas, :BODIES, X] = place[:, :2, 0]
         boxes[areas, :BODIES, Z] = place[:, :2, 1]
         # Whole degrees: Unity's Random.Range of two integers gives integers.
@@ -199,9 +223,9 @@ class Pyramids(Scene):
         boxes[areas, AGENT, COS] = np.cos(yaw[areas, AGENT])
         boxes[areas, AGENT, SIN] = np.sin(yaw[areas, AGENT])
         boxes[areas, BUTTON] = box((0, 0, 0), BUTTON_SIZE_M)
-        self.upright.velocity[areas] = 0.0
+        self.world.velocity[areas] = 0.0
 
-        stones = stone_boxes(len(areas))
+        stones = np.tile(STONE_BOXES, (len(areas), PYRAMIDS, 1, 1))
         stones[..., [X, Z]] += place[:, 3:, None]
         boxes[areas, BODIES:BUTTON] = stones.reshape(len(areas), -1, 9)
         self.bricks.remove(areas, spot=place[:, 2])
@@ -209,36 +233,44 @@ class Pyramids(Scene):
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        boxes = self.upright.boxes
+        boxes = self.world.boxes
         on = self.bricks.on
         self._place_buttons()
         view = self._view
         frames = []
         for sensor in SENSORS.values():
             frame = sensor.read(self._threads, agents, view)
-            bricks = on, self.bricks.pose, fan_of(sensor)
-            self._threads.run(add_bricks, len(agents), agents, view, *bricks, frame)
+            self._threads.run(
+                add_bricks,
+                len(agents),
+                agents,
+                view,
+                on,
+                self.bricks.pose,
+                sensor.directions,
+                sensor.reach_m,
+                sensor.radius_m,
+                frame,
+            )
             frames.append(frame)
 
         cos = boxes[agents, AGENT, COS]
         sin = boxes[agents, AGENT, SIN]
-        vx, vy, vz = self.upright.velocity[agents, AGENT, :3].T
+        vx, vy, vz = self.world.velocity[agents, AGENT, :3].T
         right = vx * cos - vz * sin
         ahead = vx * sin + vz * cos
         own = np.stack([on[agents], right, vy, ahead], axis=1)
         return [*frames, own.astype(np.float32)]
 
     def observe_state(self, behavior: str, agents: Agents) -> NDArray[np.float32]:
-        """Where the agent is; whether the switch is on; where the agent has to go next, and how far
-        that is; where the bricks are or will be; and the time.
-        """
-        areas, upright, bricks = agents, self.upright, self.bricks
-        body = upright.boxes[areas, AGENT : AGENT + 1]
-        velocity = upright.velocity[areas, AGENT : AGENT + 1]
+        """Where the agent is, whether the switch is on, the ways to go from here, and the time."""
+        areas, world, bricks = agents, self.world, self.bricks
+        body = world.boxes[areas, AGENT : AGENT + 1]
+        velocity = world.velocity[areas, AGENT : AGENT + 1]
         own = state_of_bodies(body, velocity, STATE_M, STATE_MPS)
         on = bricks.on[areas]
         gold = bricks.pose[areas, -1][:, [X, Z]]
-        switch = upright.boxes[areas, SWITCH][:, [X, Z]]
+        switch = world.boxes[areas, SWITCH][:, [X, Z]]
         goal = np.where(on[:, None], gold, switch)
         away = goal - body[:, 0, [X, Z]]
         between = bricks.spot[areas] - switch
@@ -254,7 +286,7 @@ class Pyramids(Scene):
         """Put the buttons into their switches."""
         # An agent that leans on its switch overlaps it and sees through it; what it sees instead is
         # the button.
-        boxes = self.upright.boxes
+        boxes = self.world.boxes
         boxes[:, BUTTON, [X, Y, Z]] = boxes[:, SWITCH, [X, Y, Z]]
         boxes[:, BUTTON, Y] += BUTTON_UP_M - SWITCH_M / 2
         boxes[:, BUTTON, [COS, SIN]] = boxes[:, SWITCH, [COS, SIN]]
@@ -267,42 +299,29 @@ class Pyramids(Scene):
     # play
 
     def act(self) -> None:
-        """Let every agent execute its stored action."""
-        academy = self.academy
-        act(0, self.num_areas, academy.discrete, academy.reward, self.upright)
+        act_alone(0, self.num_areas, self._game)
 
     def simulate(self, most: int) -> int:
-        academy = self.academy
         return self._play_kernel(
-            play_rounds,
-            most,
-            academy.discrete,
-            academy.reward,
-            self.upright,
-            self.bricks,
-            SOLID,
+            play_rounds, most, self._game, self.upright, self.bricks
         )
 
     def fixed_update(self, rounds: int) -> None:
         newly_pressed = self.upright.pressed & ~self.bricks.on
         if np.count_nonzero(newly_pressed):
             areas = np.flatnonzero(newly_pressed)
-            self.upright.boxes[areas, SWITCH, BOX_TAG] = SWITCH_ON
+            self.world.boxes[areas, SWITCH, BOX_TAG] = SWITCH_ON
             self.bricks.place(areas)
         at_gold = self.bricks.at_gold
         if np.count_nonzero(at_gold):
-            self._end_at_gold(np.flatnonzero(at_gold))
-
-    # reward and end
-
-    def _end_at_gold(self, areas: NDArray[np.intp]) -> None:
-        # Set, not added: PyramidAgent.cs calls SetReward, which replaces the step's cost.
-        self.academy.reward[areas] = GOLD_REWARD
-        self.academy.end(self, areas)
-        self.begin_episodes(areas)
+            areas = np.flatnonzero(at_gold)
+            # Set, not added: PyramidAgent.cs calls SetReward, which replaces the step's cost.
+            self.academy.reward[areas] = GOLD_REWARD
+            self.academy.end(self, areas)
+            self.begin_episodes(areas)
 
     def tableau(self, area: int) -> Tableau:
-        boxes = self.upright.boxes[area]
+        boxes = self.world.boxes[area]
         agent = boxes[[AGENT]]
         is_on = bool(self.bricks.on[area])
         switch_color = SWITCH_ON_COLOR if is_on else SWITCH_OFF_COLOR
@@ -310,7 +329,7 @@ class Pyramids(Scene):
             static=STATIC,
             moving=join(
                 box_shapes(agent, BLUE),
-                eye_shapes(agent, self.upright.yaw[area, [AGENT]], WHITE),
+                eye_shapes(agent, self.world.yaw[area, [AGENT]], WHITE),
                 box_shapes(boxes[[SWITCH]], switch_color),
                 box_shapes(boxes[BODIES:BUTTON], STONE_COLOR),
                 _brick_shapes(self.bricks.pose[area], is_on),

@@ -2,7 +2,6 @@
 
 import functools
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +11,8 @@ from touchline.physics.ragdoll.lanes import dot
 from touchline.physics.shapes import Floats, Vector
 from touchline.physics.sweeps import sweep_box
 from touchline.physics.tumbling.touch import AXES, CUBOID_COLUMNS, HALF
+from touchline.scenes.pyramids.agent import AGENT, BLOCK, GOAL, NUM_BRICKS, TAGS
 from touchline.scenes.pyramids.collisions import set_brick
-from touchline.scenes.pyramids.layout import AGENT, BLOCK, GOAL, NUM_BRICKS, TAGS
 from touchline.sensors.rays import RayFan, RaySensor, View
 
 
@@ -33,19 +32,6 @@ RAYS = functools.reduce(RaySensor.joined_with, SENSORS.values())
 """All of them, for drawing."""
 
 
-class Fan(NamedTuple):
-    """The geometry of one sensor, for kernels."""
-
-    directions: Floats
-    """[rays, (right, up, ahead)] unit vectors in the agent's frame."""
-    reach_m: float
-    radius_m: float
-
-
-def fan_of(sensor: RaySensor) -> Fan:
-    return Fan(sensor.directions, sensor.reach_m, sensor.radius_m)
-
-
 @makes_arrays
 def add_bricks(
     first: int,
@@ -54,12 +40,14 @@ def add_bricks(
     view: View,
     on: NDArray[np.bool_],
     pose: Floats,
-    fan: Fan,
+    directions: Floats,
+    reach_m: float,
+    radius_m: float,
     frame: NDArray[np.float32],
 ) -> None:
-    """Replace in `frame`, which a sensor has filled, what bricks [A, NUM_BRICKS, 7] hide."""
+    """Replace in `frame`, which a `RaySensor` has filled, what bricks [A, NUM_BRICKS, 7] hide."""
     brick = np.empty(CUBOID_COLUMNS)
-    width = frame.shape[1] // len(fan.directions)
+    width = frame.shape[1] // len(directions)
     for row in range(first, last):
         a = agents[row]
         if not on[a]:
@@ -72,30 +60,30 @@ def add_bricks(
             half = brick[HALF]
             apart = (eye[0] - brick[0], eye[1] - brick[1], eye[2] - brick[2])
             # The ball around the brick, grown by the ray's.
-            around = half * math.sqrt(3.0) + fan.radius_m
+            around = half * math.sqrt(3.0) + radius_m
             square = dot(apart, apart)
-            if square > (fan.reach_m + around) * (fan.reach_m + around):
+            if square > (reach_m + around) * (reach_m + around):
                 continue
             start = _in_frame(brick, apart)
-            if _outside(start, half) <= fan.radius_m + 1e-5:
+            if _outside(start, half) <= radius_m + 1e-5:
                 continue  # overlapped at the start: not hit
-            for ray in range(len(fan.directions)):
-                right, up, ahead = fan.directions[ray]
+            for ray in range(len(directions)):
+                right, up, ahead = directions[ray]
                 way = (right * cos + ahead * sin, up, ahead * cos - right * sin)
                 along = -dot(way, apart)
                 if along < 0.0 or square - along * along > around * around:
                     continue  # it passes the brick's ball
                 at = ray * width
                 # The last number of a ray is the share of its length before the hit.
-                nearest = frame[row, at + width - 1] * fan.reach_m
+                nearest = frame[row, at + width - 1] * reach_m
                 if along - around > nearest:
                     continue
                 toward = _in_frame(brick, way)
-                t = sweep_box(start, toward, (half, half, half), fan.radius_m)
+                t = sweep_box(start, toward, (half, half, half), radius_m)
                 if t < nearest:
                     frame[row, at : at + width] = 0.0
                     frame[row, at + (GOAL if k == NUM_BRICKS - 1 else BLOCK)] = 1.0
-                    frame[row, at + width - 1] = t / fan.reach_m
+                    frame[row, at + width - 1] = t / reach_m
 
 
 @inlined
