@@ -6,14 +6,14 @@ import pytest
 from touchline.envs.scene_env import SceneEnv
 from touchline.physics.shapes import ABSENT, BOX_TAG
 from touchline.scenes.dungeon_escape.game import BEHAVIOR, DungeonEscape
-from touchline.scenes.dungeon_escape.hall import (
+from touchline.scenes.dungeon_escape.rounds import (
     AGENTS,
     CARRIED_KEY,
     DRAGON,
     KEY,
+    PATIENCE,
     TOMB_STONE,
 )
-from touchline.scenes.dungeon_escape.rounds import PATIENCE
 from touchline.specs import ActionTuple
 
 

@@ -255,11 +255,15 @@ class CooperativePushBlock(BoxScene):
     # reward and end
 
     def fixed_update(self, rounds: int) -> None:
-        # `_update_timers` counts the last round.
         self.timer += rounds - 1
         if np.count_nonzero(self._yards.in_goal):
             self._score()
-        self._update_timers()
+        # The last of these rounds, which counts for areas that have just begun again, too.
+        self.timer += 1
+        if self.timer.max() >= MAX_AREA_STEPS:
+            self._end(np.flatnonzero(self.timer >= MAX_AREA_STEPS), interrupted=True)
+        # So a step that interrupts an episode is charged to the next one.
+        self.academy.group_reward += STEP_REWARD
 
     def _pay_progress(self, before: Floats) -> None:
         """Pay for the way of all blocks that were there [A, BLOCKS]; the goal is at low z."""
@@ -279,14 +283,6 @@ class CooperativePushBlock(BoxScene):
         done = np.flatnonzero((tags == ABSENT).all(axis=1))
         if len(done):
             self._end(done)
-
-    def _update_timers(self) -> None:
-        """Count the step, interrupt areas that ran out of time, then charge for the step."""
-        # So a step that interrupts an episode is charged to the next one.
-        self.timer += 1
-        if self.timer.max() >= MAX_AREA_STEPS:
-            self._end(np.flatnonzero(self.timer >= MAX_AREA_STEPS), interrupted=True)
-        self.academy.group_reward += STEP_REWARD
 
     def _end(self, areas: NDArray[np.intp], *, interrupted: bool = False) -> None:
         self.academy.end(self, self._agents_of(areas), interrupted=interrupted)

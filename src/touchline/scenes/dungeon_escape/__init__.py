@@ -1,8 +1,5 @@
 """DungeonEscape: one of three agents dies for the dragon's key, another takes it to the door.
 
-`hall` says what stands in an area, `rounds` how everything there starts and moves, `game` is the
-scene.
-
 Unity turns the platform by a multiple of 90° at each reset, and the dragon starts at the same place
 in the world; here the platform stays, and the dragon starts on one of four sides.
 

@@ -25,7 +25,7 @@ from touchline.scenes.cube_agents import (
     RIGID_BODY,
     observe_rigid_bodies,
 )
-from touchline.scenes.dungeon_escape.hall import (
+from touchline.scenes.dungeon_escape.rounds import (
     AGENTS,
     BODIES,
     CARRIED_KEY,
@@ -44,8 +44,10 @@ from touchline.scenes.dungeon_escape.hall import (
     TOMB_FOOT,
     TOMB_STONE,
     WALL,
+    Halls,
+    place,
+    play_rounds,
 )
-from touchline.scenes.dungeon_escape.rounds import new_halls, place, play_rounds
 from touchline.sensors.rays import RayFan, RaySensor
 from touchline.sensors.stacking import stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -118,9 +120,19 @@ class DungeonEscape(BoxScene):
         friction = self.world.friction
         friction[:, :, [first_box + CARRIED_KEY, first_box + KEY]] = -1.0  # triggers
         friction[:, :, FIRST_COLUMN:first_box] = COLUMN_MU
-        academy = self.academy
-        self._halls = new_halls(
-            academy.discrete, academy.enabled, self.world.kernel_arrays
+        shape = (num_areas, AGENTS)
+        self._halls = Halls(
+            discrete=self.academy.discrete,
+            enabled=self.academy.enabled,
+            has_key=np.zeros(shape, np.bool_),
+            dragon_speed_mps=np.zeros(num_areas),
+            world=self.world.kernel_arrays,
+            at_dragon=np.zeros(shape, np.bool_),
+            at_key=np.zeros(shape, np.bool_),
+            at_portal=np.zeros(shape, np.bool_),
+            at_door=np.zeros(shape, np.bool_),
+            opens=np.zeros(shape, np.bool_),
+            escaped=np.zeros(num_areas, np.bool_),
         )
         self.has_key = self._halls.has_key
         self.at_door = self._halls.at_door
@@ -188,10 +200,16 @@ class DungeonEscape(BoxScene):
         return self._play_kernel(play_rounds, max(most, 1), self._halls)
 
     def fixed_update(self, rounds: int) -> None:
-        # `_update_timers` counts the last round.
         self.timer += rounds - 1
         self._handle_touches()
-        self._update_timers()
+        # Dead agents keep requesting decisions, so that they decide at once when they return.
+        academy = self.academy
+        if academy.clock % academy.decision_period == 0:
+            academy.requested |= ~academy.enabled
+        # The last of these rounds, which counts for areas that have just begun again, too.
+        self.timer += 1
+        if self.timer.max() >= MAX_AREA_STEPS:
+            self._end(np.flatnonzero(self.timer >= MAX_AREA_STEPS), interrupted=True)
 
     def _handle_touches(self) -> None:
         """What the touches of the last round mean, in Unity's order: dragon, key, door, portal."""
@@ -241,10 +259,7 @@ class DungeonEscape(BoxScene):
         self.world.boxes[areas, KEY, BOX_TAG] = ABSENT
 
     def _enter_portal(self, entering: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Remove the agents [A, AGENTS] that enter the portal.
-
-        Returns the areas [A] whose episode that ends; there they stay to the end.
-        """
+        """Remove agents [A, AGENTS], but where that ends the episode: returns those areas [A]."""
         num_left = self.academy.enabled.sum(axis=1) - entering.sum(axis=1)
         takes_key_along = (entering & self.has_key).any(axis=1)
         # Without an agent, or without the key, the door cannot be opened any more.
@@ -257,16 +272,6 @@ class DungeonEscape(BoxScene):
         return over
 
     # end
-
-    def _update_timers(self) -> None:
-        """Count the step, and interrupt areas that ran out of time."""
-        # Dead agents keep requesting decisions, so that they decide at once when they return.
-        academy = self.academy
-        if academy.clock % academy.decision_period == 0:
-            academy.requested |= ~academy.enabled
-        self.timer += 1
-        if self.timer.max() >= MAX_AREA_STEPS:
-            self._end(np.flatnonzero(self.timer >= MAX_AREA_STEPS), interrupted=True)
 
     def _end(self, areas: NDArray[np.intp], *, interrupted: bool = False) -> None:
         agents = self._agents_of(areas)

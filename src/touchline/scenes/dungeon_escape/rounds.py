@@ -1,7 +1,4 @@
-"""What moves in a hall: where agents and dragon start, their rounds, and what touched what.
-
-Source: `DungeonEscapeEnvController.cs`, `PushAgentEscape.cs`, `SimpleNPC.cs`.
-"""
+"""What stands in an area, where agents and dragon start, their rounds, and what touched what."""
 
 import math
 from typing import NamedTuple
@@ -21,9 +18,13 @@ from touchline.physics.shapes import (
     X,
     Y,
     Z,
+    box,
+    boxes,
+    pillar,
+    rounds,
 )
-from touchline.physics.upright.boxes import Boxes, box_gap, step_areas
-from touchline.physics.upright.contacts import TOUCH_M
+from touchline.physics.upright.boxes import Body, Boxes, box_gap, step_areas
+from touchline.physics.upright.contacts import MU, TOUCH_M
 from touchline.physics.world import DT_S
 from touchline.scenes.cube_agents import (
     NOWHERE_M,
@@ -34,26 +35,57 @@ from touchline.scenes.cube_agents import (
     throw,
     turn_to,
 )
-from touchline.scenes.dungeon_escape.hall import (
-    AGENT_TAG,
-    AGENTS,
-    CARRIED_KEY,
-    CARRIED_KEY_Y_M,
-    COLUMN_RADIUS_M,
-    COLUMNS_M,
-    DOOR,
-    DRAGON,
-    DRAGON_TAG,
-    KEY,
-    KEY_AHEAD_M,
-    KEY_LEFT_M,
-    KEY_TAG,
-    PORTAL,
-    PORTAL_M,
-    TOMB_FOOT,
-    TOMB_STONE,
-)
 from touchline.scenes.random import StreamArrays, draw
+
+AGENTS = 3
+AGENT_KG, AGENT_DRAG = 10.0, 4.0
+
+TAGS = ["wall", "agent", "dragon", "key", "lock", "portal"]
+WALL, AGENT_TAG, DRAGON_TAG, KEY_TAG, LOCK_TAG, PORTAL_TAG = range(6)
+COLUMNS_M = ((-4.5, -4.0), (-4.5, 4.0), (4.5, -4.0), (4.5, 4.0))
+COLUMN_RADIUS_M, COLUMN_HEIGHT_M = 0.718, 3.45
+FLOOR = 0
+DOOR = 5
+PORTAL = 6
+FIRST_COLUMN = 7
+FIXED = boxes(
+    box((0.0, -0.5, 0.0), (25.0, 1.0, 25.0)),
+    box((12.75, 2.0, 0.0), (0.5, 5.0, 26.0), WALL),
+    box((-12.75, 2.0, 0.0), (0.5, 5.0, 26.0), WALL),
+    box((0.0, 2.0, 12.75), (26.0, 5.0, 0.5), WALL),
+    box((0.0, 2.0, -12.75), (26.0, 5.0, 0.5), WALL),
+    box((0.015, 1.385, 12.6), (3.0, 2.6, 1.07), LOCK_TAG),
+    box((11.83, 1.83, -11.77), (4.69, 4.73, 1.77), PORTAL_TAG, -45.0),
+    *(box((x, 0.1845, z), (1.695, 0.369, 1.695), WALL) for x, z in COLUMNS_M),
+)
+PILLARS = rounds(
+    *(
+        pillar((x, COLUMN_HEIGHT_M / 2, z), COLUMN_RADIUS_M, COLUMN_HEIGHT_M, WALL)
+        for x, z in COLUMNS_M
+    )
+)
+"""Only rays of agents in the air hit these: on the ground they hit the wider foot first."""
+COLUMN_MU = 0.5 * MU
+"""Columns are frictionless, agents are not; the average counts."""
+
+_NOWHERE = (0.0, NOWHERE_M, 0.0)
+BODIES = [
+    Body(box(_NOWHERE, (1.0, 1.0, 1.0), AGENT_TAG), AGENT_KG, AGENT_DRAG)
+] * AGENTS
+DRAGON, CARRIED_KEY, KEY, TOMB_FOOT, TOMB_STONE = range(AGENTS, AGENTS + 5)
+"""The boxes after the agents. The key is carried by the dragon, then lies on the ground."""
+PLACED = [
+    box(_NOWHERE, (1.5, 1.5, 1.5), ABSENT),  # dragon
+    box(_NOWHERE, (1.21, 0.46, 0.18), ABSENT),  # carried key
+    box(_NOWHERE, (1.21, 0.46, 0.18), ABSENT),  # key
+    box(_NOWHERE, (1.21, 0.44, 0.52), ABSENT),  # foot of the tombstone
+    box(_NOWHERE, (1.05, 1.42, 0.33), ABSENT),  # tombstone
+]
+PORTAL_M = (11.58, -11.59)
+"""x and z of where the dragon walks."""
+CARRIED_KEY_Y_M, KEY_Y_M = 0.38, 0.75
+KEY_AHEAD_M, KEY_LEFT_M = 0.94, 0.19
+"""Place of the key that the dragon carries, relative to it."""
 
 CLEAR_M = (2.5, 0.01, 2.5)
 """Half extents of the box around a new place that must be free."""
@@ -135,9 +167,7 @@ def _is_between_columns(slab: Floats) -> bool:
 
 @compiled
 def step_dragon(shapes: Floats, speed_mps: float) -> None:
-    """One step of one area's dragon towards the portal, whatever is in the way; at speed 0 it only
-    turns.
-    """
+    """One step of one area's dragon towards the portal, whatever is in the way."""
     dragon = shapes[DRAGON]
     key = shapes[CARRIED_KEY]
     dx = PORTAL_M[0] - dragon[X]
@@ -181,26 +211,6 @@ class Halls(NamedTuple):
     """Whether it came to the door in that round, and has the key."""
     escaped: NDArray[np.bool_]
     """[A] whether the dragon was at the portal before that round."""
-
-
-def new_halls(
-    discrete: NDArray[np.int32], enabled: NDArray[np.bool_], world: Boxes
-) -> Halls:
-    """Nothing touches anything, and dragons stand still."""
-    shape = enabled.shape
-    return Halls(
-        discrete=discrete,
-        enabled=enabled,
-        has_key=np.zeros(shape, np.bool_),
-        dragon_speed_mps=np.zeros(shape[0]),
-        world=world,
-        at_dragon=np.zeros(shape, np.bool_),
-        at_key=np.zeros(shape, np.bool_),
-        at_portal=np.zeros(shape, np.bool_),
-        at_door=np.zeros(shape, np.bool_),
-        opens=np.zeros(shape, np.bool_),
-        escaped=np.zeros(shape[0], np.bool_),
-    )
 
 
 @compiled
