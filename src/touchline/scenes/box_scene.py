@@ -16,7 +16,7 @@ from touchline.drawing.tableau import (
     join,
 )
 from touchline.parameters import Parameter
-from touchline.physics.shapes import Floats, rounds
+from touchline.physics.shapes import COS, SIN, Floats, X, Z, rounds
 from touchline.physics.upright.boxes import Body, BoxWorld
 from touchline.physics.world import GRAVITY, Arrays
 from touchline.scenes.academy import Agents
@@ -49,7 +49,7 @@ class BoxScene(Scene):
     static: ClassVar[DrawnShapes]
     camera: ClassVar[Camera]
     colors: ClassVar[Sequence[Color]]
-    """Colors of bodies and placed boxes."""
+    """Colors of bodies and placed boxes, where they stay the same."""
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
@@ -99,5 +99,33 @@ class BoxScene(Scene):
         boxes, yaw = self.world.boxes[area], self.world.yaw[area]
         agents = slice(self.agents_per_area)
         eyes = eye_shapes(boxes[agents], yaw[agents])
-        moving = join(box_shapes(boxes, self.colors), eyes)
+        moving = join(box_shapes(boxes, self.colors_of(area)), eyes)
         return Tableau(static=self.static, moving=moving, camera=self.camera)
+
+    def colors_of(self, area: int) -> Sequence[Color] | Floats:
+        """The colors of bodies and placed boxes now."""
+        return self.colors
+
+
+STATE_OF_BODY = 6
+"""Numbers that `state_of_bodies` shows of each body."""
+
+
+def state_of_bodies(
+    boxes: Floats, velocity: Floats, length_m: float, speed_mps: float
+) -> NDArray[np.float32]:
+    """[K, 6 B] of K areas, from boxes [K, B, 9] and velocities [K, B, 6]: for each body its place
+    and velocity on the ground, in these units, and which way it faces.
+    """
+    numbers = np.stack(
+        [
+            boxes[..., X] / length_m,
+            boxes[..., Z] / length_m,
+            velocity[..., 0] / speed_mps,
+            velocity[..., 2] / speed_mps,
+            boxes[..., COS],
+            boxes[..., SIN],
+        ],
+        axis=-1,
+    )
+    return numbers.reshape(len(boxes), -1).astype(np.float32)

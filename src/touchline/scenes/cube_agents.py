@@ -179,27 +179,3 @@ def observe_rigid_bodies(velocity: Floats, boxes: Floats) -> NDArray[np.float32]
     body[:, 2] = velocity[:, 0] * sin + velocity[:, 2] * cos
     body[:, 9] = 1.0  # w of a quaternion that never turns
     return body
-
-
-STATE_OF_BODY = 6
-"""Numbers that `state_of_bodies` shows of each body."""
-
-
-def state_of_bodies(
-    boxes: Floats, velocity: Floats, length_m: float, speed_mps: float
-) -> NDArray[np.float32]:
-    """[K, 6 B] of K areas, from boxes [K, B, 9] and velocities [K, B, 6]: for each body its place
-    and velocity on the ground, in these units, and which way it faces.
-    """
-    numbers = np.stack(
-        [
-            boxes[..., X] / length_m,
-            boxes[..., Z] / length_m,
-            velocity[..., 0] / speed_mps,
-            velocity[..., 2] / speed_mps,
-            boxes[..., COS],
-            boxes[..., SIN],
-        ],
-        axis=-1,
-    )
-    return numbers.reshape(len(boxes), -1).astype(np.float32)

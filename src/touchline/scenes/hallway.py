@@ -16,14 +16,13 @@ from touchline.physics.upright.boxes import Body
 from touchline.physics.upright.contacts import TOUCH_M
 from touchline.physics.world import DT_S, Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.box_scene import BoxScene, gravity_times
-from touchline.scenes.cube_agents import (
+from touchline.scenes.box_scene import (
     STATE_OF_BODY,
-    CubeGame,
-    act_alone,
-    play_alone,
+    BoxScene,
+    gravity_times,
     state_of_bodies,
 )
+from touchline.scenes.cube_agents import CubeGame, act_alone, play_alone
 from touchline.scenes.scene import ActionNames
 from touchline.sensors.rays import RayFan, RaySensor
 from touchline.sensors.stacking import Stack, stacked_spec
@@ -215,7 +214,6 @@ class Hallway(BoxScene):
     # play
 
     def act(self) -> None:
-        """Let every agent execute its stored action."""
         act_alone(0, self.num_areas, self._game)
 
     def simulate(self, most: int) -> int:

@@ -22,20 +22,23 @@ from touchline.physics.upright.boxes import Body, Boxes
 from touchline.physics.upright.contacts import MU, TOUCH_M
 from touchline.physics.world import DT_S, Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.box_scene import BoxScene, gravity_times
+from touchline.scenes.box_scene import (
+    STATE_OF_BODY,
+    BoxScene,
+    gravity_times,
+    state_of_bodies,
+)
 from touchline.scenes.cube_agents import (
     CHOICES,
     NAMES,
     NOWHERE_M,
     SPAWN_HEIGHT_M,
-    STATE_OF_BODY,
     CubeGame,
     act_alone,
     is_free,
     new_slab,
     play_alone,
     put_at,
-    state_of_bodies,
     throw,
     turn_to,
 )
@@ -208,7 +211,6 @@ class PushBlock(BoxScene):
     # play
 
     def act(self) -> None:
-        """Let every agent execute its stored action."""
         act_alone(0, self.num_areas, self._game)
 
     def simulate(self, most: int) -> int:

@@ -11,15 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.drawing.look import BLUE, GREEN, WALL_COLOR
-from touchline.drawing.tableau import (
-    Camera,
-    Tableau,
-    box_shapes,
-    eye_shapes,
-    floor_shapes,
-    join,
-    lowered,
-)
+from touchline.drawing.tableau import Camera, box_shapes, floor_shapes, join, lowered
 from touchline.parameters import Parameter
 from touchline.physics.kernels import compiled
 from touchline.physics.shapes import (
@@ -28,6 +20,7 @@ from touchline.physics.shapes import (
     COS,
     HALF_X,
     SIN,
+    Floats,
     X,
     Z,
     box,
@@ -38,7 +31,7 @@ from touchline.physics.upright.contacts import TOUCH_M
 from touchline.physics.world import DT_S, Arrays
 from touchline.scenes.academy import Agents
 from touchline.scenes.box_scene import BoxScene, gravity_times
-from touchline.scenes.cube_agents import turn_to
+from touchline.scenes.cube_agents import observe_rigid_bodies, turn_to
 from touchline.scenes.scene import ActionNames
 from touchline.sensors.stacking import Stack, stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
@@ -165,16 +158,14 @@ class Sorter(BoxScene):
         """[A, tiles] ascending; 0 for tiles that an episode does not have."""
         self.visited = np.zeros(num_areas, np.int64)
         """[A] how many tiles were visited: always the lowest."""
-        self._result = np.zeros(num_areas, np.int8)
-        """[A] whether the last round ended the episode, for `play`."""
         self._own = Stack(num_areas, FRAMES, 4)
         self._game = SorterGame(
-            self.academy.discrete,
-            self.academy.reward,
-            self.world.kernel_arrays,
-            self.value,
-            self.visited,
-            self._result,
+            discrete=self.academy.discrete,
+            reward=self.academy.reward,
+            world=self.world.kernel_arrays,
+            value=self.value,
+            visited=self.visited,
+            ended=np.zeros(num_areas, np.int8),
         )
         self.restart()
 
@@ -233,11 +224,14 @@ class Sorter(BoxScene):
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        count = len(agents)
-        tiles = np.zeros((count, TILES, BUFFER_COLUMNS), np.float32)
-        body = np.zeros((count, 10), np.float32)
-        own = np.empty((count, 4), np.float32)
-        _observe(agents, self._game, tiles, body, own)
+        tiles = np.zeros((len(agents), TILES, BUFFER_COLUMNS), np.float32)
+        _observe_tiles(agents, self._game, tiles)
+        box = self.world.boxes[agents, AGENT]
+        body = observe_rigid_bodies(self.world.velocity[agents, AGENT], box)
+        # This scene's sensor lists the pose first.
+        body = np.roll(body, 7, axis=1)
+        place = box[:, [X, Z]] / SCALE_M
+        own = np.concatenate([place, box[:, [SIN, COS]]], axis=1)
         return [tiles, body, self._own.push(agents, own)]
 
     # play
@@ -249,28 +243,20 @@ class Sorter(BoxScene):
         return self._play_kernel(_play_rounds, most, self._game)
 
     def fixed_update(self, rounds: int) -> None:
-        ended = np.flatnonzero(self._result)
+        ended = np.flatnonzero(self._game.ended)
         if len(ended):
             self.academy.end(self, ended)
             self.begin_episodes(ended)
 
-    def tableau(self, area: int) -> Tableau:
-        rows = self.world.boxes[area]
-        yaw = self.world.yaw[area]
+    def colors_of(self, area: int) -> Floats:
+        """Tiles are from light to dark orange by value, and green once they were visited."""
         shades = np.linspace(0.0, 1.0, TILES + 1)
         shade = shades[self.value[area]][:, None]
-        colors = np.ones((TILES, 4))  # from light to dark orange by value
-        colors[:, :3] = LIGHTEST - shade * DARKENING
-        colors[: self.visited[area]] = GREEN
-        return Tableau(
-            static=self.static,
-            moving=join(
-                box_shapes(rows[[AGENT]], BLUE),
-                box_shapes(rows[FIRST_TILE:], colors),
-                eye_shapes(rows[[AGENT]], yaw[[AGENT]]),
-            ),
-            camera=self.camera,
-        )
+        colors = np.ones((1 + TILES, 4))
+        colors[AGENT] = BLUE
+        colors[FIRST_TILE:, :3] = LIGHTEST - shade * DARKENING
+        colors[FIRST_TILE : FIRST_TILE + self.visited[area]] = GREEN
+        return colors
 
 
 class SorterGame(NamedTuple):
@@ -348,21 +334,13 @@ def _touch_tiles(first: int, last: int, game: SorterGame) -> bool:
 
 
 @compiled
-def _observe(
-    agents: Agents,
-    game: SorterGame,
-    tiles: NDArray[np.float32],
-    body: NDArray[np.float32],
-    own: NDArray[np.float32],
+def _observe_tiles(
+    agents: Agents, game: SorterGame, tiles: NDArray[np.float32]
 ) -> None:
-    """Fill tiles [K, 20, 23] (zeros before), body [K, 10] (zeros before) and own [K, 4]."""
+    """Fill tiles [K, 20, 23] (zeros before)."""
     for k in range(len(agents)):
         area = agents[k]
         boxes = game.world.boxes[area]
-        x = boxes[AGENT, X]
-        z = boxes[AGENT, Z]
-        cos = boxes[AGENT, COS]
-        sin = boxes[AGENT, SIN]
         for tile in range(TILES):
             value = game.value[area, tile]
             # Tiles that are there come first.
@@ -370,15 +348,6 @@ def _observe(
                 break
             row = tiles[k, tile]
             row[value] = 1.0
-            row[DX] = (boxes[FIRST_TILE + tile, X] - x) / SCALE_M
-            row[DZ] = (boxes[FIRST_TILE + tile, Z] - z) / SCALE_M
+            row[DX] = (boxes[FIRST_TILE + tile, X] - boxes[AGENT, X]) / SCALE_M
+            row[DZ] = (boxes[FIRST_TILE + tile, Z] - boxes[AGENT, Z]) / SCALE_M
             row[VISITED] = 1.0 if tile < game.visited[area] else 0.0
-        velocity = game.world.velocity[area, AGENT]
-        body[k, 6] = 1.0  # w of a quaternion that never turns
-        body[k, 7] = velocity[0] * cos - velocity[2] * sin
-        body[k, 8] = velocity[1]
-        body[k, 9] = velocity[0] * sin + velocity[2] * cos
-        own[k, 0] = x / SCALE_M
-        own[k, 1] = z / SCALE_M
-        own[k, 2] = sin
-        own[k, 3] = cos
