@@ -103,7 +103,6 @@ class VisualBall3D(Ball3D):
             radius,
             self._rays,
             self._near_cube,
-            _COLORS,
             picture,
         )
         stacked = self._pictures.push(agents, picture.reshape(count, -1))
@@ -128,7 +127,6 @@ def _draw(
     radius: Floats,
     rays: Floats,
     near_cube: NDArray[np.bool_],
-    colors: Floats,
     picture: NDArray[np.float32],
 ) -> None:
     """Fill pictures [K, 3, H, W] (zeros before), in whole 255ths: Unity sends PNG files."""
@@ -178,7 +176,7 @@ def _draw(
                     is_face = face == 2 and side < 0.0 and _is_in_face(right, up)
                     what = _FACE if is_face else _CUBE
                 for c in range(3):
-                    shade = min(colors[what, c] * light, 1.0)
+                    shade = min(_COLORS[what, c] * light, 1.0)
                     picture[k, c, row, column] = np.rint(shade * 255.0) / 255.0
 
 

@@ -1,8 +1,5 @@
 """GridFoodCollector: five agents on a court gather good food and avoid bad food.
 
-`court` says what a court holds, `actions` lets agents push, turn and shoot, `contacts` and
-`physics` move agents and food, `game` is the scene.
-
 Touching a good item earns 1, a bad one costs 1, and the item reappears elsewhere, keeping the speed
 that the collision gave it. A shot freezes the first agent in its way for four seconds. Nothing ends
 an episode but its 5000 physics steps, agent by agent, so courts never restart: items lie where the

@@ -1,7 +1,4 @@
-"""What agents do: push, turn, shoot, and thaw.
-
-Source: `FoodCollectorAgent.cs`.
-"""
+"""What agents do: push, turn, shoot, and thaw."""
 
 import math
 

@@ -1,7 +1,4 @@
-"""What a court holds: agents, food and walls, as numbers and as arrays for kernels.
-
-Source: `FoodCollectorArea.prefab`.
-"""
+"""What a court holds: agents, food and walls, as numbers and as arrays for kernels."""
 
 from typing import NamedTuple
 

@@ -117,10 +117,6 @@ class GridFoodCollector(Scene):
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
         count = self.agents_per_area
-        self._area_of = np.repeat(self._areas, count)
-        """[A * G] the area of each agent."""
-        self._number_of = np.tile(np.arange(count), num_areas)
-        """[A * G] which of its area's agents each is."""
         self._laser = np.ones((num_areas, count))
         """Length of the drawn beam, as a share of 25 m."""
         self.courts = Courts(
@@ -159,20 +155,19 @@ class GridFoodCollector(Scene):
 
     def begin_episodes(self, agents: Agents) -> None:
         """Put these agents somewhere, still and thawed; food only when the world restarts."""
-        areas = np.unique(self._area_of[agents])
+        count = self.agents_per_area
+        a, g = np.divmod(agents, count)
+        # The areas, and the row of each agent's area among them.
+        areas, k = np.unique(a, return_inverse=True)
         # Unity's reset of an agent leaves the food alone; only a reset of the world places it.
         if self.academy.clock == 0:
             self._place_food(areas)
         # All agents of an area draw, so that a place does not depend on which begin.
-        count = self.agents_per_area
         draws = self.streams.uniform(areas, 3 * count).reshape(-1, count, 3)
         scale = self._read_per_agent("agent_scale", areas)
         laser = self._read_per_agent("laser_length", areas)
 
         courts = self.courts
-        a = self._area_of[agents]
-        g = self._number_of[agents]
-        k = np.searchsorted(areas, a)  # the row of each agent's area in the draws
         courts.agent[a, g, X] = (2 * draws[k, g, 0] - 1) * START_SPREAD_M
         courts.agent[a, g, Y] = AGENT_START_Y
         courts.agent[a, g, Z] = (2 * draws[k, g, 1] - 1) * START_SPREAD_M
@@ -219,14 +214,15 @@ class GridFoodCollector(Scene):
 
     def _grid_view(self) -> GridView:
         courts = self.courts
-        eyes = np.empty((self._area_of.size, 5))  # x, y, z, yaw, scale
+        areas, numbers = np.divmod(np.arange(courts.yaw.size), self.agents_per_area)
+        eyes = np.empty((len(areas), 5))  # x, y, z, yaw, scale
         eyes[:, :3] = courts.agent[..., :3].reshape(-1, 3)
         eyes[:, 3] = courts.yaw.reshape(-1)
         eyes[:, 4] = 2.0 * courts.agent[..., HALF_X].reshape(-1)
         return GridView(
-            areas=self._area_of,
+            areas=areas,
             eyes=eyes,
-            own_box=self._number_of,
+            own_box=numbers,
             fixed=courts.walls,
             fixed_bounds=self._wall_bounds,
             boxes=courts.agent,
@@ -236,7 +232,6 @@ class GridFoodCollector(Scene):
     # play
 
     def act(self) -> None:
-        """Let every agent execute its stored action."""
         self._threads.run(act, self.num_areas, self.courts)
 
     def simulate(self, most: int) -> int:

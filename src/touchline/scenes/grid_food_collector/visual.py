@@ -114,9 +114,8 @@ class VisualFoodCollector(GridFoodCollector):
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         count = len(agents)
         picture = np.empty((count, 3, SIDE, SIDE), np.float32)
-        paints = self._rays, _COLORS, _GLOW
         self._threads.run(
-            draw, count, agents, self.courts, self._laser, paints, picture
+            draw, count, agents, self.courts, self._laser, self._rays, picture
         )
         frozen = self.courts.frozen.reshape(-1)[agents] > 0
         return [picture, frozen[:, None].astype(np.float32)]
@@ -133,8 +132,6 @@ class _View(NamedTuple):
     sin: float
     rays: Floats
     """[H, W, 3] in the camera's frame."""
-    colors: Floats
-    glow: Floats
     far: Floats
     """[H, W] how far along each ray lies what it shows so far."""
     picture: NDArray[np.float32]
@@ -148,20 +145,19 @@ def draw(
     agents: NDArray[np.intp],
     courts: Courts,
     laser: Floats,
-    paints: tuple[Floats, Floats, Floats],
+    rays: Floats,
     pictures: NDArray[np.float32],
 ) -> None:
     """Fill pictures [K, 3, H, W], in whole 255ths: Unity sends PNG files."""
     far = np.empty(pictures.shape[2:])
     count = courts.agent.shape[1]
-    rays, colors, glow = paints
     for row in range(first, last):
         a = agents[row] // count
         g = agents[row] % count
         me = courts.agent[a, g]
         ahead = 2.0 * me[HALF_X] * EYE_AHEAD_M
         eye = (me[X] + ahead * me[SIN], me[Y], me[Z] + ahead * me[COS])
-        view = _View(eye, me[COS], me[SIN], rays, colors, glow, far, pictures[row])
+        view = _View(eye, me[COS], me[SIN], rays, far, pictures[row])
         _draw_court(view)
         for k in range(FOOD):
             _draw_item(view, courts.food[a, k])
@@ -178,7 +174,7 @@ def _paint(
 ) -> None:
     view.far[row, column] = far
     for c in range(3):
-        shade = min(view.colors[what, c] * light + view.glow[what, c], 1.0)
+        shade = min(_COLORS[what, c] * light + _GLOW[what, c], 1.0)
         view.picture[c, row, column] = np.rint(shade * 255.0) / 255.0
 
 
