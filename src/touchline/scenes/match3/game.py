@@ -3,20 +3,38 @@
 Source: ML-Agents 3.0.0 (Release 22), `Match3Agent.cs`, `Match3Sensor.cs`, `Match3.unity`.
 """
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.drawing.look import Light
-from touchline.drawing.tableau import Camera, Tableau
+from touchline.drawing.look import (
+    BLUE,
+    DARK,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    RED,
+    WALL_COLOR,
+    WHITE,
+    YELLOW,
+    Light,
+)
+from touchline.drawing.tableau import (
+    Camera,
+    DrawnShapes,
+    Kind,
+    Tableau,
+    join,
+    make_shapes,
+)
 from touchline.errors import UsageError
 from touchline.parameters import Gaussian, Parameter, ParameterValue, Sampler
 from touchline.physics.kernels import compiled
+from touchline.physics.shapes import Floats
 from touchline.physics.world import Arrays
-from touchline.scenes.academy import Academy, Agents
-from touchline.scenes.match3.drawing import board_plates, board_shapes
+from touchline.scenes.academy import Agents
 from touchline.scenes.match3.rules import (
     COLUMNS,
     EMPTY,
@@ -48,6 +66,12 @@ SMALLEST_ROWS, SMALLEST_COLUMNS = 6, 6
 """Size of the smallest boards that Unity's scene deals; the largest are the maximum."""
 BY_ACTION, AT_RANDOM, GREEDY = range(3)
 """Who chooses a board's moves."""
+PIECE_COLORS = np.array([RED, BLUE, GREEN, YELLOW, PURPLE, ORANGE])
+SPECIAL_COLORS = np.array([WHITE, WHITE, DARK])
+BOARDS_ACROSS = 3
+SPACING_M = np.array([COLUMNS + 1.5, ROWS + 1.5])
+"""Distance from one board to the next."""
+PIECE_RADIUS_M, DOT_RADIUS_M, PLATE_DEPTH_M = 0.42, 0.16, 0.2
 CAMERA = Camera(
     eye=(0.0, 0.0, -64.0),
     target=(0.0, 0.0, 0.0),
@@ -126,6 +150,9 @@ class Match3(Scene):
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
+        # Agents request their decisions: one whose episode has just ended skips a step. No clock
+        # gets as far as this period.
+        self.academy.decision_period = np.iinfo(np.int64).max
         boards = num_areas * len(BOARDS)
         # Boards have nothing in common, so each has a stream of its own.
         self.streams = Streams(boards)
@@ -147,16 +174,6 @@ class Match3(Scene):
             reward=self.academy.reward.reshape(-1),
         )
         self.restart()
-
-    def _make_academy(self, behaviors: Mapping[str, BehaviorSpec]) -> Academy:
-        # Agents request their decisions: one whose episode has just ended skips a step. No clock
-        # gets as far as this period.
-        return Academy(
-            behaviors,
-            self.num_areas,
-            self.agents_per_area,
-            decision_period=np.iinfo(np.int64).max,
-        )
 
     def arrays(self) -> Arrays:
         names = ("size", "kind", "special", "valid", "has_decided")
@@ -202,7 +219,9 @@ class Match3(Scene):
             drawn = least + (u[:, k] * num_lengths).astype(np.int64)
             # 0 stands for a length that every episode draws.
             self.boards.size[agents, k] = np.where(given > 0, given, drawn)
-        _deal(agents, self.boards, self.streams.arrays())
+        streams = self.streams.arrays()
+        for board in agents:
+            _deal(board, self.boards, streams)
         self.moves[agents] = 0
         # At the start of a world all agents decide at once.
         self.boards.has_decided[agents] = self.academy.clock == 0
@@ -210,11 +229,10 @@ class Match3(Scene):
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        boards = self.boards
+        kind, special = self.boards.kind[agents], self.boards.special[agents]
         is_visual = behavior == VISUAL
-        cells = _one_hot(agents, boards.kind, boards.kind, TYPES, is_visual)
-        special = _one_hot(agents, boards.special, boards.kind, SPECIALS, is_visual)
-        return [cells, special]
+        cells = _one_hot(kind, kind, TYPES, is_visual)
+        return [cells, _one_hot(special, kind, SPECIALS, is_visual)]
 
     def action_mask(self, behavior: str, agents: Agents) -> list[NDArray[np.bool_]]:
         return [~self.boards.valid[agents]]
@@ -246,46 +264,27 @@ class Match3(Scene):
         count = len(BOARDS)
         own = slice(area * count, (area + 1) * count)
         return Tableau(
-            static=board_plates(count),
-            moving=board_shapes(self.boards.kind[own], self.boards.special[own]),
+            static=_plates(count),
+            moving=_pieces(self.boards.kind[own], self.boards.special[own]),
             camera=CAMERA,
             light=Light(0.89, sun=0.0),
         )
 
 
 def _one_hot(
-    agents: Agents, values: Cells, kind: Cells, depth: int, is_visual: bool
+    values: Cells, kind: Cells, depth: int, is_visual: bool
 ) -> NDArray[np.float32]:
-    """The values of the boards' cells as one-hots: [K, 72 depth], or [K, depth, 9, 8]."""
-    count = len(agents)
-    shape = (depth, ROWS, COLUMNS) if is_visual else (ROWS, COLUMNS, depth)
-    one_hot = np.zeros((count, *shape), np.float32)
-    # With the depth last in either form.
-    view = one_hot.transpose(0, 2, 3, 1) if is_visual else one_hot
-    _fill_one_hot(agents, values, kind, view)
-    return one_hot if is_visual else one_hot.reshape(count, -1)
+    """The values of K boards' cells as one-hots: [K, 72 depth], or [K, depth, 9, 8]."""
+    is_one = (values[..., None] == np.arange(depth)) & (kind != EMPTY)[..., None]
+    if is_visual:
+        is_one = np.moveaxis(is_one, 3, 1)
+    else:
+        is_one = is_one.reshape(len(kind), -1)
+    return np.ascontiguousarray(is_one, np.float32)
 
 
 @compiled
-def _fill_one_hot(
-    agents: Agents, values: Cells, kind: Cells, one_hot: NDArray[np.float32]
-) -> None:
-    for k in range(len(agents)):
-        board = agents[k]
-        for row in range(ROWS):
-            for column in range(COLUMNS):
-                if kind[board, row, column] != EMPTY:
-                    one_hot[k, row, column, values[board, row, column]] = 1.0
-
-
-@compiled
-def _deal(agents: Agents, boards: Boards, streams: StreamArrays) -> None:
-    for board in agents:
-        _deal_one(board, boards, streams)
-
-
-@compiled
-def _deal_one(board: int, boards: Boards, streams: StreamArrays) -> None:
+def _deal(board: int, boards: Boards, streams: StreamArrays) -> None:
     rows, columns = boards.size[board]
     kind = boards.kind[board]
     special = boards.special[board]
@@ -308,7 +307,7 @@ def _play_boards(first: int, last: int, boards: Boards, streams: StreamArrays) -
         boards.reward[board] += np.float32(POINT_REWARD * points)
         # A board without moves would never change again.
         if find_moves(kind, valid) == 0:
-            _deal_one(board, boards, streams)
+            _deal(board, boards, streams)
 
 
 @compiled
@@ -323,3 +322,40 @@ def _choose(board: int, boards: Boards, streams: StreamArrays) -> int:
     kind = boards.kind[board]
     special = boards.special[board]
     return greedy_move(kind, special, boards.valid[board], u)
+
+
+def _corners(boards: int) -> Floats:
+    """The lower left corner of each board, x and y, around the middle of them all: [B, 2]."""
+    down, across = np.divmod(np.arange(boards), BOARDS_ACROSS)
+    # Three boards across and two down: the middle of all is the origin.
+    place = np.stack([across, -down], axis=1) + (-1.0, 0.5)
+    middle = place * SPACING_M
+    corners: Floats = middle - (COLUMNS / 2, ROWS / 2)
+    return corners
+
+
+def _plates(boards: int) -> DrawnShapes:
+    """What stands behind the pieces."""
+    middle = np.zeros((boards, 3))
+    middle[:, :2] = _corners(boards) + (COLUMNS / 2, ROWS / 2)
+    middle[:, 2] = PIECE_RADIUS_M + PLATE_DEPTH_M
+    size = (COLUMNS / 2 + 0.2, ROWS / 2 + 0.2, PLATE_DEPTH_M / 2)
+    return make_shapes(Kind.BOX, size, middle, WALL_COLOR)
+
+
+def _pieces(kind: Cells, special: Cells) -> DrawnShapes:
+    """The pieces of B boards [B, 9, 8], then their dots."""
+    row, column = np.mgrid[:ROWS, :COLUMNS]
+    corners = _corners(len(kind))
+    place = np.zeros((*kind.shape, 3))
+    place[..., :2] = np.stack([column, row], axis=2) + 0.5
+    place[..., :2] += corners[:, None, None]
+    place = place.reshape(-1, 3)
+    dot = place - (0.0, 0.0, PIECE_RADIUS_M)
+    kinds = kind.reshape(-1)
+    specials = special.reshape(-1)
+    pieces = make_shapes(Kind.SPHERE, [PIECE_RADIUS_M] * 3, place, PIECE_COLORS[kinds])
+    dots = make_shapes(Kind.SPHERE, [DOT_RADIUS_M] * 3, dot, SPECIAL_COLORS[specials])
+    return join(
+        replace(pieces, shown=kinds != EMPTY), replace(dots, shown=specials > 0)
+    )

@@ -213,10 +213,7 @@ def _mark_lines(kind: Cells, rows: int, columns: int, down: int) -> None:
 
 @compiled
 def clear_lines(kind: Cells, special: Cells, rows: int, columns: int) -> int:
-    """Clear all lines of a board of this size at once; returns their points.
-
-    Each piece counts once.
-    """
+    """Clear all lines of a board of this size; returns their points, each piece counted once."""
     # All lines are marked before any is cleared: a row and a column may share a piece.
     _mark_lines(kind, rows, columns, 0)
     _mark_lines(kind, rows, columns, 1)
@@ -304,12 +301,9 @@ def deal(
     board: int,
 ) -> None:
     """Put new pieces on the whole board until it is settled and has a valid move; no points."""
-    kind[:] = EMPTY
     special[:] = 0
     while True:
-        for row in range(rows):
-            for column in range(columns):
-                kind[row, column] = EMPTY
+        kind[:] = EMPTY
         fill(kind, special, rows, columns, streams, board)
         settle(kind, special, rows, columns, streams, board)
         if find_moves(kind, valid):
