@@ -1,7 +1,6 @@
 """WallJump: reach the goal behind a wall.
 
-A low wall is jumped over; a high one needs the block to climb on. `motion` says what stands in an
-area and how the agent moves, `game` is the scene.
+A low wall is jumped over; a high one needs the block to climb on.
 
 One agent per area, which moves between two behaviors with the wall's height: `SmallWallJump` (no
 wall or a small one) and `BigWallJump`. An agent's behavior changes one step after its episode

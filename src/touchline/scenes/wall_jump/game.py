@@ -1,7 +1,6 @@
 """The scene: walls, behaviors, rounds, rewards and ends."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,12 @@ from touchline.physics.shapes import COS, HALF_Y, SIN, Y, box
 from touchline.physics.upright.boxes import Body
 from touchline.physics.world import Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.box_scene import BoxScene, gravity_times
-from touchline.scenes.cube_agents import STATE_OF_BODY, state_of_bodies
+from touchline.scenes.box_scene import (
+    STATE_OF_BODY,
+    BoxScene,
+    gravity_times,
+    state_of_bodies,
+)
 from touchline.scenes.scene import ActionNames
 from touchline.scenes.wall_jump.motion import (
     AGENT,
@@ -136,9 +139,6 @@ class WallJump(BoxScene):
         self.world.friction[:, BLOCK, GROUND] = -1.0  # it hovers 5 cm above
         self.configuration = np.full(num_areas, -1)
         """[A] which wall to put up at the end of this round; -1: none."""
-        self._any_to_put_up = False
-        """Whether there is such a wall."""
-        self._is_first_start = False
         self.jump_steps = np.zeros(num_areas, np.int64)
         self.jump_from_m = np.zeros(num_areas)
         self._place = Stack(num_areas, FRAMES, VECTOR_SIZE)
@@ -162,11 +162,6 @@ class WallJump(BoxScene):
         }
         return own | super().arrays()
 
-    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        super().load_state(state)
-        self._is_first_start = False
-        self._any_to_put_up = bool((self.configuration >= 0).any())
-
     # reset
 
     def restart(self) -> None:
@@ -178,12 +173,11 @@ class WallJump(BoxScene):
         world.boxes[:, AGENT, SIN] = 0.0
         world.velocity[:] = 0.0
         self.jump_steps[:] = 0
-        self._is_first_start = True
         self._clear(self._areas)
 
     def begin_episodes(self, agents: Agents) -> None:
         """Draw places and a wall; the agent keeps its yaw and spin, as in Unity."""
-        if self._is_first_start:
+        if not self.streams.episode[agents[0]]:
             self._start(agents)
         world = self.world
         self._next_episode(agents)
@@ -194,18 +188,13 @@ class WallJump(BoxScene):
             world.velocity,
             self.configuration,
         )
-        # Whether any wall waits is kept apart, because looking at all areas in every round
-        # costs more.
-        self._any_to_put_up = True
         self._clear(agents)
 
     def _start(self, areas: Agents) -> None:
         """The very first setting, before the first episode begins: it always counts as a change."""
-        self._is_first_start = False
         # From the stream of episode 0, which nothing else draws from.
-        self.configuration[areas] = self.streams.integers(areas, 1, 0, CONFIGURATIONS)[
-            :, 0
-        ]
+        drawn = self.streams.integers(areas, 1, 0, CONFIGURATIONS)
+        self.configuration[areas] = drawn[:, 0]
         self.academy.end(self, areas)
         self._configure(areas)
 
@@ -233,9 +222,9 @@ class WallJump(BoxScene):
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        place = np.empty((len(agents), FRAMES * VECTOR_SIZE), np.float32)
-        observe_place(agents, self.world.kernel_arrays, self._place.frames, place)
-        return [*self._see(agents), place]
+        place = np.empty((len(agents), VECTOR_SIZE), np.float32)
+        observe_place(agents, self.world.kernel_arrays, place)
+        return [*self._see(agents), self._place.push(agents, place)]
 
     def observe_state(self, behavior: str, agents: Agents) -> NDArray[np.float32]:
         """Where agent and block are, how high the agent is, its jump, the wall, and the time."""
@@ -265,7 +254,7 @@ class WallJump(BoxScene):
         self._end(game.fallen, FALL_REWARD)
 
     def simulate(self, most: int) -> int:
-        if self._any_to_put_up:
+        if self.configuration.max() >= 0:
             most = 1  # walls go up at the end of this round
         return self._play_kernel(play_rounds, most, self._game)
 
@@ -273,8 +262,7 @@ class WallJump(BoxScene):
 
     def fixed_update(self, rounds: int) -> None:
         self._end(self._game.in_goal, GOAL_REWARD)
-        if self._any_to_put_up:
-            self._any_to_put_up = False
+        if self.configuration.max() >= 0:
             self._configure(np.flatnonzero(self.configuration >= 0))
 
     def _end(self, ended: NDArray[np.bool_], reward: float) -> None:

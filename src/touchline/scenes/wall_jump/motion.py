@@ -1,8 +1,6 @@
 """What stands in an area, and how the agent moves: pushes, jumps, rounds up to the goal or a fall.
 
 What is below a body, rays and boxes cast downwards find out, as Unity's script does.
-
-Source: `WallJumpArea.prefab`, `WallJumpAgent.cs`.
 """
 
 import math
@@ -166,10 +164,7 @@ def place(
     velocity: Floats,
     configuration: NDArray[np.int64],
 ) -> None:
-    """Put block and agent somewhere on their side, at rest but for the agent's spin.
-
-    Also draws the wall that comes next.
-    """
+    """Put block and agent somewhere on their side, at rest but for spin; draws the next wall."""
     for area in areas:
         u, v, w, wall = draw(streams, area)
         block = shapes[area, BLOCK]
@@ -185,33 +180,16 @@ def place(
 
 
 @compiled
-def observe_place(
-    agents: Agents,
-    world: Boxes,
-    frames: NDArray[np.float32],
-    obs: NDArray[np.float32],
-) -> None:
-    """Add a frame of four numbers per agent, and write its whole stack into `obs`.
-
-    Place relative to the ground (x, y, z), and whether the agent stands on something.
-    """
-    depth = frames.shape[1]
+def observe_place(agents: Agents, world: Boxes, place: NDArray[np.float32]) -> None:
+    """Fill `place` [K, 4]: relative to the ground, and whether the agent stands on something."""
     ground_x, ground_y, ground_z = GROUND_CENTER_M
     for row in range(len(agents)):
         shapes = world.boxes[agents[row]]
-        stack = frames[agents[row]]
-        for d in range(depth - 1):
-            for k in range(4):
-                stack[d, k] = stack[d + 1, k]
         body = shapes[AGENT]
-        newest = stack[depth - 1]
-        newest[0] = (body[X] - ground_x) / PLACE_SCALE_M
-        newest[1] = (body[Y] - ground_y) / PLACE_SCALE_M
-        newest[2] = (body[Z] - ground_z) / PLACE_SCALE_M
-        newest[3] = 1.0 if stands(world.fixed, shapes) else 0.0
-        for d in range(depth):
-            for k in range(4):
-                obs[row, 4 * d + k] = stack[d, k]
+        place[row, 0] = (body[X] - ground_x) / PLACE_SCALE_M
+        place[row, 1] = (body[Y] - ground_y) / PLACE_SCALE_M
+        place[row, 2] = (body[Z] - ground_z) / PLACE_SCALE_M
+        place[row, 3] = 1.0 if stands(world.fixed, shapes) else 0.0
 
 
 @compiled
