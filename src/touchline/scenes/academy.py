@@ -25,6 +25,11 @@ from touchline.physics.kernels import compiled
 from touchline.specs import ActionTuple, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, Exchange, TerminalSteps
 
+_STATE = (
+    *("agent_id", "group_id", "behavior", "enabled", "reward", "group_reward"),
+    *("step_count", "requested", "continuous", "discrete", "end_sent", "counters"),
+)
+"""The arrays that make up the state. The names are those of saved runs and do not change."""
 Agents = NDArray[np.intp]
 """Indices a * G + g of K agents."""
 
@@ -80,31 +85,18 @@ class Academy:
         """Academy steps of the running episode."""
         self.requested = np.zeros(shape, np.bool_)
         """A decision is due at the next Academy step, on the decision period or off it."""
-        self._end_sent = np.zeros(shape, np.bool_)
+        self.end_sent = np.zeros(shape, np.bool_)
         """The episode ended, and the agent has not decided since."""
-        self._counters = np.zeros(2, np.int64)
+        self.counters = np.zeros(2, np.int64)
         """The clock, and the next unused agent id."""
-        specs = {name: spec.action_spec for name, spec in behaviors.items()}
-        most_continuous = max(spec.continuous_size for spec in specs.values())
-        most_discrete = max(spec.discrete_size for spec in specs.values())
+        specs = [spec.action_spec for spec in behaviors.values()]
+        most_continuous = max(spec.continuous_size for spec in specs)
+        most_discrete = max(spec.discrete_size for spec in specs)
         # As wide as the widest of the behaviors needs.
         self.continuous = np.zeros((*shape, most_continuous), np.float32)
         """[A, G, C] what agents do until their next decision; scenes read them."""
         self.discrete = np.zeros((*shape, most_discrete), np.int32)
         """[A, G, D] likewise."""
-        continuous = self.continuous.reshape(self.enabled.size, most_continuous)
-        discrete = self.discrete.reshape(self.enabled.size, most_discrete)
-        self._actions: list[NDArray[Any]] = [continuous, discrete]
-        """[A * G, actions]: views."""
-        self._columns: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {
-            name: (
-                continuous[:, : spec.continuous_size],
-                discrete[:, : spec.discrete_size],
-            )
-            for name, spec in specs.items()
-        }
-        """The columns that each behavior uses: views."""
-
         sent = (self.reward, self.agent_id, self.group_id, self.group_reward)
         self._sent: list[NDArray[Any]] = [array.reshape(-1) for array in sent]
         """What every step carries in addition to observations, by agent: views."""
@@ -119,8 +111,6 @@ class Academy:
         """The order of a single behavior's agents when all of them decide.
 
         `SceneHooks.observe` then gets this very array."""
-        self._all_by_behavior: tuple[bytes, list[tuple[str, Agents]]] = b"", []
-        """All agents split by behavior, and the bytes of `behavior` that this was made from."""
         self.restart()
 
     def add_sensors(self, *sensors: ObservationSpec) -> None:
@@ -138,7 +128,7 @@ class Academy:
     @property
     def clock(self) -> int:
         """Academy steps since the last reset."""
-        return int(self._counters[0])
+        return int(self.counters[0])
 
     def restart(self) -> None:
         """The start of a world: first ids, no groups, no rewards, no stored actions."""
@@ -146,18 +136,18 @@ class Academy:
             array.fill(0)
         self.enabled.fill(True)
         self.agent_id.reshape(-1)[:] = self._all_agents
-        self._counters[:] = 0, self.agent_id.size
+        self.counters[:] = 0, self.agent_id.size
         self._due = {}
         self._forget_ends()
 
     def restart_clock(self) -> None:
         """What a RESET does: the clock restarts, running episodes vanish without an end."""
-        self._counters[0] = 0
+        self.counters[0] = 0
         self.step_count.fill(0)
         self.reward.fill(0)
         self.group_reward.fill(0)
         self.requested.fill(False)
-        self._end_sent.fill(False)
+        self.end_sent.fill(False)
         self._forget_actions(self._all_agents)
         self._forget_ends()
 
@@ -167,11 +157,14 @@ class Academy:
         Rows are in the order of that exchange.
         """
         agents = self._due[behavior]
-        continuous, discrete = self._columns[behavior]
-        if continuous.shape[1]:
-            continuous[agents] = actions.continuous
-        if discrete.shape[1]:
-            discrete[agents] = actions.discrete
+        spec = self.behaviors[behavior].action_spec
+        # Behaviors may need fewer columns than there are.
+        if spec.continuous_size:
+            continuous = self.continuous.reshape(self.enabled.size, -1)
+            continuous[agents, : spec.continuous_size] = actions.continuous
+        if spec.discrete_size:
+            discrete = self.discrete.reshape(self.enabled.size, -1)
+            discrete[agents, : spec.discrete_size] = actions.discrete
 
     def end(
         self, scene: SceneHooks, agents: Agents, *, interrupted: bool = False
@@ -182,7 +175,7 @@ class Academy:
         episodes.
         """
         flat = np.asarray(agents)
-        has_ended = self._end_sent.reshape(-1)[flat]
+        has_ended = self.end_sent.reshape(-1)[flat]
         ending = flat[~has_ended]
         for name, chosen in self._by_behavior(ending):
             sent = [array[chosen] for array in self._sent]
@@ -199,7 +192,7 @@ class Academy:
             )
         self.reward.reshape(-1)[ending] = 0.0
         self.group_reward.reshape(-1)[ending] = 0.0
-        self._end_sent.reshape(-1)[ending] = True
+        self.end_sent.reshape(-1)[ending] = True
         self.step_count.reshape(-1)[flat] = 0
         # An agent does nothing between its end and its next decision.
         self._forget_actions(flat)
@@ -227,11 +220,11 @@ class Academy:
         """Return K agents to the world, in this order, each under the next unused id."""
         self.enabled.reshape(-1)[agents] = True
         count = len(agents)
-        new_ids = self._counters[1] + np.arange(count)
+        new_ids = self.counters[1] + np.arange(count)
         self.agent_id.reshape(-1)[agents] = new_ids
-        self._counters[1] += count
+        self.counters[1] += count
         self.step_count.reshape(-1)[agents] = 0
-        self._end_sent.reshape(-1)[agents] = False
+        self.end_sent.reshape(-1)[agents] = False
 
     def advance(self, scene: SceneHooks) -> Exchange:
         """Play rounds until an agent decides or has ended: the next exchange."""
@@ -248,7 +241,7 @@ class Academy:
     def advance_clock(self, rounds: int) -> None:
         """Count rounds after which no agent decided or ended."""
         if rounds:
-            self._counters[0] += rounds
+            self.counters[0] += rounds
             _count(self.step_count, self.enabled, rounds)
 
     def collect(self, scene: SceneHooks) -> Exchange | None:
@@ -259,7 +252,7 @@ class Academy:
         if not len(deciding) and not any(self._ended.values()):
             return None
         decisions = self._decisions(scene, deciding)
-        for array in (self.reward, self.group_reward, self.requested, self._end_sent):
+        for array in (self.reward, self.group_reward, self.requested, self.end_sent):
             # A fill is faster than an index of everything.
             if deciding is self._all_agents:
                 array.fill(0)
@@ -338,8 +331,9 @@ class Academy:
 
     def _forget_actions(self, agents: Agents) -> None:
         """Let these agents do nothing (zeros) until their next decision."""
-        for actions in self._actions:
-            actions[agents] = 0
+        flat = self.enabled.size, -1
+        self.continuous.reshape(flat)[agents] = 0
+        self.discrete.reshape(flat)[agents] = 0
 
     def _forget_ends(self) -> None:
         for chunks in self._ended.values():
@@ -350,15 +344,6 @@ class Academy:
         if len(self.names) == 1:
             agents = self.order if agents is self._all_agents else agents
             return [(self.names[0], agents)] if len(agents) else []
-        if agents is not self._all_agents:
-            return self._split(agents)
-        # Splitting all agents takes longer than comparing the few bytes that decide it.
-        behavior = self.behavior.tobytes()
-        if behavior != self._all_by_behavior[0]:
-            self._all_by_behavior = behavior, self._split(agents)
-        return self._all_by_behavior[1]
-
-    def _split(self, agents: Agents) -> list[tuple[str, Agents]]:
         behavior = self.behavior.reshape(-1)[agents]
         split = []
         for k, name in enumerate(self.names):
@@ -368,21 +353,7 @@ class Academy:
         return split
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        """What makes up the state. The names are those of saved runs and do not change."""
-        return {
-            "agent_id": self.agent_id,
-            "group_id": self.group_id,
-            "behavior": self.behavior,
-            "enabled": self.enabled,
-            "reward": self.reward,
-            "group_reward": self.group_reward,
-            "step_count": self.step_count,
-            "requested": self.requested,
-            "continuous": self.continuous,
-            "discrete": self.discrete,
-            "end_sent": self._end_sent,
-            "counters": self._counters,
-        }
+        return {name: getattr(self, name) for name in _STATE}
 
 
 @compiled
@@ -408,11 +379,8 @@ def _joined(chunks: list[TerminalSteps]) -> TerminalSteps:
     if len(chunks) == 1:
         return chunks[0]
     by_sensor = zip(*(chunk.obs for chunk in chunks), strict=True)
-    return TerminalSteps(
-        obs=[np.concatenate(parts) for parts in by_sensor],
-        reward=np.concatenate([c.reward for c in chunks]),
-        interrupted=np.concatenate([c.interrupted for c in chunks]),
-        agent_id=np.concatenate([c.agent_id for c in chunks]),
-        group_id=np.concatenate([c.group_id for c in chunks]),
-        group_reward=np.concatenate([c.group_reward for c in chunks]),
-    )
+    joined: dict[str, Any] = {}
+    for name in ("reward", "interrupted", "agent_id", "group_id", "group_reward"):
+        joined[name] = np.concatenate([getattr(chunk, name) for chunk in chunks])
+    obs = [np.concatenate(parts) for parts in by_sensor]
+    return TerminalSteps(obs=obs, **joined)

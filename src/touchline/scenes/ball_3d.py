@@ -147,8 +147,6 @@ class Ball3D(Scene):
         self._mass = np.ones(num_areas)
         self._scale = np.ones(num_areas)
         self._gravity = np.full(num_areas, self.parameters["gravity"].default)
-        self._fallen = np.empty(num_areas, np.intp)
-        """Room for the areas whose ball falls in a round."""
 
     def arrays(self) -> Arrays:
         return self.world.arrays() | {
@@ -201,16 +199,16 @@ class Ball3D(Scene):
 
     def act(self) -> None:
         """Turn every cube by its action; a fallen ball ends the episode before physics."""
-        num_fallen = _act(
+        reward = self.academy.reward
+        any_fallen = _act(
             self._quaternion,
             self.academy.continuous,
             self.world.qpos,
-            self.academy.reward,
+            reward,
             self.world.mocap_quat,
-            self._fallen,
         )
-        if num_fallen:
-            fallen = self._fallen[:num_fallen]
+        if any_fallen:
+            fallen = np.flatnonzero(reward == np.float32(FALL_REWARD))
             self.academy.end(self, fallen)
             self.begin_episodes(fallen)
 
@@ -314,29 +312,23 @@ def _act(
     qpos: NDArray[np.float64],
     reward: NDArray[np.float32],
     mocap: NDArray[np.float64],
-    fallen: NDArray[np.intp],
-) -> int:
+) -> bool:
     """Turn every cube [A, 4] by its action [A, 1, 2], and reward it for its ball.
 
-    `qpos` [A, (x, depth, height, ...)] are the balls. Writes MuJoCo's quaternions [A, 1, 4], and
-    into `fallen` the areas whose ball is off its cube. Returns the number of these.
+    `qpos` [A, (x, depth, height, ...)] are the balls. Writes MuJoCo's quaternions [A, 1, 4].
+    Returns whether any ball is off its cube.
     """
-    num_fallen = 0
+    any_fallen = False
     for area in range(len(quaternion)):
         _tilt(quaternion[area], action[area, 0])
         x, y, z, w = quaternion[area]
-        turned = mocap[area, 0]  # as `frames.to_mujoco_quaternion`
-        turned[0] = w
-        turned[1] = -x
-        turned[2] = -z
-        turned[3] = -y
+        mocap[area, 0] = w, -x, -z, -y  # as `frames.to_mujoco_quaternion`
         reward[area, 0] = UP_REWARD  # set, not added: one step's worth per decision
         aside = max(abs(qpos[area, 0]), abs(qpos[area, 1]))
         if qpos[area, 2] < FALLEN_BELOW_M or aside > FALLEN_ASIDE_M:
             reward[area, 0] = FALL_REWARD
-            fallen[num_fallen] = area
-            num_fallen += 1
-    return num_fallen
+            any_fallen = True
+    return any_fallen
 
 
 @compiled

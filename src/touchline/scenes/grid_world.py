@@ -78,7 +78,11 @@ GLOSS = 0.221 * np.array([0.450, 0.500, 0.576])
 """What it adds by reflecting the sky, for the smoothness 0.5 of walls and symbols; the matt
 floor returns less."""
 GLOSS_SMOOTH, GLOSS_MATT = 0.965, 0.72
-
+_ALBEDO = np.array([FLOOR, GREEN, RED, AGENT, WALL])
+_GLOSS = np.array([GLOSS_MATT, *[GLOSS_SMOOTH] * 4])[:, None] * GLOSS
+_LIT = np.clip(_ALBEDO * LIGHT + _GLOSS, 0.0, 1.0)
+_COLORS = np.asarray(np.rint(_LIT * 255.0) / 255.0, np.float32)
+"""[5, 3] in the camera's picture, in whole 255ths, because Unity sends pictures as PNG files."""
 
 _CAMERA = ObservationSpec.picture((3, PICTURE_HEIGHT, PICTURE_WIDTH), "CameraSensor")
 _GOAL_SIGNAL = ObservationSpec(
@@ -130,7 +134,6 @@ class GridWorld(Scene):
         self._x = np.zeros(num_areas, np.int64)
         self._z = np.zeros(num_areas, np.int64)
         self._target = np.zeros(num_areas, np.int64)  # 0 plus, 1 ex
-        self._colors = _lit_colors()
 
     def arrays(self) -> Arrays:
         return {
@@ -199,7 +202,7 @@ class GridWorld(Scene):
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         picture = np.empty((len(agents), 3, PICTURE_HEIGHT, PICTURE_WIDTH), np.float32)
-        _draw(picture, agents, self._size, self._symbol, self._x, self._z, self._colors)
+        _draw(picture, agents, self._size, self._symbol, self._x, self._z)
         goal = self._target[agents, None] == np.arange(2)  # one-hot
         return [picture, goal.astype(np.float32)]
 
@@ -241,7 +244,7 @@ class GridWorld(Scene):
     def tableau(self, area: int) -> Tableau:
         """The board as the agent's camera shows it: from straight above, without light or shade."""
         size = int(self._size[area])
-        floor, plus, ex, agent, wall = np.insert(self._colors, 3, 1.0, axis=1)  # opaque
+        floor, plus, ex, agent, wall = np.insert(_COLORS, 3, 1.0, axis=1)  # opaque
         board = box((0.0, -0.5, 0.0), (size, 1.0, size))
         # Below the board, and so wide that it fills the picture at any ratio of width to height.
         outside = box((0.0, -1.5, 0.0), (20.0 * size, 1.0, 20.0 * size))
@@ -286,18 +289,6 @@ def _bounds_of(known: Parameter, value: ParameterValue) -> tuple[float, float]:
     return float(value), float(value)
 
 
-def _lit_colors() -> NDArray[np.float32]:
-    """Floor, plus, ex, agent, wall in the camera's picture: [5, 3]."""
-    # In whole 255ths, because Unity sends pictures as PNG files.
-    albedo = np.array([FLOOR, GREEN, RED, AGENT, WALL])
-    # Only the floor is matt.
-    smoothness = np.array([GLOSS_MATT, *[GLOSS_SMOOTH] * 4])
-    gloss = smoothness[:, None] * GLOSS
-    lit = np.clip(albedo * LIGHT + gloss, 0.0, 1.0)
-    in_255ths = np.rint(lit * 255.0) / 255.0
-    return np.asarray(in_255ths, np.float32)
-
-
 @compiled
 def _draw(
     picture: NDArray[np.float32],
@@ -306,7 +297,6 @@ def _draw(
     symbol: NDArray[np.int8],
     agent_x: NDArray[np.int64],
     agent_z: NDArray[np.int64],
-    colors: NDArray[np.float32],
 ) -> None:
     """Fill picture [K, 3, H, W], as a camera without anti-aliasing does."""
     # A pixel has the color of the one point in its middle.
@@ -320,16 +310,16 @@ def _draw(
         g = size[a]
         pixel = g / height  # in cells
         for c in range(3):
-            picture[k, c, :, :left] = colors[_WALL, c]
-            picture[k, c, :, left:right] = colors[_FLOOR, c]
-            picture[k, c, :, right:] = colors[_WALL, c]
+            picture[k, c, :, :left] = _COLORS[_WALL, c]
+            picture[k, c, :, left:right] = _COLORS[_FLOOR, c]
+            picture[k, c, :, right:] = _COLORS[_WALL, c]
         for x in range(g):
             for z in range(g):
                 kind = symbol[a, x, z]
                 if kind != NOTHING:
-                    _draw_symbol(picture[k], kind, x, z, g, pixel, colors)
+                    _draw_symbol(picture[k], kind, x, z, g, pixel)
         # Last, because the agent is drawn above what it stands on.
-        _draw_symbol(picture[k], _AGENT, agent_x[a], agent_z[a], g, pixel, colors)
+        _draw_symbol(picture[k], _AGENT, agent_x[a], agent_z[a], g, pixel)
 
 
 @compiled
@@ -340,7 +330,6 @@ def _draw_symbol(
     z: int,
     size: int,
     pixel: float,
-    colors: NDArray[np.float32],
 ) -> None:
     """Draw a plus, an ex or the agent's hollow square into its cell of picture [3, H, W]."""
     height = picture.shape[1]
@@ -359,7 +348,7 @@ def _draw_symbol(
             across = (column + 0.5 - middle_column) * pixel
             if _is_inside(kind, up, across):
                 for c in range(3):
-                    picture[c, row, column] = colors[kind, c]
+                    picture[c, row, column] = _COLORS[kind, c]
 
 
 @compiled

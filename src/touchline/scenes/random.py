@@ -43,32 +43,6 @@ def philox(
     return a, b, c, d
 
 
-@compiled
-def _fill_uniform(
-    out: NDArray[np.float64],
-    areas: NDArray[np.intp],
-    drawn: NDArray[np.uint32],
-    episode: NDArray[np.uint32],
-    key_0: int,
-    key_1: int,
-) -> None:
-    """Fill `out` [K, count] with numbers in [0, 1).
-
-    Counts the blocks of four that are drawn from each area.
-    """
-    count = out.shape[1]
-    # Rounded up: what is left of a block of four is thrown away.
-    blocks = -(-count // 4)
-    for k in range(len(areas)):
-        area = areas[k]
-        for block in range(blocks):
-            words = philox(drawn[area] + block, episode[area], area, 0, key_0, key_1)
-            for i in range(min(4, count - 4 * block)):
-                # 32 bits, so never 1.0: a float64 holds all of them.
-                out[k, 4 * block + i] = words[i] * 2.0**-32
-        drawn[area] += np.uint32(blocks)
-
-
 StreamArrays = tuple[np.uint64, NDArray[np.uint32], NDArray[np.uint32]]
 """A seed, and the episode and draw counters of every area: a `Streams` for kernels."""
 
@@ -86,6 +60,21 @@ def draw(streams: StreamArrays, area: int) -> tuple[float, float, float, float]:
     a, b, c, d = philox(drawn[area], episode[area], area, 0, key_0, key_1)
     drawn[area] += np.uint32(1)
     return a * 2.0**-32, b * 2.0**-32, c * 2.0**-32, d * 2.0**-32
+
+
+@compiled
+def _fill_uniform(
+    out: NDArray[np.float64], areas: NDArray[np.intp], streams: StreamArrays
+) -> None:
+    """Fill `out` [K, count] with the next numbers of K areas."""
+    count = out.shape[1]
+    for k in range(len(areas)):
+        # What is left of the last block of four is thrown away.
+        for first in range(0, count, 4):
+            numbers = draw(streams, areas[k])
+            for i in range(min(4, count - first)):
+                # 32 bits, so never 1.0: a float64 holds all of them.
+                out[k, first + i] = numbers[i]
 
 
 class Streams:
@@ -115,9 +104,7 @@ class Streams:
     ) -> NDArray[np.float64]:
         """The next `count` numbers in [low, high) of each of K areas: [K, count]."""
         unit = np.empty((len(areas), count))
-        key_0 = self.seed & _UINT32
-        key_1 = self.seed >> 32
-        _fill_uniform(unit, areas, self.drawn, self.episode, key_0, key_1)
+        _fill_uniform(unit, areas, self.arrays())
         return low + (high - low) * unit
 
     def integers(

@@ -288,8 +288,6 @@ class ParameterReader:
         self._known = known
         self._streams = streams
         self._set: dict[str, ParameterValue] = {}
-        self._constant: dict[str, NDArray[np.float64]] = {}
-        """Those without a sampler, once they have been read: a value for every area."""
 
     def set(self, name: str, value: ParameterValue) -> None:
         if name not in self._known:
@@ -299,10 +297,9 @@ class ParameterReader:
             )
         self._known[name].check(self._scene, name, value)
         self._set[name] = value
-        self._constant.pop(name, None)
 
     def read(self, name: str, areas: NDArray[np.intp]) -> NDArray[np.float64]:
-        """One value for each of K areas: [K], read-only.
+        """One value for each of K areas: [K].
 
         A sampler draws from each area's own stream.
         """
@@ -313,10 +310,4 @@ class ParameterReader:
             # A normal distribution reaches everywhere, but a mass below 0 would break the
             # physics.
             return np.clip(value.quantile(u[:, 0], u[:, 1]), known.low, known.high)
-        if name not in self._constant:
-            constant = np.full(len(self._streams.episode), float(value))
-            # Handed out again and again, so that a mistake in a scene shows at once.
-            constant.setflags(write=False)
-            self._constant[name] = constant
-        # All areas have the same value, so any K of them will do.
-        return self._constant[name][: len(areas)]
+        return np.full(len(areas), float(value))
