@@ -89,14 +89,27 @@ class Academy:
         """The episode ended, and the agent has not decided since."""
         self.counters = np.zeros(2, np.int64)
         """The clock, and the next unused agent id."""
-        specs = [spec.action_spec for spec in behaviors.values()]
-        most_continuous = max(spec.continuous_size for spec in specs)
-        most_discrete = max(spec.discrete_size for spec in specs)
+        specs = {name: spec.action_spec for name, spec in behaviors.items()}
+        most_continuous = max(spec.continuous_size for spec in specs.values())
+        most_discrete = max(spec.discrete_size for spec in specs.values())
         # As wide as the widest of the behaviors needs.
         self.continuous = np.zeros((*shape, most_continuous), np.float32)
         """[A, G, C] what agents do until their next decision; scenes read them."""
         self.discrete = np.zeros((*shape, most_discrete), np.int32)
         """[A, G, D] likewise."""
+        continuous = self.continuous.reshape(self.enabled.size, most_continuous)
+        discrete = self.discrete.reshape(self.enabled.size, most_discrete)
+        self._actions: list[NDArray[Any]] = [continuous, discrete]
+        """[A * G, actions]: views."""
+        self._columns: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {
+            name: (
+                continuous[:, : spec.continuous_size],
+                discrete[:, : spec.discrete_size],
+            )
+            for name, spec in specs.items()
+        }
+        """The columns that each behavior uses: views."""
+
         sent = (self.reward, self.agent_id, self.group_id, self.group_reward)
         self._sent: list[NDArray[Any]] = [array.reshape(-1) for array in sent]
         """What every step carries in addition to observations, by agent: views."""
@@ -111,6 +124,8 @@ class Academy:
         """The order of a single behavior's agents when all of them decide.
 
         `SceneHooks.observe` then gets this very array."""
+        self._all_by_behavior: tuple[bytes, list[tuple[str, Agents]]] = b"", []
+        """All agents split by behavior, and the bytes of `behavior` that this was made from."""
         self.restart()
 
     def add_sensors(self, *sensors: ObservationSpec) -> None:
@@ -157,14 +172,11 @@ class Academy:
         Rows are in the order of that exchange.
         """
         agents = self._due[behavior]
-        spec = self.behaviors[behavior].action_spec
-        # Behaviors may need fewer columns than there are.
-        if spec.continuous_size:
-            continuous = self.continuous.reshape(self.enabled.size, -1)
-            continuous[agents, : spec.continuous_size] = actions.continuous
-        if spec.discrete_size:
-            discrete = self.discrete.reshape(self.enabled.size, -1)
-            discrete[agents, : spec.discrete_size] = actions.discrete
+        continuous, discrete = self._columns[behavior]
+        if continuous.shape[1]:
+            continuous[agents] = actions.continuous
+        if discrete.shape[1]:
+            discrete[agents] = actions.discrete
 
     def end(
         self, scene: SceneHooks, agents: Agents, *, interrupted: bool = False
@@ -331,9 +343,8 @@ class Academy:
 
     def _forget_actions(self, agents: Agents) -> None:
         """Let these agents do nothing (zeros) until their next decision."""
-        flat = self.enabled.size, -1
-        self.continuous.reshape(flat)[agents] = 0
-        self.discrete.reshape(flat)[agents] = 0
+        for actions in self._actions:
+            actions[agents] = 0
 
     def _forget_ends(self) -> None:
         for chunks in self._ended.values():
@@ -344,6 +355,15 @@ class Academy:
         if len(self.names) == 1:
             agents = self.order if agents is self._all_agents else agents
             return [(self.names[0], agents)] if len(agents) else []
+        if agents is not self._all_agents:
+            return self._split(agents)
+        # Splitting all agents takes longer than comparing the few bytes that decide it.
+        behavior = self.behavior.tobytes()
+        if behavior != self._all_by_behavior[0]:
+            self._all_by_behavior = behavior, self._split(agents)
+        return self._all_by_behavior[1]
+
+    def _split(self, agents: Agents) -> list[tuple[str, Agents]]:
         behavior = self.behavior.reshape(-1)[agents]
         split = []
         for k, name in enumerate(self.names):

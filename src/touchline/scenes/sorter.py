@@ -31,7 +31,7 @@ from touchline.physics.upright.contacts import TOUCH_M
 from touchline.physics.world import DT_S, Arrays
 from touchline.scenes.academy import Agents
 from touchline.scenes.box_scene import BoxScene, gravity_times
-from touchline.scenes.cube_agents import observe_rigid_bodies, turn_to
+from touchline.scenes.cube_agents import turn_to
 from touchline.scenes.scene import ActionNames
 from touchline.sensors.stacking import Stack, stacked_spec
 from touchline.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
@@ -224,14 +224,11 @@ class Sorter(BoxScene):
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        tiles = np.zeros((len(agents), TILES, BUFFER_COLUMNS), np.float32)
-        _observe_tiles(agents, self._game, tiles)
-        box = self.world.boxes[agents, AGENT]
-        body = observe_rigid_bodies(self.world.velocity[agents, AGENT], box)
-        # This scene's sensor lists the pose first.
-        body = np.roll(body, 7, axis=1)
-        place = box[:, [X, Z]] / SCALE_M
-        own = np.concatenate([place, box[:, [SIN, COS]]], axis=1)
+        count = len(agents)
+        tiles = np.zeros((count, TILES, BUFFER_COLUMNS), np.float32)
+        body = np.zeros((count, 10), np.float32)
+        own = np.empty((count, 4), np.float32)
+        _observe(agents, self._game, tiles, body, own)
         return [tiles, body, self._own.push(agents, own)]
 
     # play
@@ -334,13 +331,21 @@ def _touch_tiles(first: int, last: int, game: SorterGame) -> bool:
 
 
 @compiled
-def _observe_tiles(
-    agents: Agents, game: SorterGame, tiles: NDArray[np.float32]
+def _observe(
+    agents: Agents,
+    game: SorterGame,
+    tiles: NDArray[np.float32],
+    body: NDArray[np.float32],
+    own: NDArray[np.float32],
 ) -> None:
-    """Fill tiles [K, 20, 23] (zeros before)."""
+    """Fill tiles [K, 20, 23] (zeros before), body [K, 10] (zeros before) and own [K, 4]."""
     for k in range(len(agents)):
         area = agents[k]
         boxes = game.world.boxes[area]
+        x = boxes[AGENT, X]
+        z = boxes[AGENT, Z]
+        cos = boxes[AGENT, COS]
+        sin = boxes[AGENT, SIN]
         for tile in range(TILES):
             value = game.value[area, tile]
             # Tiles that are there come first.
@@ -348,6 +353,15 @@ def _observe_tiles(
                 break
             row = tiles[k, tile]
             row[value] = 1.0
-            row[DX] = (boxes[FIRST_TILE + tile, X] - boxes[AGENT, X]) / SCALE_M
-            row[DZ] = (boxes[FIRST_TILE + tile, Z] - boxes[AGENT, Z]) / SCALE_M
+            row[DX] = (boxes[FIRST_TILE + tile, X] - x) / SCALE_M
+            row[DZ] = (boxes[FIRST_TILE + tile, Z] - z) / SCALE_M
             row[VISITED] = 1.0 if tile < game.visited[area] else 0.0
+        velocity = game.world.velocity[area, AGENT]
+        body[k, 6] = 1.0  # w of a quaternion that never turns
+        body[k, 7] = velocity[0] * cos - velocity[2] * sin
+        body[k, 8] = velocity[1]
+        body[k, 9] = velocity[0] * sin + velocity[2] * cos
+        own[k, 0] = x / SCALE_M
+        own[k, 1] = z / SCALE_M
+        own[k, 2] = sin
+        own[k, 3] = cos

@@ -229,10 +229,11 @@ class Match3(Scene):
     # observe
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        kind, special = self.boards.kind[agents], self.boards.special[agents]
+        boards = self.boards
         is_visual = behavior == VISUAL
-        cells = _one_hot(kind, kind, TYPES, is_visual)
-        return [cells, _one_hot(special, kind, SPECIALS, is_visual)]
+        cells = _one_hot(agents, boards.kind, boards.kind, TYPES, is_visual)
+        special = _one_hot(agents, boards.special, boards.kind, SPECIALS, is_visual)
+        return [cells, special]
 
     def action_mask(self, behavior: str, agents: Agents) -> list[NDArray[np.bool_]]:
         return [~self.boards.valid[agents]]
@@ -272,15 +273,28 @@ class Match3(Scene):
 
 
 def _one_hot(
-    values: Cells, kind: Cells, depth: int, is_visual: bool
+    agents: Agents, values: Cells, kind: Cells, depth: int, is_visual: bool
 ) -> NDArray[np.float32]:
-    """The values of K boards' cells as one-hots: [K, 72 depth], or [K, depth, 9, 8]."""
-    is_one = (values[..., None] == np.arange(depth)) & (kind != EMPTY)[..., None]
-    if is_visual:
-        is_one = np.moveaxis(is_one, 3, 1)
-    else:
-        is_one = is_one.reshape(len(kind), -1)
-    return np.ascontiguousarray(is_one, np.float32)
+    """The values of the boards' cells as one-hots: [K, 72 depth], or [K, depth, 9, 8]."""
+    count = len(agents)
+    shape = (depth, ROWS, COLUMNS) if is_visual else (ROWS, COLUMNS, depth)
+    one_hot = np.zeros((count, *shape), np.float32)
+    # With the depth last in either form.
+    view = one_hot.transpose(0, 2, 3, 1) if is_visual else one_hot
+    _fill_one_hot(agents, values, kind, view)
+    return one_hot if is_visual else one_hot.reshape(count, -1)
+
+
+@compiled
+def _fill_one_hot(
+    agents: Agents, values: Cells, kind: Cells, one_hot: NDArray[np.float32]
+) -> None:
+    for k in range(len(agents)):
+        board = agents[k]
+        for row in range(ROWS):
+            for column in range(COLUMNS):
+                if kind[board, row, column] != EMPTY:
+                    one_hot[k, row, column, values[board, row, column]] = 1.0
 
 
 @compiled

@@ -1,6 +1,7 @@
 """The scene: walls, behaviors, rounds, rewards and ends."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,8 @@ class WallJump(BoxScene):
         self.world.friction[:, BLOCK, GROUND] = -1.0  # it hovers 5 cm above
         self.configuration = np.full(num_areas, -1)
         """[A] which wall to put up at the end of this round; -1: none."""
+        self._any_to_put_up = False
+        """Whether there is such a wall."""
         self.jump_steps = np.zeros(num_areas, np.int64)
         self.jump_from_m = np.zeros(num_areas)
         self._place = Stack(num_areas, FRAMES, VECTOR_SIZE)
@@ -161,6 +164,10 @@ class WallJump(BoxScene):
             "jump_from_m": self.jump_from_m,
         }
         return own | super().arrays()
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        super().load_state(state)
+        self._any_to_put_up = bool((self.configuration >= 0).any())
 
     # reset
 
@@ -188,6 +195,9 @@ class WallJump(BoxScene):
             world.velocity,
             self.configuration,
         )
+        # Whether any wall waits is kept apart, because looking at all areas in every round
+        # costs more.
+        self._any_to_put_up = True
         self._clear(agents)
 
     def _start(self, areas: Agents) -> None:
@@ -254,7 +264,7 @@ class WallJump(BoxScene):
         self._end(game.fallen, FALL_REWARD)
 
     def simulate(self, most: int) -> int:
-        if self.configuration.max() >= 0:
+        if self._any_to_put_up:
             most = 1  # walls go up at the end of this round
         return self._play_kernel(play_rounds, most, self._game)
 
@@ -262,7 +272,8 @@ class WallJump(BoxScene):
 
     def fixed_update(self, rounds: int) -> None:
         self._end(self._game.in_goal, GOAL_REWARD)
-        if self.configuration.max() >= 0:
+        if self._any_to_put_up:
+            self._any_to_put_up = False
             self._configure(np.flatnonzero(self.configuration >= 0))
 
     def _end(self, ended: NDArray[np.bool_], reward: float) -> None:
