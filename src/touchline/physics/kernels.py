@@ -22,7 +22,7 @@ from atexit import register
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 
 import numba
 import numpy as np
@@ -93,14 +93,19 @@ def makes_arrays(function: Function) -> Function:
 
 
 def record_type(fields: type) -> np.dtype[Any]:
-    """The NumPy record with the annotated fields of a class: float, int, or another such class.
+    """The NumPy record with the annotated fields of a class.
 
-    Kernels read and write the fields of a record by name, and pass it as one pointer. The class
-    itself is for annotations: it has no instances.
+    They are float, int, another such class, or arrays of floats: `Annotated[Floats, (3,)]`. Kernels
+    read and write the fields of a record by name, and pass it as one pointer. The class itself is
+    for annotations: it has no instances.
     """
-    columns = []
-    for name, kind in get_type_hints(fields).items():
-        columns.append((name, _COLUMN_TYPES.get(kind) or record_type(kind)))
+    columns: list[Any] = []
+    for name, kind in get_type_hints(fields, include_extras=True).items():
+        if get_origin(kind) is Annotated:
+            columns.append((name, np.float64, *kind.__metadata__))
+        else:
+            columns.append((name, _COLUMN_TYPES.get(kind) or record_type(kind)))
+    # Aligned, so that a field of 16 numbers starts where vector instructions can load it.
     return np.dtype(columns, align=True)
 
 

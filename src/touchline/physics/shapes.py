@@ -13,12 +13,16 @@ detected without a tag; `ABSENT` ones do not exist for physics or sensors.
 
 import math
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Vector = tuple[float, float, float]
+Three = Annotated[Floats, (3,)]
+Four = Annotated[Floats, (4,)]
+"""Fields of records: a vector, and a quaternion (`kernels.record_type`)."""
 
 UNTAGGED = -1
 ABSENT = -2

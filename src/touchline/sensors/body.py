@@ -29,18 +29,6 @@ Ahead = tuple[float, float]
 
 
 @inlined
-def vector_of(values: Floats) -> Vector:
-    """The first three numbers of an array."""
-    return values[0], values[1], values[2]
-
-
-@inlined
-def turn_of(values: Floats) -> Quaternion:
-    """The first four numbers of an array."""
-    return values[0], values[1], values[2], values[3]
-
-
-@inlined
 def in_cube(ahead: Ahead, v: Vector) -> Vector:
     """A vector's components along the cube's axes."""
     x, z = ahead

@@ -28,7 +28,10 @@ from touchline.physics.ragdoll.lanes import (
     plus,
     put,
     rotate,
+    set_vector,
     times,
+    turn_of,
+    vector_of,
 )
 from touchline.physics.ragdoll.model import (
     BOX,
@@ -36,7 +39,6 @@ from touchline.physics.ragdoll.model import (
     SPHERE,
     PartRecord,
     Settings,
-    collider_turn,
 )
 from touchline.physics.ragdoll.records import (
     ANCHORS,
@@ -135,47 +137,37 @@ def build_ground(
 @compiled
 def _find_lowest(part: PartRecord, body: Body, patch: Patch, ground_top: float) -> None:
     """The gap between the ground and each lane's collider; of a box, between its lowest corner."""
-    turn = collider_turn(part)
+    turn = turn_of(part.turn)
+    half = vector_of(part.half)
     for lane in range(LANES):
         x, y, z = columns(multiply(get_turn(body.rotation, lane), turn))
         # How far the collider reaches down from its center: its axes' heights, added up.
         if part.kind == BOX:
-            depth = abs(x[1]) * part.half_x
-            depth += abs(y[1]) * part.half_y
-            depth += abs(z[1]) * part.half_z
+            depth = abs(x[1]) * half[0] + abs(y[1]) * half[1] + abs(z[1]) * half[2]
         else:
-            depth = part.half_x + abs(x[1]) * part.half_y
+            depth = half[0] + abs(x[1]) * half[1]
         patch.lowest[lane] = body.center[1, lane] - depth - ground_top
 
 
 @compiled
 def _clear(normals: Any, frictions: Any, index: int) -> None:
     for i in range(POINTS):
-        _clear_normal(normals[index * POINTS + i])
+        normal = normals[index * POINTS + i]
+        _clear_row(normal)
+        normal.kept_bias[:] = 0.0
     for i in range(2 * ANCHORS):
-        _clear_friction(frictions[index * 2 * ANCHORS + i])
+        friction = frictions[index * 2 * ANCHORS + i]
+        _clear_row(friction)
+        friction.along[:] = 0.0
 
 
-@compiled
-def _clear_normal(row: Normal) -> None:
-    for lane in range(LANES):
-        put(row.turn, lane, (0.0, 0.0, 0.0))
-        put(row.push, lane, (0.0, 0.0, 0.0))
-        row.gain[lane] = 0.0
-        row.bias[lane] = 0.0
-        row.kept_bias[lane] = 0.0
-        row.impulse[lane] = 0.0
-
-
-@compiled
-def _clear_friction(row: Friction) -> None:
-    for lane in range(LANES):
-        put(row.along, lane, (0.0, 0.0, 0.0))
-        put(row.turn, lane, (0.0, 0.0, 0.0))
-        put(row.push, lane, (0.0, 0.0, 0.0))
-        row.gain[lane] = 0.0
-        row.bias[lane] = 0.0
-        row.impulse[lane] = 0.0
+@inlined
+def _clear_row(row: Any) -> None:
+    row.turn[:] = 0.0
+    row.push[:] = 0.0
+    row.gain[:] = 0.0
+    row.bias[:] = 0.0
+    row.impulse[:] = 0.0
 
 
 @compiled
@@ -186,31 +178,29 @@ def _find_points(
     gate = body.reach[lane] + GROUND_REACH_M
     center = get(body.center, lane)
     rotation = get_turn(body.rotation, lane)
-    axes = columns(multiply(rotation, collider_turn(part)))
-    radius = part.half_x
+    axes = columns(multiply(rotation, turn_of(part.turn)))
+    radius = part.half[0]
     if part.kind == SPHERE:
         gap = center[1] - radius - ground_top
-        _set_point(points, 0, (center[0], ground_top, center[2]), gap)
+        set_point(points, 0, (center[0], ground_top, center[2]), gap)
         return 1
     if part.kind == CAPSULE:
         n = 0
         for end in (1.0, -1.0):
-            at = plus(center, times(axes[0], end * part.half_y))
+            at = plus(center, times(axes[0], end * part.half[1]))
             gap = at[1] - radius - ground_top
             # Each cap by itself: a capsule on its end touches in one point.
             if gap <= gate:
                 # On the capsule, while a sphere's point is on the ground: as PhysX places them.
-                _set_point(points, n, (at[0], at[1] - radius, at[2]), gap)
+                set_point(points, n, (at[0], at[1] - radius, at[2]), gap)
                 n += 1
         return n
     return _box_points(part, center, axes, gate, points, ground_top)
 
 
 @inlined
-def _set_point(points: Floats, i: int, position: Vector, gap: float) -> None:
-    points[i, 0] = position[0]
-    points[i, 1] = position[1]
-    points[i, 2] = position[2]
+def set_point(points: Floats, i: int, position: Vector, gap: float) -> None:
+    set_vector(points[i], position)
     points[i, 3] = gap
 
 
@@ -224,9 +214,9 @@ def _box_points(
     ground_top: float,
 ) -> int:
     """The corners of the lowest face within the gate, and where its edges cross the gate."""
-    half_x = times(axes[0], part.half_x)
-    half_y = times(axes[1], part.half_y)
-    half_z = times(axes[2], part.half_z)
+    half_x = times(axes[0], part.half[0])
+    half_y = times(axes[1], part.half[1])
+    half_z = times(axes[2], part.half[2])
     # The face that looks down is across the steepest axis. Its other two are taken in this
     # order, because the corners' order decides the order of the sweep, and with it the result.
     steep_x = abs(axes[0][1])
@@ -249,7 +239,7 @@ def _box_points(
     for at in corners:
         gap = at[1] - ground_top
         if gap < gate:
-            _set_point(points, n, (at[0], ground_top, at[2]), gap)
+            set_point(points, n, (at[0], ground_top, at[2]), gap)
             n += 1
     before = corners[3]
     for at in corners:
@@ -259,7 +249,7 @@ def _box_points(
             share = (gate - gap) / (gap_before - gap)
             x = at[0] + share * (before[0] - at[0])
             z = at[2] + share * (before[2] - at[2])
-            _set_point(points, n, (x, ground_top, z), gate)
+            set_point(points, n, (x, ground_top, z), gate)
             n += 1
         before = at
     # At most five: three corners and the crossings of two edges.
@@ -267,18 +257,15 @@ def _box_points(
 
 
 @inlined
-def _swap(points: Floats, i: int, j: int) -> None:
+def swap(points: Floats, i: int, j: int) -> None:
     for k in range(4):
         points[i, k], points[j, k] = points[j, k], points[i, k]
 
 
 @inlined
 def _square_between(points: Floats, i: int, j: int) -> float:
-    dx = points[i, 0] - points[j, 0]
-    dz = points[i, 2] - points[j, 2]
-    dy = points[i, 1] - points[j, 1]
-    square: float = dx * dx + dy * dy + dz * dz
-    return square
+    between = minus(vector_of(points[i]), vector_of(points[j]))
+    return dot(between, between)
 
 
 @compiled
@@ -291,17 +278,17 @@ def _reduce(points: Floats) -> int:
     for i in range(total):
         if points[i, 3] < points[best, 3]:
             best = i
-    _swap(points, 0, best)
+    swap(points, 0, best)
     best = 1
     for i in range(1, total):
         if _square_between(points, i, 0) > _square_between(points, best, 0):
             best = i
-    _swap(points, 1, best)
+    swap(points, 1, best)
     best = 2
     for i in range(2, total):
         if _aside(points, i) > _aside(points, best):
             best = i
-    _swap(points, 2, best)
+    swap(points, 2, best)
     best = 3
     for i in range(3, total):
         if _aside(points, i) < _aside(points, best):
@@ -309,11 +296,11 @@ def _reduce(points: Floats) -> int:
     if _aside(points, best) > 0.0:  # all are on one side: the next farthest
         # Of points 3 and 4 the other one.
         best = 7 - best
-    _swap(points, 3, best)
+    swap(points, 3, best)
     has_close = points[0, 3] < _CLOSE_M
     for i in range(POINTS):
         if has_close and points[i, 3] > _CLOSE_M and points[POINTS, 3] < _CLOSE_M:
-            _swap(points, i, POINTS)
+            swap(points, i, POINTS)
     return POINTS
 
 
@@ -339,8 +326,7 @@ def _set_normal(
     settings: Settings,
 ) -> None:
     """A contact point: 80 % of its gap may be closed in a step, or of its penetration removed."""
-    position = (point[0], point[1], point[2])
-    arm = minus(position, get(body.center, lane))
+    arm = minus(vector_of(point), get(body.center, lane))
     turn = cross(arm, (0.0, 1.0, 0.0))
     push = apply(get_symmetric(body.inertia, lane), turn)
     speed = REMOVED_SHARE * point[3] / settings.dt
@@ -382,17 +368,16 @@ def _update_anchors(
     if kept == ANCHORS:
         return
     # The point of the body, not where it was: they differ while friction holds it back.
-    first = plus(center, rotate(rotation, (own[0, 0], own[0, 1], own[0, 2])))
+    first = plus(center, rotate(rotation, vector_of(own[0])))
     number, first, second = _choose(points, n, kept, first)
     if kept == 0 and number > 0:
         up = rotate(conjugate(rotation), (0.0, 1.0, 0.0))
-        normal[0], normal[1], normal[2] = up
+        set_vector(normal, up)
     for i in range(kept, number):
         position = first if i == 0 else second
         arm = rotate(conjugate(rotation), minus(position, center))
-        for k in range(3):
-            world[i, k] = position[k]
-            own[i, k] = arm[k]
+        set_vector(world[i], position)
+        set_vector(own[i], arm)
     anchors.number[agent, index] = number
 
 
@@ -407,7 +392,7 @@ def _choose(
     for i in range(n):
         if points[i, 3] >= _ANCHOR_GAP_M:
             continue
-        point = (points[i, 0], points[i, 1], points[i, 2])
+        point = vector_of(points[i])
         to_first = minus(point, first)
         to_second = minus(point, second)
         d0 = dot(to_first, to_first)
@@ -435,12 +420,12 @@ def _still_holds(
     normal: Floats,
 ) -> bool:
     """Whether the body has neither tilted nor lifted since its anchors were made."""
-    up = rotate(rotation, (normal[0], normal[1], normal[2]))
+    up = rotate(rotation, vector_of(normal))
     # Its y is the cosine of the tilt: the ground's normal is y.
     if up[1] <= _TILT_COS:
         return False
     for i in range(count):
-        arm = rotate(rotation, (own[i, 0], own[i, 1], own[i, 2]))
+        arm = rotate(rotation, vector_of(own[i]))
         if abs(center[1] + arm[1] - world[i, 1]) >= _ANCHOR_LIFT_M:
             return False
     return True
@@ -472,10 +457,9 @@ def _set_friction(
     settings: Settings,
 ) -> None:
     """Both directions of friction at an anchor; the first along the body's velocity."""
-    arm = rotate(get_turn(body.rotation, lane), (own[0], own[1], own[2]))
+    arm = rotate(get_turn(body.rotation, lane), vector_of(own))
     at = plus(get(body.center, lane), arm)
-    made_at = (world[0], world[1], world[2])
-    moved = minus(at, made_at)
+    moved = minus(at, vector_of(world))
     # Of the center of mass, without spin, as PhysX takes it.
     vx = body.velocity[0, lane]
     vz = body.velocity[2, lane]

@@ -33,6 +33,8 @@ from touchline.physics.ragdoll.lanes import (
     rotate,
     same_half,
     times,
+    turn_of,
+    vector_of,
 )
 from touchline.physics.ragdoll.limits import add_limits
 from touchline.physics.ragdoll.model import (
@@ -40,7 +42,6 @@ from touchline.physics.ragdoll.model import (
     IS_LOCKED,
     JointRecord,
     Settings,
-    center_of,
 )
 from touchline.physics.ragdoll.records import Body, JointFrame, Row
 from touchline.physics.shapes import Floats
@@ -137,17 +138,12 @@ def place_frames(
 ) -> None:
     """Where the joint's frames are in the world."""
     # Levers start at the center of mass, frames are given from the body's origin.
-    p0 = (joint.px, joint.py, joint.pz)
-    p0 = minus(p0, center_of(parts[joint.owner]))
-    p1 = (joint.connected_px, joint.connected_py, joint.connected_pz)
-    p1 = minus(p1, center_of(parts[joint.connected]))
-    f0 = (joint.qx, joint.qy, joint.qz, joint.qw)
-    f1 = (
-        joint.connected_qx,
-        joint.connected_qy,
-        joint.connected_qz,
-        joint.connected_qw,
-    )
+    center0 = vector_of(parts[joint.owner].center)
+    center1 = vector_of(parts[joint.connected].center)
+    p0 = minus(vector_of(joint.owner_position), center0)
+    p1 = minus(vector_of(joint.connected_position), center1)
+    f0 = turn_of(joint.owner_rotation)
+    f1 = turn_of(joint.connected_rotation)
     for lane in range(LANES):
         q0 = get_turn(owner.rotation, lane)
         q1 = get_turn(connected.rotation, lane)

@@ -9,10 +9,7 @@ bodies of an array are different ones.
 """
 
 import math
-from typing import Annotated, Any, get_type_hints
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Annotated
 
 from touchline.physics.kernels import inlined
 from touchline.physics.shapes import Floats, Vector
@@ -20,12 +17,13 @@ from touchline.physics.shapes import Floats, Vector
 LANES = 16
 """Chosen by measurement: with 8, the compiler finds vector instructions not worth their checks."""
 
-Lane = Annotated[Floats, ()]
-Lane3 = Annotated[Floats, (3,)]
-Lane4 = Annotated[Floats, (4,)]
-Lane6 = Annotated[Floats, (6,)]
+# Lanes come last, so that those of one component are neighbors in memory.
+Lane = Annotated[Floats, (LANES,)]
+Lane3 = Annotated[Floats, (3, LANES)]
+Lane4 = Annotated[Floats, (4, LANES)]
+Lane6 = Annotated[Floats, (6, LANES)]
 """A symmetric matrix: xx, xy, xz, yy, yz, zz."""
-Lane9 = Annotated[Floats, (9,)]
+Lane9 = Annotated[Floats, (9, LANES)]
 """A matrix, row after row."""
 
 Quaternion = tuple[float, float, float, float]
@@ -34,57 +32,57 @@ Matrix = tuple[Vector, Vector, Vector]
 Symmetric = tuple[float, float, float, float, float, float]
 
 
-def lane_record(fields: type) -> np.dtype[Any]:
-    """The NumPy record with the annotated fields of a class: float, int, or one of the above.
-
-    As `kernels.record_type`, with fields [*shape, LANES] besides single numbers.
-    """
-    columns: list[Any] = []
-    for name, hint in get_type_hints(fields, include_extras=True).items():
-        if hint in (int, float):
-            columns.append((name, np.int64 if hint is int else np.float64))
-        else:
-            # Lanes come last, so that those of one component are neighbors in memory.
-            per_lane = hint.__metadata__[0]
-            columns.append((name, np.float64, (*per_lane, LANES)))
-    # Aligned, so that a field of 16 numbers starts where vector instructions can load it.
-    return np.dtype(columns, align=True)
+@inlined
+def vector_of(values: Floats, at: int = 0) -> Vector:
+    """Three numbers of an array."""
+    return values[at], values[at + 1], values[at + 2]
 
 
 @inlined
-def get(field: NDArray[np.float64], lane: int) -> Vector:
+def turn_of(values: Floats) -> Quaternion:
+    """The first four numbers of an array."""
+    return values[0], values[1], values[2], values[3]
+
+
+@inlined
+def set_vector(values: Floats, vector: Vector) -> None:
+    values[0], values[1], values[2] = vector
+
+
+@inlined
+def get(field: Floats, lane: int) -> Vector:
     """The vector of one lane."""
     return field[0, lane], field[1, lane], field[2, lane]
 
 
 @inlined
-def put(field: NDArray[np.float64], lane: int, vector: Vector) -> None:
+def put(field: Floats, lane: int, vector: Vector) -> None:
     field[0, lane] = vector[0]
     field[1, lane] = vector[1]
     field[2, lane] = vector[2]
 
 
 @inlined
-def add(field: NDArray[np.float64], lane: int, vector: Vector) -> None:
+def add(field: Floats, lane: int, vector: Vector) -> None:
     """Add to the vector of one lane, in place."""
     put(field, lane, plus(get(field, lane), vector))
 
 
 @inlined
-def subtract(field: NDArray[np.float64], lane: int, vector: Vector) -> None:
+def subtract(field: Floats, lane: int, vector: Vector) -> None:
     """Subtract from the vector of one lane, in place."""
     put(field, lane, minus(get(field, lane), vector))
 
 
 @inlined
-def get_axis(axes: NDArray[np.float64], k: int, lane: int) -> Vector:
+def get_axis(axes: Floats, k: int, lane: int) -> Vector:
     """Axis k of the three that a `Lane9` holds, one after the other."""
     x = 3 * k
     return axes[x, lane], axes[x + 1, lane], axes[x + 2, lane]
 
 
 @inlined
-def put_axis(axes: NDArray[np.float64], k: int, lane: int, axis: Vector) -> None:
+def put_axis(axes: Floats, k: int, lane: int, axis: Vector) -> None:
     x = 3 * k
     axes[x, lane] = axis[0]
     axes[x + 1, lane] = axis[1]
@@ -92,13 +90,13 @@ def put_axis(axes: NDArray[np.float64], k: int, lane: int, axis: Vector) -> None
 
 
 @inlined
-def get_turn(field: NDArray[np.float64], lane: int) -> Quaternion:
+def get_turn(field: Floats, lane: int) -> Quaternion:
     """The quaternion of one lane."""
     return field[0, lane], field[1, lane], field[2, lane], field[3, lane]
 
 
 @inlined
-def put_turn(field: NDArray[np.float64], lane: int, q: Quaternion) -> None:
+def put_turn(field: Floats, lane: int, q: Quaternion) -> None:
     field[0, lane] = q[0]
     field[1, lane] = q[1]
     field[2, lane] = q[2]
@@ -194,7 +192,7 @@ def apply(m: Symmetric, v: Vector) -> Vector:
 
 
 @inlined
-def get_symmetric(field: NDArray[np.float64], lane: int) -> Symmetric:
+def get_symmetric(field: Floats, lane: int) -> Symmetric:
     return (
         field[0, lane],
         field[1, lane],

@@ -53,11 +53,10 @@ def add_limits(joint: JointRecord, rows: Any, at: int, frame: JointFrame) -> Non
 @compiled
 def _clear(row: Row) -> None:
     row.active = 0
-    for lane in range(LANES):
-        row.error[lane] = 0.0
-        put(row.linear, lane, (0.0, 0.0, 0.0))
-        put(row.turn0, lane, (0.0, 0.0, 0.0))
-        put(row.turn1, lane, (0.0, 0.0, 0.0))
+    row.error[:] = 0.0
+    row.linear[:] = 0.0
+    row.turn0[:] = 0.0
+    row.turn1[:] = 0.0
 
 
 @inlined

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.physics.frames import product, rotate
-from touchline.physics.kernels import inlined, record_type
-from touchline.physics.shapes import Floats, Vector
+from touchline.physics.kernels import record_type
+from touchline.physics.shapes import Floats, Four, Three, Vector
 
 SPHERE, CAPSULE, BOX = 0, 1, 2
 # Limits are angles in rad, so any number above π will do for "free".
@@ -199,21 +199,12 @@ class PartRecord:
     """What the solver reads of a part."""
 
     inverse_mass: float
-    inverse_x: float
-    inverse_y: float
-    inverse_z: float
-    """Inverse principal moments about the body's axes"""
+    inverse_moments: Three
+    """About the body's axes"""
     kind: int
-    half_x: float
-    half_y: float
-    half_z: float
-    center_x: float
-    center_y: float
-    center_z: float
-    turn_x: float
-    turn_y: float
-    turn_z: float
-    turn_w: float
+    half: Three
+    center: Three
+    turn: Four
     bound: float
     """Radius of a sphere about the center that holds the collider"""
     keep: float
@@ -222,38 +213,15 @@ class PartRecord:
     max_spin: float
 
 
-@inlined
-def center_of(part: PartRecord) -> Vector:
-    """A part's center of mass, in its body's frame."""
-    return part.center_x, part.center_y, part.center_z
-
-
-@inlined
-def collider_turn(part: PartRecord) -> Quaternion:
-    """The rotation of a part's collider, in its body's frame."""
-    return part.turn_x, part.turn_y, part.turn_z, part.turn_w
-
-
 class JointRecord:
     """What the solver reads of a joint."""
 
     owner: int
     connected: int
-    px: float
-    py: float
-    pz: float
-    qx: float
-    qy: float
-    qz: float
-    qw: float
-    """Frame in the owner"""
-    connected_px: float
-    connected_py: float
-    connected_pz: float
-    connected_qx: float
-    connected_qy: float
-    connected_qz: float
-    connected_qw: float
+    owner_position: Three
+    owner_rotation: Four
+    connected_position: Three
+    connected_rotation: Four
     low: float
     high: float
     y: float
@@ -296,7 +264,6 @@ def part_records(ragdoll: Ragdoll, dt: float) -> NDArray[np.void]:
     records = np.zeros(len(ragdoll.parts), PART_RECORD)
     for i, part in enumerate(ragdoll.parts):
         # Inverses, because the solver multiplies by them in every row of every sweep.
-        x, y, z = 1.0 / part.moments()
         bound = {
             SPHERE: part.half[0],
             CAPSULE: part.half[0] + part.half[1],
@@ -306,8 +273,9 @@ def part_records(ragdoll: Ragdoll, dt: float) -> NDArray[np.void]:
         keep = max(0.0, 1.0 - ragdoll.drag[i] * dt)
         keep_spin = max(0.0, 1.0 - ragdoll.angular_drag[i] * dt)
         records[i] = (
-            *(1.0 / part.mass, x, y, z),
-            *(part.kind, *part.half, *part.center, *part.turn),
+            1.0 / part.mass,
+            1.0 / part.moments(),
+            *(part.kind, part.half, part.center, part.turn),
             *(bound[part.kind], keep, keep_spin, ragdoll.max_spin[i]),
         )
     return records
@@ -331,7 +299,7 @@ def joint_records(ragdoll: Ragdoll) -> NDArray[np.void]:
         a, b = joint.owner_frame, joint.connected_frame
         records[place] = (
             *(joint.owner, joint.connected),
-            *(*a.position, *a.rotation, *b.position, *b.rotation),
+            *(a.position, a.rotation, b.position, b.rotation),
             *(*joint.x, joint.y, joint.z, twist, swing, joint.drive),
             *(drive_rows, equality_rows, limit_rows, first_row),
             *(*joint.inverse_mass_scale, joint.preprocess),

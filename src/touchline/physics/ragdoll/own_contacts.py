@@ -31,10 +31,13 @@ from touchline.physics.ragdoll.lanes import (
     minus,
     multiply,
     plus,
+    set_vector,
     subtract,
     times,
+    turn_of,
+    vector_of,
 )
-from touchline.physics.ragdoll.model import PartRecord, Settings, collider_turn
+from touchline.physics.ragdoll.model import PartRecord, Settings
 from touchline.physics.ragdoll.records import OWN_CONTACTS, Body, OwnContact, Work
 from touchline.physics.shapes import Floats, Vector
 
@@ -82,9 +85,9 @@ def _mark_near(a: Body, b: Body, bound: float, near: Floats) -> bool:
 def _half_axis(part: PartRecord, body: Body, lane: int) -> Vector:
     """From a capsule's center to the center of its first cap; of a sphere, zero."""
     rotation = get_turn(body.rotation, lane)
-    # A capsule lies along x; a sphere's `half_y` is 0.
-    x, _, _ = columns(multiply(rotation, collider_turn(part)))
-    return times(x, part.half_y)
+    # A capsule lies along x; half the length of a sphere is 0.
+    x, _, _ = columns(multiply(rotation, turn_of(part.turn)))
+    return times(x, part.half[1])
 
 
 @compiled
@@ -106,21 +109,21 @@ def _touch(
     on_b = plus(center_b, times(axis_b, t))
     apart = minus(on_a, on_b)
     distance = math.sqrt(dot(apart, apart))
-    gap = distance - part_a.half_x - part_b.half_x
+    gap = distance - part_a.half[0] - part_b.half[0]
     # Where two axes cross there is no direction in which to part them.
     if gap > a.reach[lane] + b.reach[lane] or distance == 0.0:
         return False
     normal = times(apart, 1.0 / distance)
     # In the middle of the gap, or of the overlap.
-    point = plus(on_b, times(normal, part_b.half_x + 0.5 * gap))
+    point = plus(on_b, times(normal, part_b.half[0] + 0.5 * gap))
     arm_a = minus(point, center_a)
     arm_b = minus(point, center_b)
-    contact.nx, contact.ny, contact.nz = normal
-    contact.ax, contact.ay, contact.az = arm_a
-    contact.bx, contact.by, contact.bz = arm_b
+    set_vector(contact.normal, normal)
+    set_vector(contact.arm_a, arm_a)
+    set_vector(contact.arm_b, arm_b)
     sliding = minus(get(a.velocity, lane), get(b.velocity, lane))
     along = sliding_direction(sliding, normal)
-    contact.tx, contact.ty, contact.tz = along
+    set_vector(contact.along, along)
     # As at the ground: a deep overlap must not throw the parts apart, and what removes it is not
     # kept.
     speed = REMOVED_SHARE * gap / settings.dt
@@ -218,33 +221,25 @@ def _solve(
     a = bodies[contact.a]
     b = bodies[contact.b]
     masses = (parts[contact.a].inverse_mass, parts[contact.b].inverse_mass)
-    arms = (
-        (contact.ax, contact.ay, contact.az),
-        (contact.bx, contact.by, contact.bz),
-    )
-    normal = (contact.nx, contact.ny, contact.nz)
+    arms = (vector_of(contact.arm_a), vector_of(contact.arm_b))
+    normal = vector_of(contact.normal)
     bias = contact.bias if is_moving else contact.kept_bias
     speed = _speed(a, b, lane, arms, normal)
     impulse = max(contact.impulse - contact.gain * (speed + bias), 0.0)
-    change = impulse - contact.impulse
-    _push(a, b, lane, arms, normal, change, masses)
+    _push(a, b, lane, arms, normal, impulse - contact.impulse, masses)
     contact.impulse = impulse
     if not with_friction:
         return
     most = friction * impulse
-    along = (contact.tx, contact.ty, contact.tz)
-    speed = _speed(a, b, lane, arms, along)
-    impulse = contact.t_impulse - contact.t_gain * speed
+    along = vector_of(contact.along)
+    impulse = contact.t_impulse - contact.t_gain * _speed(a, b, lane, arms, along)
     impulse = min(max(impulse, -most), most)
-    change = impulse - contact.t_impulse
-    _push(a, b, lane, arms, along, change, masses)
+    _push(a, b, lane, arms, along, impulse - contact.t_impulse, masses)
     contact.t_impulse = impulse
     aside = cross(normal, along)
-    speed = _speed(a, b, lane, arms, aside)
-    impulse = contact.u_impulse - contact.u_gain * speed
+    impulse = contact.u_impulse - contact.u_gain * _speed(a, b, lane, arms, aside)
     impulse = min(max(impulse, -most), most)
-    change = impulse - contact.u_impulse
-    _push(a, b, lane, arms, aside, change, masses)
+    _push(a, b, lane, arms, aside, impulse - contact.u_impulse, masses)
     contact.u_impulse = impulse
 
 

@@ -13,8 +13,8 @@ from touchline.physics.ragdoll.lanes import (
     Lane4,
     Lane6,
     Lane9,
-    lane_record,
 )
+from touchline.physics.shapes import Three
 
 POINTS, ANCHORS = 4, 2
 """The most contact points and friction anchors of a part on the ground."""
@@ -139,19 +139,11 @@ class OwnContact:
 
     a: int
     b: int
-    nx: float
-    ny: float
-    nz: float
-    ax: float
-    ay: float
-    az: float
+    normal: Three
+    arm_a: Three
     """Arm from a's center of mass to the point"""
-    bx: float
-    by: float
-    bz: float
-    tx: float
-    ty: float
-    tz: float
+    arm_b: Three
+    along: Three
     """The first direction of friction"""
     gain: float
     bias: float
@@ -163,12 +155,12 @@ class OwnContact:
     u_impulse: float
 
 
-BODY = lane_record(Body)
-JOINT_FRAME = lane_record(JointFrame)
-ROW = lane_record(Row)
-NORMAL = lane_record(Normal)
-FRICTION = lane_record(Friction)
-PATCH = lane_record(Patch)
+BODY = record_type(Body)
+JOINT_FRAME = record_type(JointFrame)
+ROW = record_type(Row)
+NORMAL = record_type(Normal)
+FRICTION = record_type(Friction)
+PATCH = record_type(Patch)
 OWN_CONTACT = record_type(OwnContact)
 
 

@@ -22,15 +22,15 @@ from touchline.physics.ragdoll.lanes import (
     put_turn,
     rotate,
     times,
+    turn_of,
     turned_by,
+    vector_of,
 )
 from touchline.physics.ragdoll.model import (
     BOX,
     PartRecord,
     Ragdoll,
     Settings,
-    center_of,
-    collider_turn,
     colliding_pairs,
     joint_records,
     num_rows,
@@ -246,7 +246,7 @@ def _load(
     """A part of 16 agents into its lanes; lanes without an agent repeat the last one."""
     position = state.position
     rotation = state.rotation
-    center = center_of(part)
+    center = vector_of(part.center)
     for lane in range(LANES):
         agent = start + min(lane, count - 1)
         for k in range(4):
@@ -265,7 +265,7 @@ def _prepare(
     part: PartRecord, body: Body, gravity: Floats, start: int, count: int, h: float
 ) -> None:
     """Reach of the contacts, then gravity, drag and the limit of the spin, then the inertia."""
-    turn = collider_turn(part)
+    turn = turn_of(part.turn)
     for lane in range(LANES):
         q = get_turn(body.rotation, lane)
         velocity = get(body.velocity, lane)
@@ -285,9 +285,7 @@ def _prepare(
         scale = part.max_spin / rate if rate > part.max_spin else 1.0
         put(body.spin, lane, times(spin, part.keep_spin * scale))
     # R diag(a, b, c) Rᵀ of the principal moments' inverses, in the order of `Symmetric`.
-    a = part.inverse_x
-    b = part.inverse_y
-    c = part.inverse_z
+    a, b, c = vector_of(part.inverse_moments)
     for lane in range(LANES):
         x, y, z = columns(get_turn(body.rotation, lane))
         body.inertia[0, lane] = a * x[0] * x[0] + b * y[0] * y[0] + c * z[0] * z[0]
@@ -301,16 +299,12 @@ def _prepare(
 @compiled
 def _extent(part: PartRecord, axes: Any) -> float:
     """Half the diagonal of the collider's bounding box along the world's axes."""
+    half = vector_of(part.half)
     square = 0.0
     for k in range(3):
-        x = abs(axes[0][k])
-        y = abs(axes[1][k])
-        z = abs(axes[2][k])
-        if part.kind == BOX:
-            half = x * part.half_x + y * part.half_y + z * part.half_z
-        else:
-            half = part.half_x + x * part.half_y
-        square += half * half
+        along = (abs(axes[0][k]), abs(axes[1][k]), abs(axes[2][k]))
+        reach = dot(along, half) if part.kind == BOX else half[0] + along[0] * half[1]
+        square += reach * reach
     return math.sqrt(square)
 
 
@@ -346,7 +340,7 @@ def _store(
     count: int,
 ) -> None:
     """A part's lanes back into the state; patches that slipped lose their anchors."""
-    center = center_of(part)
+    center = vector_of(part.center)
     for lane in range(count):
         agent = start + lane
         arm = rotate(get_turn(body.rotation, lane), center)

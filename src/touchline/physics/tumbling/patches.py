@@ -20,7 +20,7 @@ from touchline.physics.ragdoll.ground import (
     MAX_REMOVAL_MPS,
     REMOVED_SHARE,
 )
-from touchline.physics.ragdoll.lanes import cross, dot, minus
+from touchline.physics.ragdoll.lanes import cross, dot, minus, set_vector, vector_of
 from touchline.physics.ragdoll.own_contacts import sliding_direction
 from touchline.physics.shapes import Floats, Vector
 from touchline.physics.tumbling.touch import GAP, MAX_POINTS, Touching
@@ -95,7 +95,7 @@ def add_patch(
     patch.num_points = num_points
     patch.num_anchors = min(num_points, 2) if friction > 0.0 else 0
     patch.friction = friction
-    normal = (room.normal[0], room.normal[1], room.normal[2])
+    normal = vector_of(room.normal)
     first = n * ROWS
     for i in range(num_points):
         point = room.points[i]
@@ -107,7 +107,7 @@ def add_patch(
         # What pushes out of a penetration moves poses alone: kept, it would make the cubes jump.
         row.target_kept = min(speed, 0.0)
     if patch.num_anchors:
-        sliding = minus(_linear(velocity, a), _linear(velocity, b))
+        sliding = minus(vector_of(velocity[a]), vector_of(velocity[b]))
         along = sliding_direction(sliding, normal)
         aside = cross(normal, along)
         for i in range(patch.num_anchors):
@@ -122,13 +122,8 @@ def add_patch(
 
 
 @inlined
-def _linear(velocity: Floats, body: int) -> Vector:
-    return velocity[body, 0], velocity[body, 1], velocity[body, 2]
-
-
-@inlined
 def _arms(point: Floats, centers: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
-    at = (point[0], point[1], point[2])
+    at = vector_of(point)
     return minus(at, centers[0]), minus(at, centers[1])
 
 
@@ -144,9 +139,9 @@ def _set_row(
     turn_a = cross(arms[0], along)
     # In the other order, because b gets the opposite impulse.
     turn_b = cross(along, arms[1])
-    row.nx, row.ny, row.nz = along
-    row.turn_ax, row.turn_ay, row.turn_az = turn_a
-    row.turn_bx, row.turn_by, row.turn_bz = turn_b
+    set_vector(row.along, along)
+    set_vector(row.turn_a, turn_a)
+    set_vector(row.turn_b, turn_b)
     # The inverse of the effective mass: J M⁻¹ Jᵀ.
     response = inverse[a, 0] + inverse[b, 0]
     response += inverse[a, 1] * dot(turn_a, turn_a)

@@ -12,11 +12,12 @@ happens elsewhere.
 from typing import Any
 
 from touchline.physics.kernels import compiled, inlined
-from touchline.physics.ragdoll.lanes import dot, minus, plus, times
+from touchline.physics.ragdoll.lanes import dot, minus, plus, times, vector_of
 from touchline.physics.shapes import Floats, Vector
 from touchline.physics.tumbling.patches import ROWS, Contacts, Patch
 from touchline.physics.tumbling.touch import MAX_POINTS
 from touchline.physics.upright.contacts import Direction
+from touchline.physics.upright.solve import copy_velocity
 
 SWEEPS, FRICTION_SWEEPS = 12, 3
 """Sweeps of either phase, and those at the end of the first phase that apply friction."""
@@ -42,9 +43,7 @@ def solve(
     bodies = velocity, inverse
     tick = _sweep(contacts, n, bodies, SWEEPS - FRICTION_SWEEPS, True, False, tick)
     tick = _sweep(contacts, n, bodies, FRICTION_SWEEPS, True, True, tick)
-    for i in range(len(velocity)):
-        for k in range(6):
-            moving[i, k] = velocity[i, k]
+    copy_velocity(velocity, moving)
     # Impulses are not reset: these sweeps continue from those above, towards other targets.
     _sweep(contacts, n, bodies, SWEEPS, False, True, tick)
 
@@ -104,10 +103,10 @@ def _solve_patch(
     masses = inverse[a, 0], inverse[a, 1], inverse[b, 0], inverse[b, 1]
     # In registers from here on: the compiler cannot know that no row is part of `velocity`.
     motion = (
-        _three(velocity, a, 0),
-        _three(velocity, a, 3),
-        _three(velocity, b, 0),
-        _three(velocity, b, 3),
+        vector_of(velocity[a]),
+        vector_of(velocity[a], 3),
+        vector_of(velocity[b]),
+        vector_of(velocity[b], 3),
     )
     most: float = 0.0
     force = 0.0
@@ -143,16 +142,11 @@ def _solve_patch(
 
 
 @inlined
-def _three(velocity: Floats, body: int, at: int) -> Vector:
-    return velocity[body, at], velocity[body, at + 1], velocity[body, at + 2]
-
-
-@inlined
 def _speed(row: Direction, motion: Motion) -> float:
     """How fast a's point moves away from b's along the row's direction."""
-    speed = dot((row.nx, row.ny, row.nz), minus(motion[0], motion[2]))
-    speed += dot((row.turn_ax, row.turn_ay, row.turn_az), motion[1])
-    return speed + dot((row.turn_bx, row.turn_by, row.turn_bz), motion[3])
+    speed = dot(vector_of(row.along), minus(motion[0], motion[2]))
+    speed += dot(vector_of(row.turn_a), motion[1])
+    return speed + dot(vector_of(row.turn_b), motion[3])
 
 
 @inlined
@@ -163,9 +157,9 @@ def _pushed(
     masses: tuple[float, float, float, float],
 ) -> Motion:
     """The velocities after the row's impulse has grown."""
-    along = (row.nx, row.ny, row.nz)
-    turn_a = (row.turn_ax, row.turn_ay, row.turn_az)
-    turn_b = (row.turn_bx, row.turn_by, row.turn_bz)
+    along = vector_of(row.along)
+    turn_a = vector_of(row.turn_a)
+    turn_b = vector_of(row.turn_b)
     return (
         plus(motion[0], times(along, growth * masses[0])),
         plus(motion[1], times(turn_a, growth * masses[1])),

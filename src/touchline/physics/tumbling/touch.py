@@ -15,8 +15,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from touchline.physics.kernels import compiled, makes_arrays
-from touchline.physics.shapes import COS, HALF_X, SIN, Floats, Vector
+from touchline.physics.kernels import compiled, inlined, makes_arrays
+from touchline.physics.ragdoll.ground import set_point, swap
+from touchline.physics.ragdoll.lanes import (
+    cross,
+    dot,
+    minus,
+    plus,
+    set_vector,
+    times,
+    vector_of,
+)
+from touchline.physics.shapes import COS, SIN, Floats, Vector
 from touchline.physics.upright.contacts import TOUCH_M
 
 HALF, AXES = 3, 6
@@ -64,12 +74,21 @@ def new_touching() -> Touching:
     )
 
 
+@inlined
+def _center(own: Floats) -> Vector:
+    return vector_of(own)
+
+
+@inlined
+def _axis(own: Floats, k: int) -> Vector:
+    return vector_of(own, AXES + 3 * k)
+
+
 @compiled
 def set_upright(cuboid: Floats, box: Floats) -> None:
-    """Make a cuboid of an upright box (`shapes.box`)."""
-    for d in range(3):
-        cuboid[d] = box[d]
-        cuboid[HALF + d] = box[HALF_X + d]
+    """Make a cuboid of an upright box (`shapes.box`), whose first columns are the same."""
+    for k in range(AXES):
+        cuboid[k] = box[k]
     axes = cuboid[AXES:]
     axes[:] = 0.0
     # One axis after the other; Unity's yaw turns clockwise seen from above.
@@ -87,8 +106,8 @@ def touch(a: Floats, b: Floats, room: Touching) -> int:
     if gap >= TOUCH_M:
         return 0
     if axis >= 6:
-        _cross_edges(a, b, (axis - 6) // 3, (axis - 6) % 3, room)
-        room.points[0, GAP] = gap
+        between = _cross_edges(a, b, (axis - 6) // 3, (axis - 6) % 3, room)
+        set_point(room.points, 0, between, gap)
         return 1
     if axis < 3:
         n = _lay_face(b, a, axis, -1.0, room)
@@ -103,30 +122,23 @@ def touch_plane(a: Floats, normal: Vector, offset: float, room: Touching) -> int
 
     Only the corners of the face that is turned most against the plane count.
     """
-    nx, ny, nz = normal
-    height = nx * a[0] + ny * a[1] + nz * a[2] - offset
-    reach, facing, least = 0.0, 0, 0.0
+    height = dot(normal, _center(a)) - offset
+    reach = 0.0
     for k in range(3):
-        along = _along(a, k, nx, ny, nz)
-        reach += a[HALF + k] * abs(along)
-        if abs(along) > abs(least):
-            facing, least = k, along
+        reach += a[HALF + k] * abs(dot(normal, _axis(a, k)))
     if height - reach >= TOUCH_M:
         return 0
-    for d in range(3):
-        room.normal[d] = normal[d]
-    out = -math.copysign(a[HALF + facing], least)
+    set_vector(room.normal, normal)
+    nx, ny, nz = normal
+    facing, out = _face_against(a, normal)
     found = 0
     for c in range(4):
-        x, y, z = _corner(a, facing, out, c)
-        gap = height + nx * x + ny * y + nz * z
+        corner = _corner(a, facing, out, c)
+        gap = height + nx * corner[0] + ny * corner[1] + nz * corner[2]
         if gap < TOUCH_M:
-            point = room.points[found]
             # In the middle of the gap, or of the overlap.
-            point[0] = a[0] + x - 0.5 * gap * nx
-            point[1] = a[1] + y - 0.5 * gap * ny
-            point[2] = a[2] + z - 0.5 * gap * nz
-            point[GAP] = gap
+            at = minus(plus(_center(a), corner), times(normal, 0.5 * gap))
+            set_point(room.points, found, at, gap)
             found += 1
     return _choose_points(room.points, found)
 
@@ -140,54 +152,34 @@ def part(a: Floats, b: Floats, room: Touching) -> tuple[float, int]:
     """
     best, chosen = -np.inf, 0
     # Faces before edges, because these also set the cosines and distances that edges are tested by.
-    for k in range(6):
-        gap = (
-            _part_by_a_face(a, b, k, room)
-            if k < 3
-            else _part_by_b_face(a, b, k - 3, room)
-        )
-        if gap > best:
+    for k in range(15):
+        if k < 6:
+            gap = _part_by_face(a, b, k, room)
+            handicap = 0.0
+        else:
+            gap = _part_by_edges(a, b, (k - 6) // 3, (k - 6) % 3, room)
+            handicap = _EDGE_HANDICAP_M
+        if gap - handicap > best:
             best, chosen = gap, k
             if best >= TOUCH_M:
                 return best, chosen
-    for i in range(3):
-        for j in range(3):
-            gap = _part_by_edges(a, b, i, j, room)
-            if gap - _EDGE_HANDICAP_M > best:
-                best, chosen = gap, 6 + 3 * i + j
-                if best >= TOUCH_M:
-                    return best, chosen
-    _set_normal(a, b, chosen, room)
+    set_vector(room.normal, _normal(a, b, chosen, room))
     return best, chosen
 
 
 @compiled
-def _part_by_a_face(a: Floats, b: Floats, i: int, room: Touching) -> float:
-    """The gap along a's axis i; sets the axis's cosines and how far a is apart along it."""
-    reach: float = a[HALF + i]
-    along = 0.0
-    for d in range(3):
-        along += (a[d] - b[d]) * a[AXES + 3 * i + d]
+def _part_by_face(a: Floats, b: Floats, k: int, room: Touching) -> float:
+    """The gap along axis k of six; sets how far a is apart along it, and of a's the cosines."""
+    own, other = (a, b) if k < 3 else (b, a)
+    axis = _axis(own, k % 3)
+    along = dot(minus(_center(a), _center(b)), axis)
+    reach: float = own[HALF + k % 3]
     for j in range(3):
-        cosine = 0.0
-        for d in range(3):
-            cosine += a[AXES + 3 * i + d] * b[AXES + 3 * j + d]
-        room.cosines[i, j] = cosine
-        reach += b[HALF + j] * abs(cosine)
-    room.apart[0, i] = along
-    return abs(along) - reach
-
-
-@compiled
-def _part_by_b_face(a: Floats, b: Floats, j: int, room: Touching) -> float:
-    """The gap along b's axis j, after all of a's."""
-    reach: float = b[HALF + j]
-    along = 0.0
-    for d in range(3):
-        along += (a[d] - b[d]) * b[AXES + 3 * j + d]
-    for i in range(3):
-        reach += a[HALF + i] * abs(room.cosines[i, j])
-    room.apart[1, j] = along
+        cosine = dot(axis, _axis(other, j))
+        reach += other[HALF + j] * abs(cosine)
+        if k < 3:
+            room.cosines[k, j] = cosine
+    room.apart[k // 3, k % 3] = along
     return abs(along) - reach
 
 
@@ -209,69 +201,47 @@ def _part_by_edges(a: Floats, b: Floats, i: int, j: int, room: Touching) -> floa
 
 
 @compiled
-def _set_normal(a: Floats, b: Floats, chosen: int, room: Touching) -> None:
+def _normal(a: Floats, b: Floats, chosen: int, room: Touching) -> Vector:
     """The unit vector of the chosen axis, from b to a."""
-    normal = room.normal
     if chosen < 6:
-        own = a if chosen < 3 else b
-        at = AXES + 3 * (chosen % 3)
-        along = room.apart[chosen // 3, chosen % 3]
-        side = math.copysign(1.0, along)
-        for d in range(3):
-            normal[d] = side * own[at + d]
-        return
-    u = AXES + 3 * ((chosen - 6) // 3)
-    v = AXES + 3 * ((chosen - 6) % 3)
-    normal[0] = a[u + 1] * b[v + 2] - a[u + 2] * b[v + 1]
-    normal[1] = a[u + 2] * b[v] - a[u] * b[v + 2]
-    normal[2] = a[u] * b[v + 1] - a[u + 1] * b[v]
-    square = 0.0
-    along = 0.0
-    for d in range(3):
-        square += normal[d] * normal[d]
-        along += normal[d] * (a[d] - b[d])
-    scale = math.copysign(1.0 / math.sqrt(square), along)
-    for d in range(3):
-        normal[d] *= scale
+        axis = _axis(a if chosen < 3 else b, chosen % 3)
+        return times(axis, math.copysign(1.0, room.apart[chosen // 3, chosen % 3]))
+    across = cross(_axis(a, (chosen - 6) // 3), _axis(b, (chosen - 6) % 3))
+    along = dot(across, minus(_center(a), _center(b)))
+    return times(across, math.copysign(1.0 / math.sqrt(dot(across, across)), along))
 
 
 @compiled
-def _cross_edges(a: Floats, b: Floats, i: int, j: int, room: Touching) -> None:
-    """Set the first point: in the middle between a's edge along i and b's along j."""
-    on_a = _edge_middle(a, i, room.normal, -1.0)
-    on_b = _edge_middle(b, j, room.normal, 1.0)
+def _cross_edges(a: Floats, b: Floats, i: int, j: int, room: Touching) -> Vector:
+    """The point in the middle between a's edge along i and b's along j."""
+    normal = vector_of(room.normal)
+    on_a = _edge_middle(a, i, normal, -1.0)
+    on_b = _edge_middle(b, j, normal, 1.0)
     cosine = room.cosines[i, j]
-    from_a = 0.0
-    from_b = 0.0
-    for d in range(3):
-        from_a += (on_b[d] - on_a[d]) * a[AXES + 3 * i + d]
-        from_b += (on_b[d] - on_a[d]) * b[AXES + 3 * j + d]
+    between = minus(on_b, on_a)
+    from_a = dot(between, _axis(a, i))
+    from_b = dot(between, _axis(b, j))
     # Where two lines are nearest: Ericson, "Real-Time Collision Detection", 5.1.8.
     sine_square = 1.0 - cosine * cosine
     s = (from_a - cosine * from_b) / sine_square
     t = (cosine * from_a - from_b) / sine_square
     s = min(max(s, -a[HALF + i]), a[HALF + i])
     t = min(max(t, -b[HALF + j]), b[HALF + j])
-    for d in range(3):
-        at_a = on_a[d] + s * a[AXES + 3 * i + d]
-        at_b = on_b[d] + t * b[AXES + 3 * j + d]
-        room.points[0, d] = 0.5 * (at_a + at_b)
+    at_a = plus(on_a, times(_axis(a, i), s))
+    at_b = plus(on_b, times(_axis(b, j), t))
+    return times(plus(at_a, at_b), 0.5)
 
 
 @compiled
-def _edge_middle(own: Floats, axis: int, normal: Floats, side: float) -> Vector:
+def _edge_middle(own: Floats, axis: int, normal: Vector, side: float) -> Vector:
     """The middle of the edge along an axis that lies farthest along side · normal."""
-    x, y, z = own[0], own[1], own[2]
+    middle = _center(own)
     for k in range(3):
         if k != axis:
-            at = AXES + 3 * k
-            along = normal[0] * own[at] + normal[1] * own[at + 1]
-            along += normal[2] * own[at + 2]
+            along = dot(normal, _axis(own, k))
             step = math.copysign(own[HALF + k], side * along)
-            x += step * own[at]
-            y += step * own[at + 1]
-            z += step * own[at + 2]
-    return x, y, z
+            middle = plus(middle, times(_axis(own, k), step))
+    return middle
 
 
 @compiled
@@ -282,41 +252,41 @@ def _lay_face(top: Floats, base: Floats, axis: int, side: float, room: Touching)
     `TOUCH_M`, up to eight.
     """
     u, v = (axis + 1) % 3, (axis + 2) % 3
-    nx, ny, nz = side * room.normal[0], side * room.normal[1], side * room.normal[2]
-    # The face of `top` that is turned most against the normal.
-    facing, least = 0, 0.0
-    for k in range(3):
-        at = AXES + 3 * k
-        along = nx * top[at] + ny * top[at + 1] + nz * top[at + 2]
-        if abs(along) > abs(least):
-            facing, least = k, along
-    out = -math.copysign(top[HALF + facing], least)
+    normal = times(vector_of(room.normal), side)
+    facing, out = _face_against(top, normal)
     corners = room.corners
     for c in range(4):
-        x, y, z = _corner(top, facing, out, c)
-        x += top[0] - base[0]
-        y += top[1] - base[1]
-        z += top[2] - base[2]
-        corners[c, 0] = _along(base, u, x, y, z)
-        corners[c, 1] = _along(base, v, x, y, z)
-        corners[c, 2] = nx * x + ny * y + nz * z - base[HALF + axis]
-    n = _cut_face(base[HALF + u], base[HALF + v], room)
+        between = minus(_center(top), _center(base))
+        corner = plus(_corner(top, facing, out, c), between)
+        corners[c, 0] = dot(corner, _axis(base, u))
+        corners[c, 1] = dot(corner, _axis(base, v))
+        corners[c, 2] = dot(normal, corner) - base[HALF + axis]
+    n = _cut(corners, 4, 0, 1.0, base[HALF + u], room.cut)
+    n = _cut(room.cut, n, 0, -1.0, base[HALF + u], corners)
+    n = _cut(corners, n, 1, 1.0, base[HALF + v], room.cut)
+    n = _cut(room.cut, n, 1, -1.0, base[HALF + v], corners)
     found = 0
     for c in range(n):
         gap = corners[c, 2]
         if gap < TOUCH_M:
             # In the middle of the gap, or of the overlap.
-            up = base[HALF + axis] + 0.5 * gap
-            point = room.points[found]
-            for d in range(3):
-                point[d] = base[d] + corners[c, 0] * base[AXES + 3 * u + d]
-                point[d] += corners[c, 1] * base[AXES + 3 * v + d]
-            point[0] += up * nx
-            point[1] += up * ny
-            point[2] += up * nz
-            point[GAP] = gap
+            up = times(normal, base[HALF + axis] + 0.5 * gap)
+            at = plus(_center(base), times(_axis(base, u), corners[c, 0]))
+            at = plus(at, times(_axis(base, v), corners[c, 1]))
+            set_point(room.points, found, plus(at, up), gap)
             found += 1
     return found
+
+
+@compiled
+def _face_against(own: Floats, normal: Vector) -> tuple[int, float]:
+    """The face that is turned most against a direction: its axis, and how far it lies along it."""
+    facing, least = 0, 0.0
+    for k in range(3):
+        along = dot(normal, _axis(own, k))
+        if abs(along) > abs(least):
+            facing, least = k, along
+    return facing, -math.copysign(own[HALF + facing], least)
 
 
 @compiled
@@ -326,30 +296,9 @@ def _corner(own: Floats, facing: int, out: float, c: int) -> Vector:
     # Around the face: (+, +), (−, +), (−, −), (+, −).
     e = own[HALF + first] if c in (0, 3) else -own[HALF + first]
     f = own[HALF + second] if c < 2 else -own[HALF + second]
-    p = AXES + 3 * facing
-    q = AXES + 3 * first
-    r = AXES + 3 * second
-    return (
-        out * own[p] + e * own[q] + f * own[r],
-        out * own[p + 1] + e * own[q + 1] + f * own[r + 1],
-        out * own[p + 2] + e * own[q + 2] + f * own[r + 2],
-    )
-
-
-@compiled
-def _along(own: Floats, axis: int, x: float, y: float, z: float) -> float:
-    at = AXES + 3 * axis
-    along: float = x * own[at] + y * own[at + 1] + z * own[at + 2]
-    return along
-
-
-@compiled
-def _cut_face(half_u: float, half_v: float, room: Touching) -> int:
-    """Cut the four corners of a face to a rectangle; the number of corners it then has."""
-    n = _cut(room.corners, 4, 0, 1.0, half_u, room.cut)
-    n = _cut(room.cut, n, 0, -1.0, half_u, room.corners)
-    n = _cut(room.corners, n, 1, 1.0, half_v, room.cut)
-    return _cut(room.cut, n, 1, -1.0, half_v, room.corners)
+    middle = times(_axis(own, facing), out)
+    on_side = plus(middle, times(_axis(own, first), e))
+    return plus(on_side, times(_axis(own, second), f))
 
 
 @compiled
@@ -388,54 +337,31 @@ def _choose_points(points: Floats, n: int) -> int:
     for i in range(1, n):
         if points[i, GAP] < points[deepest, GAP]:
             deepest = i
-    _swap(points, 0, deepest)
-    farthest, most = 1, -1.0
-    for i in range(1, n):
-        square = 0.0
-        for d in range(3):
-            square += (points[i, d] - points[0, d]) ** 2
-        if square > most:
-            farthest, most = i, square
-    _swap(points, 1, farthest)
-    if n <= MAX_POINTS:
-        return n
-    for k in range(2, MAX_POINTS):
+    swap(points, 0, deepest)
+    for k in range(1, MAX_POINTS if n > MAX_POINTS else 2):
         widest, most = k, -1.0
         for i in range(k, n):
             square = _aside(points, i, k)
             if square > most:
                 widest, most = i, square
-        _swap(points, k, widest)
-    return MAX_POINTS
+        swap(points, k, widest)
+    return min(n, MAX_POINTS)
 
 
 @compiled
 def _aside(points: Floats, i: int, k: int) -> float:
-    """How far point i lies aside, squared: of the first two's line, or the third point's side."""
-    # The fourth point (k = 3) must lie on the other side of the line than the third, or it counts
-    # little.
-    ux, uy, uz = _step(points, 0, 1)
-    wx, wy, wz = _step(points, 0, i)
-    cx, cy, cz = uy * wz - uz * wy, uz * wx - ux * wz, ux * wy - uy * wx
-    square = cx * cx + cy * cy + cz * cz
-    if k == 2:
-        return square
-    tx, ty, tz = _step(points, 0, 2)
-    third_x, third_y, third_z = uy * tz - uz * ty, uz * tx - ux * tz, ux * ty - uy * tx
-    side = cx * third_x + cy * third_y + cz * third_z
-    return square if side < 0.0 else 0.0
-
-
-@compiled
-def _step(points: Floats, i: int, k: int) -> Vector:
-    return (
-        points[k, 0] - points[i, 0],
-        points[k, 1] - points[i, 1],
-        points[k, 2] - points[i, 2],
-    )
-
-
-@compiled
-def _swap(points: Floats, i: int, k: int) -> None:
-    for d in range(4):
-        points[i, d], points[k, d] = points[k, d], points[i, d]
+    """How far point i, as the k-th, lies from those before it, squared: from the first, from the
+    first two's line, or from that line on the other side than the third.
+    """
+    first = vector_of(points[0])
+    step = minus(vector_of(points[i]), first)
+    if k == 1:
+        return dot(step, step)
+    along = minus(vector_of(points[1]), first)
+    aside = cross(along, step)
+    if k == 3:
+        third = cross(along, minus(vector_of(points[2]), first))
+        # On the third's side a fourth point counts little.
+        if dot(aside, third) >= 0.0:
+            return 0.0
+    return dot(aside, aside)

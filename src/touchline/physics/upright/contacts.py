@@ -18,7 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.physics.kernels import inlined, makes_arrays, record_type
-from touchline.physics.shapes import Floats, Vector
+from touchline.physics.ragdoll.lanes import (
+    cross,
+    dot,
+    minus,
+    set_vector,
+    times,
+    vector_of,
+)
+from touchline.physics.shapes import Floats, Three, Vector
 from touchline.physics.world import DT_S
 
 TOUCH_M = 0.02
@@ -47,18 +55,12 @@ STRAIGHT, ROUND, FLAT, COUPLED = range(4)
 class Direction:
     """A direction in which a contact's impulse acts, with its Jacobian."""
 
-    nx: float
+    along: Three
     """The unit vector n along which a is pushed; b is pushed along -n."""
-    ny: float
-    nz: float
-    turn_ax: float
+    turn_a: Three
     """How the impulse turns a: arm x n. Not set for STRAIGHT contacts."""
-    turn_ay: float
-    turn_az: float
-    turn_bx: float
+    turn_b: Three
     """How it turns b: -(arm x n)."""
-    turn_by: float
-    turn_bz: float
     mass: float
     """Effective mass, kg; 0 if nothing can move."""
     impulse: float
@@ -143,33 +145,22 @@ def set_direction(
 ) -> None:
     """Make a direction of a contact act along `normal`, at these arms from the two centers."""
     a, b = contact.a, contact.b
-    nx, ny, nz = normal
-    direction.nx = nx
-    direction.ny = ny
-    direction.nz = nz
+    set_vector(direction.along, normal)
     # The inverse of the effective mass: J M⁻¹ Jᵀ.
-    total = nx * nx * (inverse[a, 0] + inverse[b, 0])
-    total += ny * ny * (inverse[a, 1] + inverse[b, 1])
-    total += nz * nz * (inverse[a, 2] + inverse[b, 2])
+    total = 0.0
+    for k in range(3):
+        total += normal[k] * normal[k] * (inverse[a, k] + inverse[b, k])
     if contact.kind != STRAIGHT:
-        ax, ay, az = arm_a
-        bx, by, bz = arm_b
-        direction.turn_ax = ay * nz - az * ny
-        direction.turn_ay = az * nx - ax * nz
-        direction.turn_az = ax * ny - ay * nx
-        direction.turn_bx = bz * ny - by * nz
-        direction.turn_by = bx * nz - bz * nx
-        direction.turn_bz = by * nx - bx * ny
-        # Each axis' pair is summed first: the order of additions decides the last bit.
-        about_x = direction.turn_ax**2 * inverse[a, 3]
-        about_x += direction.turn_bx**2 * inverse[b, 3]
-        about_y = direction.turn_ay**2 * inverse[a, 4]
-        about_y += direction.turn_by**2 * inverse[b, 4]
-        about_z = direction.turn_az**2 * inverse[a, 5]
-        about_z += direction.turn_bz**2 * inverse[b, 5]
-        total += about_x
-        total += about_y
-        total += about_z
+        turn_a = cross(arm_a, normal)
+        # In the other order, because b gets the opposite impulse.
+        turn_b = cross(normal, arm_b)
+        set_vector(direction.turn_a, turn_a)
+        set_vector(direction.turn_b, turn_b)
+        for k in range(3):
+            # Each axis' pair is summed first: the order of additions decides the last bit.
+            about = turn_a[k] ** 2 * inverse[a, 3 + k]
+            about += turn_b[k] ** 2 * inverse[b, 3 + k]
+            total += about
     # Two bodies that cannot move along the normal: no impulse would change anything.
     direction.mass = 1.0 / total if total > 0.0 else 0.0
     direction.impulse = 0.0
@@ -179,13 +170,12 @@ def set_direction(
 def relative_speed(contact: Contact, direction: Direction, velocity: Floats) -> float:
     """How fast a moves away from b along a direction, where they touch, m/s."""
     a, b = contact.a, contact.b
-    speed: float = direction.nx * (velocity[a, 0] - velocity[b, 0])
-    speed += direction.ny * (velocity[a, 1] - velocity[b, 1])
-    speed += direction.nz * (velocity[a, 2] - velocity[b, 2])
+    apart = minus(vector_of(velocity[a]), vector_of(velocity[b]))
+    speed = dot(vector_of(direction.along), apart)
     if contact.kind != STRAIGHT:
-        speed += direction.turn_ax * velocity[a, 3] + direction.turn_bx * velocity[b, 3]
-        speed += direction.turn_ay * velocity[a, 4] + direction.turn_by * velocity[b, 4]
-        speed += direction.turn_az * velocity[a, 5] + direction.turn_bz * velocity[b, 5]
+        for k in range(3):
+            by_a = direction.turn_a[k] * velocity[a, 3 + k]
+            speed += by_a + direction.turn_b[k] * velocity[b, 3 + k]
     return speed
 
 
@@ -224,31 +214,17 @@ def add_friction(
     it is level.
     """
     a, b = contact.a, contact.b
-    nx, ny, nz = normal
-    tx = velocity[a, 0] - velocity[b, 0]
-    ty = velocity[a, 1] - velocity[b, 1]
-    tz = velocity[a, 2] - velocity[b, 2]
+    sliding = minus(vector_of(velocity[a]), vector_of(velocity[b]))
     # What remains of it across the normal.
-    along = tx * nx + ty * ny + tz * nz
-    tx -= along * nx
-    ty -= along * ny
-    tz -= along * nz
+    tx, ty, tz = minus(sliding, times(normal, dot(sliding, normal)))
     length = math.sqrt(tx * tx + ty * ty + tz * tz)
     if length > 1e-6:
-        tx = tx / length
-        ty = ty / length
-        tz = tz / length
-    elif abs(ny) > 0.5:  # at rest on something: any level direction will do
-        tx, ty, tz = 1.0, 0.0, 0.0
+        tangent = (tx / length, ty / length, tz / length)
+    elif abs(normal[1]) > 0.5:  # at rest on something: any level direction will do
+        tangent = (1.0, 0.0, 0.0)
     else:  # at rest against something: level, along its side
-        length = math.sqrt(nx * nx + nz * nz)
-        tx = nz / length
-        ty = 0.0
-        tz = -nx / length
-    set_direction(contact, contact.tangent, (tx, ty, tz), arm_a, arm_b, inverse)
-    # The normal × the first tangent.
-    across_x = ny * tz - nz * ty
-    across_y = nz * tx - nx * tz
-    across_z = nx * ty - ny * tx
-    across = (across_x, across_y, across_z)
+        length = math.sqrt(normal[0] * normal[0] + normal[2] * normal[2])
+        tangent = (normal[2] / length, 0.0, -normal[0] / length)
+    set_direction(contact, contact.tangent, tangent, arm_a, arm_b, inverse)
+    across = cross(normal, tangent)
     set_direction(contact, contact.second_tangent, across, arm_a, arm_b, inverse)

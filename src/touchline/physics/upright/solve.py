@@ -41,7 +41,7 @@ def solve(contacts: Contacts, n: int, moving: Floats) -> None:
     """
     if _are_independent(contacts, n):
         _sweep(contacts, n, True, 1, True)
-        _copy(contacts.velocity, moving)
+        copy_velocity(contacts.velocity, moving)
         # Where nothing penetrates and nothing approaches, both velocities are the same.
         if _targets_differ(contacts, n):
             _sweep(contacts, n, False, 1, True)
@@ -49,15 +49,15 @@ def solve(contacts: Contacts, n: int, moving: Floats) -> None:
     # As PhysX does: friction only in the last sweeps, when the normal forces are nearly known.
     _sweep(contacts, n, True, _SWEEPS_MOVING - _SWEEPS_FRICTION, False)
     _sweep(contacts, n, True, _SWEEPS_FRICTION, True)
-    _copy(contacts.velocity, moving)
+    copy_velocity(contacts.velocity, moving)
     # Impulses are not reset: these sweeps continue from those above, towards other targets.
     _sweep(contacts, n, False, _SWEEPS_KEPT, True)
 
 
 @compiled
-def _copy(source: Floats, target: Floats) -> None:
+def copy_velocity(source: Floats, target: Floats) -> None:
     for i in range(len(source)):
-        for k in range(source.shape[1]):
+        for k in range(6):
             target[i, k] = source[i, k]
 
 
@@ -193,18 +193,11 @@ def _push(
     """Set a direction's impulse and push both bodies; returns the change of its speed."""
     growth, change = set_impulse(direction, impulse)
     a, b = contact.a, contact.b
-    velocity[a, 0] += inverse[a, 0] * direction.nx * growth
-    velocity[a, 1] += inverse[a, 1] * direction.ny * growth
-    velocity[a, 2] += inverse[a, 2] * direction.nz * growth
-    velocity[a, 3] += inverse[a, 3] * direction.turn_ax * growth
-    velocity[a, 4] += inverse[a, 4] * direction.turn_ay * growth
-    velocity[a, 5] += inverse[a, 5] * direction.turn_az * growth
-    velocity[b, 0] -= inverse[b, 0] * direction.nx * growth
-    velocity[b, 1] -= inverse[b, 1] * direction.ny * growth
-    velocity[b, 2] -= inverse[b, 2] * direction.nz * growth
-    velocity[b, 3] += inverse[b, 3] * direction.turn_bx * growth
-    velocity[b, 4] += inverse[b, 4] * direction.turn_by * growth
-    velocity[b, 5] += inverse[b, 5] * direction.turn_bz * growth
+    for k in range(3):
+        velocity[a, k] += inverse[a, k] * direction.along[k] * growth
+        velocity[b, k] -= inverse[b, k] * direction.along[k] * growth
+        velocity[a, 3 + k] += inverse[a, 3 + k] * direction.turn_a[k] * growth
+        velocity[b, 3 + k] += inverse[b, 3 + k] * direction.turn_b[k] * growth
     return change
 
 
@@ -241,29 +234,17 @@ def _solve_at_once(
             )
             by_spin, change_spin = set_impulse(contact.spin, impulse)
             change = max(change, change_spin)
-    push_x = n.nx * by_n + t.nx * by_t + u.nx * by_u
-    push_y = n.ny * by_n + t.ny * by_t + u.ny * by_u
-    push_z = n.nz * by_n + t.nz * by_t + u.nz * by_u
-    velocity[a, 0] += inverse[a, 0] * push_x
-    velocity[a, 1] += inverse[a, 1] * push_y
-    velocity[a, 2] += inverse[a, 2] * push_z
-    # The row of all that is static has inverse masses of 0, so b needs no branch.
-    velocity[b, 0] -= inverse[b, 0] * push_x
-    velocity[b, 1] -= inverse[b, 1] * push_y
-    velocity[b, 2] -= inverse[b, 2] * push_z
+    for k in range(3):
+        push = n.along[k] * by_n + t.along[k] * by_t + u.along[k] * by_u
+        velocity[a, k] += inverse[a, k] * push
+        # The row of all that is static has inverse masses of 0, so b needs no branch.
+        velocity[b, k] -= inverse[b, k] * push
     if contact.kind != STRAIGHT:
-        turn_ax = n.turn_ax * by_n + t.turn_ax * by_t + u.turn_ax * by_u
-        turn_ay = n.turn_ay * by_n + t.turn_ay * by_t + u.turn_ay * by_u
-        turn_az = n.turn_az * by_n + t.turn_az * by_t + u.turn_az * by_u
-        turn_bx = n.turn_bx * by_n + t.turn_bx * by_t + u.turn_bx * by_u
-        turn_by = n.turn_by * by_n + t.turn_by * by_t + u.turn_by * by_u
-        turn_bz = n.turn_bz * by_n + t.turn_bz * by_t + u.turn_bz * by_u
-        velocity[a, 3] += inverse[a, 3] * turn_ax
-        velocity[a, 4] += inverse[a, 4] * turn_ay
-        velocity[a, 5] += inverse[a, 5] * turn_az
-        velocity[b, 3] += inverse[b, 3] * turn_bx
-        velocity[b, 4] += inverse[b, 4] * turn_by
-        velocity[b, 5] += inverse[b, 5] * turn_bz
+        for k in range(3):
+            turn_a = n.turn_a[k] * by_n + t.turn_a[k] * by_t + u.turn_a[k] * by_u
+            turn_b = n.turn_b[k] * by_n + t.turn_b[k] * by_t + u.turn_b[k] * by_u
+            velocity[a, 3 + k] += inverse[a, 3 + k] * turn_a
+            velocity[b, 3 + k] += inverse[b, 3 + k] * turn_b
         velocity[a, 4] += inverse[a, 4] * by_spin
         velocity[b, 4] -= inverse[b, 4] * by_spin
     return change

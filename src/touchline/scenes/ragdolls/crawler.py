@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from touchline.physics.frames import rotate
 from touchline.physics.kernels import compiled
-from touchline.physics.ragdoll.lanes import minus
+from touchline.physics.ragdoll.lanes import minus, turn_of, vector_of
 from touchline.physics.ragdoll.model import Part, Quaternion, capsule, sphere
 from touchline.physics.ragdoll.world import State
 from touchline.scenes.academy import Agents
@@ -27,8 +27,6 @@ from touchline.sensors.body import (
     cube_rotation,
     in_cube,
     relative_turn,
-    turn_of,
-    vector_of,
     write,
     write_turn,
 )

@@ -18,6 +18,8 @@ from touchline.physics.ragdoll.lanes import (
     multiply,
     plus,
     rotate,
+    turn_of,
+    vector_of,
 )
 from touchline.physics.ragdoll.world import DT_S, GRAVITY, RagdollWorld, State
 from touchline.physics.shapes import Floats
@@ -37,7 +39,6 @@ from touchline.scenes.ragdolls.rounds import (
 from touchline.scenes.ragdolls.target import Target, TargetPlace, place_target
 from touchline.scenes.ragdolls.walk import Walk, turn_cube
 from touchline.scenes.scene import Scene
-from touchline.sensors.body import turn_of, vector_of
 
 logger = logging.getLogger(__name__)
 

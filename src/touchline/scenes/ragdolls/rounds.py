@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from touchline.physics.kernels import compiled
 from touchline.physics.ragdoll.lanes import (
     LANES,
+    turn_of,
 )
 from touchline.physics.ragdoll.records import Work
 from touchline.physics.ragdoll.world import Model, State, step_block
@@ -20,7 +21,7 @@ from touchline.scenes.academy import Agents
 from touchline.scenes.ragdolls.target import TargetPlace, move_target
 from touchline.scenes.ragdolls.walk import Walk, angle_deg, match_speed, turn_cube
 from touchline.scenes.random import StreamArrays
-from touchline.sensors.body import forward_of, mean_velocity, turn_of
+from touchline.sensors.body import forward_of, mean_velocity
 
 FARTHEST_M = 2000.0
 """A body farther than this from its start, or not finite, has left the world."""

@@ -11,8 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.physics.kernels import compiled
-from touchline.physics.ragdoll.lanes import columns, multiply, plus, rotate, times
-from touchline.physics.ragdoll.model import BOX, center_of, collider_turn
+from touchline.physics.ragdoll.lanes import (
+    columns,
+    multiply,
+    plus,
+    rotate,
+    times,
+    turn_of,
+    vector_of,
+)
+from touchline.physics.ragdoll.model import BOX
 from touchline.physics.ragdoll.world import DT_S, State
 from touchline.physics.shapes import Floats, Vector
 from touchline.scenes.random import StreamArrays, draw
@@ -92,8 +100,8 @@ def _touches(
     """Whether a part is within reach of the cube, a box counting as a capsule in it."""
     position = state.position[area, index]
     rotation = state.rotation[area, index]
-    q = (rotation[0], rotation[1], rotation[2], rotation[3])
-    x, y, z = rotate(q, center_of(part))
+    q = turn_of(rotation)
+    x, y, z = rotate(q, vector_of(part.center))
     dx = position[0] + x - target.position[area, 0]
     dy = position[1] + y - target.position[area, 1]
     dz = position[2] + z - target.position[area, 2]
@@ -102,15 +110,15 @@ def _touches(
     # Written so that a body of NaN touches nothing.
     if not dx * dx + dy * dy + dz * dz < reach * reach:
         return False
-    axes = columns(multiply(q, collider_turn(part)))
+    axes = columns(multiply(q, turn_of(part.turn)))
     if part.kind == BOX:  # the Walker's foot: long along z, flat along y
-        radius = part.half_y
+        radius = part.half[1]
         axis = axes[2]
-        length = part.half_z - part.half_y
+        length = part.half[2] - part.half[1]
     else:
-        radius = part.half_x
+        radius = part.half[0]
         axis = axes[0]
-        length = part.half_y
+        length = part.half[1]
     nearest = np.inf
     # The nearest of 17 points of the axis: exact enough for a cube that vanishes at a touch.
     for i in range(-_SAMPLES, _SAMPLES + 1):

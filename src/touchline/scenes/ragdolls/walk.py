@@ -11,6 +11,8 @@ from touchline.physics.ragdoll.lanes import (
     dot,
     minus,
     times,
+    turn_of,
+    vector_of,
 )
 from touchline.physics.ragdoll.world import State
 from touchline.physics.shapes import Floats, Vector
@@ -21,8 +23,6 @@ from touchline.sensors.body import (
     in_cube,
     mean_velocity,
     shortest_turn,
-    turn_of,
-    vector_of,
     write,
     write_turn,
 )

@@ -17,6 +17,8 @@ from touchline.physics.ragdoll.lanes import (
     multiply,
     plus,
     rotate,
+    turn_of,
+    vector_of,
 )
 from touchline.physics.ragdoll.world import State
 from touchline.physics.shapes import Floats
@@ -31,8 +33,6 @@ from touchline.scenes.scene import ActionNames
 from touchline.sensors.body import (
     in_cube,
     relative_turn,
-    turn_of,
-    vector_of,
     write,
     write_turn,
 )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from touchline.physics.frames import product, rotate
 from touchline.physics.kernels import compiled
-from touchline.physics.ragdoll.lanes import minus
+from touchline.physics.ragdoll.lanes import minus, turn_of, vector_of
 from touchline.physics.ragdoll.model import NO_TURN, capsule, sphere
 from touchline.physics.ragdoll.world import State
 from touchline.physics.shapes import Floats, Vector
@@ -29,8 +29,6 @@ from touchline.scenes.scene import ActionNames
 from touchline.sensors.body import (
     in_cube,
     relative_turn,
-    turn_of,
-    vector_of,
     write,
     write_turn,
 )
