@@ -12,7 +12,7 @@ import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,7 +91,7 @@ def with_official_weights(
         critic = policy if shares else _Source(weights.path, weights.critic)
         if critic.tensors and not shares:
             _fill_body(filled, CRITIC, critic)
-        _fill_value_heads(filled, critic, signals)
+        _fill_value_heads(*_heads(filled)[1], 1, critic, signals)
     return filled.state_dict()
 
 
@@ -110,17 +110,9 @@ def fill_q(
     """
     source = _Source(weights.path, weights.q[number])
     with torch.no_grad():
-        _fill_layers(spec, critic, source)
-        _fill_images(spec, critic, source)
-        _fill_memory(critic, source)
-        # By signal, each with a row for every choice.
-        rows = head.weight.view(len(signals), -1, head.in_features)
-        biases = head.bias.view(len(signals), -1)
-        for signal, weight, bias in zip(signals, rows, biases, strict=True):
-            name = f"value_heads.value_heads.{signal}."
-            if name + "weight" in source.tensors:
-                weight.copy_(source.take(name + "weight", weight.shape))
-                bias.copy_(source.take(name + "bias", bias.shape))
+        _fill_network(spec, critic, source)
+        rows = len(head.bias) // len(signals)
+        _fill_value_heads(head.weight, head.bias, rows, source, signals)
 
 
 class _Source:
@@ -144,6 +136,11 @@ class _Source:
         if not bool(torch.isfinite(found).all()):
             raise UsageError(f"{self.path}: {name} holds NaN or infinite numbers")
         return found
+
+    def fill(self, weight: Tensor, bias: Tensor, name: str) -> None:
+        """Put a layer into ours, in place."""
+        weight.copy_(self.take(name + "weight", weight.shape))
+        bias.copy_(self.take(name + "bias", bias.shape))
 
 
 # reading files
@@ -323,15 +320,13 @@ def _columns(spec: BehaviorSpec, hidden: int) -> Tensor:
     """Where each input of our first layer is among theirs."""
     # There sensors are joined in their order, here vectors come before images. An image is as wide
     # as its encoding.
-    spans: list[tuple[bool, range]] = []
-    start = 0
+    vectors: list[int] = []
+    images: list[int] = []
     for sensor in spec.observed.observation_specs:
         is_vector = len(sensor.shape) == 1
-        width = sensor.shape[0] if is_vector else hidden
-        spans.append((is_vector, range(start, start + width)))
-        start += width
-    vectors = [k for is_vector, span in spans if is_vector for k in span]
-    images = [k for is_vector, span in spans if not is_vector for k in span]
+        start = len(vectors) + len(images)
+        span = range(start, start + (sensor.shape[0] if is_vector else hidden))
+        (vectors if is_vector else images).extend(span)
     return torch.tensor(vectors + images, dtype=torch.long)
 
 
@@ -339,75 +334,44 @@ def _fill_body(network: ActorCritic, which: int, source: _Source) -> None:
     """Everything of one of the two networks below its heads."""
     trunk = network.trunk
     if isinstance(trunk, TwinMLP):
-        hidden = network.architecture.hidden_units
-        num_layers = network.architecture.num_layers
-        layers = _layers(network.spec, hidden, num_layers, source)
-        for layer, (weight, bias) in enumerate(layers):
-            # A `TwinMLP` has its inputs as rows.
-            trunk.weights[layer][which].copy_(weight.t())
-            trunk.biases[layer][which, 0].copy_(bias)
+        # A `TwinMLP` has its inputs as rows.
+        own = [(weight[which].t(), bias[which, 0]) for weight, bias in trunk.layers]
+        _fill_layers(network.spec, own, source)
     else:
-        body = _body(trunk, which)
-        _fill_layers(network.spec, body, source)
-        _fill_images(network.spec, body, source)
-        _fill_memory(body, source)
+        body = trunk.bodies[which]
+        assert isinstance(body, Body)
+        _fill_network(network.spec, body, source)
     if which == ACTOR:
         _fill_normalizer(network, source)
 
 
-def _layers(
-    spec: BehaviorSpec, hidden: int, num_layers: int, source: _Source
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Weight [outputs, inputs] and bias of each dense layer, for our order of inputs."""
-    columns = _columns(spec, hidden)
-    for layer in range(num_layers):
-        name = f"{_LAYER}{2 * layer}."  # activations lie between them
-        inputs = hidden if layer else len(columns)
-        weight = source.take(name + "weight", (hidden, inputs))
-        bias = source.take(name + "bias", (hidden,))
-        # Only the first layer sees the sensors in their order.
-        yield (weight if layer else weight[:, columns]), bias
-
-
-def _fill_layers(spec: BehaviorSpec, body: Body, source: _Source) -> None:
-    own = [layer for layer in body.dense if isinstance(layer, nn.Linear)]
-    theirs = _layers(spec, own[0].out_features, len(own), source)
-    for layer, (weight, bias) in zip(own, theirs, strict=True):
-        layer.weight.copy_(weight)
-        layer.bias.copy_(bias)
-
-
-def _body(trunk: Bodies, which: int) -> Body:
-    body = trunk.bodies[which]
-    assert isinstance(body, Body)
-    return body
-
-
-def _fill_images(spec: BehaviorSpec, body: Body, source: _Source) -> None:
+def _fill_network(spec: BehaviorSpec, body: Body, source: _Source) -> None:
+    """Dense layers, image encoders and memory."""
+    dense = [layer for layer in body.dense if isinstance(layer, nn.Linear)]
+    _fill_layers(spec, [(layer.weight, layer.bias) for layer in dense], source)
     sensors = [i for i, o in enumerate(spec.observation_specs) if len(o.shape) == 3]
     for sensor, encoder in zip(sensors, body.images, strict=True):
         assert isinstance(encoder, nn.Sequential)
-        convolutions = [m for m in encoder if isinstance(m, nn.Conv2d)]
-        (dense,) = (m for m in encoder if isinstance(m, nn.Linear))
-        parts: dict[str, nn.Conv2d | nn.Linear] = {
-            f"conv_layers.{2 * k}.": layer for k, layer in enumerate(convolutions)
-        }
-        parts["dense.0."] = dense
-        for name, layer in parts.items():
-            _fill_layer(layer, f"{_SENSOR}{sensor}.{name}", source)
+        parts = [m for m in encoder if isinstance(m, nn.Conv2d | nn.Linear)]
+        for k, layer in enumerate(parts):
+            name = (
+                f"conv_layers.{2 * k}." if isinstance(layer, nn.Conv2d) else "dense.0."
+            )
+            assert layer.bias is not None
+            source.fill(layer.weight, layer.bias, f"{_SENSOR}{sensor}.{name}")
+    if body.memory is not None:
+        for name, parameter in body.memory.official_parameters().items():
+            parameter.copy_(source.take(_BODY + name, parameter.shape))
 
 
-def _fill_layer(layer: nn.Conv2d | nn.Linear, name: str, source: _Source) -> None:
-    assert layer.bias is not None
-    layer.weight.copy_(source.take(name + "weight", layer.weight.shape))
-    layer.bias.copy_(source.take(name + "bias", layer.bias.shape))
-
-
-def _fill_memory(body: Body, source: _Source) -> None:
-    if body.memory is None:
-        return
-    for name, parameter in body.memory.official_parameters().items():
-        parameter.copy_(source.take(_BODY + name, parameter.shape))
+def _fill_layers(
+    spec: BehaviorSpec, own: Sequence[tuple[Tensor, Tensor]], source: _Source
+) -> None:
+    """Weight [outputs, inputs] and bias of each dense layer, for our order of inputs."""
+    for layer, (weight, bias) in enumerate(own):
+        source.fill(weight, bias, f"{_LAYER}{2 * layer}.")  # activations lie between
+        if layer == 0:
+            weight.copy_(weight[:, _columns(spec, len(bias))])
 
 
 def _fill_normalizer(network: ActorCritic, source: _Source) -> None:
@@ -440,22 +404,17 @@ def _fill_policy_head(network: ActorCritic, source: _Source) -> None:
     of all branches, as in `ActorCritic`.
     """
     actions = network.spec.action_spec
-    width = _policy_head(network)[0].shape[1]
-    names = []
+    sizes: dict[str, int] = {}
     if actions.continuous_size:
-        names.append(("_continuous_distribution.mu.", actions.continuous_size))
+        sizes["_continuous_distribution.mu."] = actions.continuous_size
         if network.architecture.squashed:
-            spread = "_continuous_distribution.log_sigma."
-            names.append((spread, actions.continuous_size))
+            sizes["_continuous_distribution.log_sigma."] = actions.continuous_size
     for branch, size in enumerate(actions.discrete_branches):
-        names.append((f"_discrete_distribution.branches.{branch}.", size))
-    weights, biases = [], []
-    for name, size in names:
-        weights.append(source.take(f"action_model.{name}weight", (size, width)))
-        biases.append(source.take(f"action_model.{name}bias", (size,)))
-    weight, bias = _policy_head(network)
-    weight.copy_(torch.cat(weights))
-    bias.copy_(torch.cat(biases))
+        sizes[f"_discrete_distribution.branches.{branch}."] = size
+    weight, bias = _heads(network)[0]
+    weights, biases = (tensor.split(list(sizes.values())) for tensor in (weight, bias))
+    for name, own_weight, own_bias in zip(sizes, weights, biases, strict=True):
+        source.fill(own_weight, own_bias, f"action_model.{name}")
     if network.log_std is not None:
         name = "action_model._continuous_distribution.log_sigma"
         log_sigma = source.take(name, (1, actions.continuous_size))
@@ -463,27 +422,20 @@ def _fill_policy_head(network: ActorCritic, source: _Source) -> None:
 
 
 def _fill_value_heads(
-    network: ActorCritic, source: _Source, signals: Sequence[str]
+    weight: Tensor, bias: Tensor, rows: int, source: _Source, signals: Sequence[str]
 ) -> None:
-    """One row per reward signal that the file knows."""
-    weight, bias = _value_head(network)
-    for row, signal in enumerate(signals):
+    """So many rows for each reward signal that the file knows."""
+    weights, biases = torch.split(weight, rows), torch.split(bias, rows)
+    for signal, own_weight, own_bias in zip(signals, weights, biases, strict=False):
         name = f"value_heads.value_heads.{signal}."
         if name + "weight" in source.tensors:
-            shape = (1, weight.shape[1])
-            weight[row] = source.take(name + "weight", shape)[0]
-            bias[row] = source.take(name + "bias", (1,))[0]
+            source.fill(own_weight, own_bias, name)
 
 
-def _policy_head(network: ActorCritic) -> tuple[Tensor, Tensor]:
+def _heads(network: ActorCritic) -> list[tuple[Tensor, Tensor]]:
+    """Weight and bias of the policy's head, then of the values'."""
     trunk = network.trunk
     if isinstance(trunk, TwinMLP):
-        return trunk.policy_weight, trunk.policy_bias
-    return trunk.policy_head.weight, trunk.policy_head.bias
-
-
-def _value_head(network: ActorCritic) -> tuple[Tensor, Tensor]:
-    trunk = network.trunk
-    if isinstance(trunk, TwinMLP):
-        return trunk.value_weight, trunk.value_bias
-    return trunk.value_head.weight, trunk.value_head.bias
+        policy = trunk.policy_weight, trunk.policy_bias
+        return [policy, (trunk.value_weight, trunk.value_bias)]
+    return [(head.weight, head.bias) for head in (trunk.policy_head, trunk.value_head)]
