@@ -4,7 +4,6 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 import torch
-from onnx import TensorProto
 from tests.unity_importer import require_known
 from torch import nn
 from torch.distributions import Normal
@@ -134,7 +133,7 @@ def _written(module, shape):
     expected = module(example)
     for key, found in write_module(graph, module, {name: example}).items():
         sizes = ["batch", *expected[key].shape[1:]]
-        graph.output(f"out_{key}", "Identity", [found], TensorProto.FLOAT, sizes)
+        graph.output(f"out_{key}", "Identity", [found], sizes)
     return graph.model()
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from torch import Tensor
 
 OPSET = 9
 IR_VERSION = 6
@@ -60,6 +61,14 @@ class OnnxGraph:
         self._nodes.append(node)
         return outputs
 
+    def parameter(self, tensor: Tensor) -> str:
+        """A weight as a constant."""
+        return self.constant(np.asarray(tensor.numpy(force=True), np.float32))
+
+    def linear(self, x: str, weight: Tensor, bias: Tensor) -> str:
+        """A dense layer of rows [B, I]; `weight` is [O, I]."""
+        return self.node("Gemm", [x, self.parameter(weight.t()), self.parameter(bias)])
+
     def add(self, a: str, b: str) -> str:
         return self.node("Add", [a, b])
 
@@ -84,6 +93,13 @@ class OnnxGraph:
         """Along an axis, which stays with size 1 or is dropped."""
         return self.node("ReduceSum", [name], axes=[axis], keepdims=int(keep))
 
+    def normalized(self, name: str, axis: int, epsilon: float) -> str:
+        """With mean 0 and spread 1 along an axis."""
+        centered = self.subtract(name, self.mean(name, axis))
+        variance = self.mean(self.multiply(centered, centered), axis)
+        variance = self.add(variance, self.scalar(epsilon))
+        return self.divide(centered, self.node("Sqrt", [variance]))
+
     def transpose(self, name: str, order: Sequence[int]) -> str:
         return self.node("Transpose", [name], perm=order)
 
@@ -107,11 +123,11 @@ class OnnxGraph:
         name: str,
         operator: str,
         inputs: Sequence[str],
-        kind: int,
         shape: Sequence[Any],
+        kind: int = TensorProto.FLOAT,
         **attributes: Any,
     ) -> None:
-        """An operator whose result is an output of the model, of this element type and shape."""
+        """An operator whose result is an output of the model, of this shape and element type."""
         node = helper.make_node(operator, inputs, [name], name=name, **attributes)
         self._nodes.append(node)
         info = helper.make_tensor_value_info(name, kind, shape)
@@ -120,8 +136,7 @@ class OnnxGraph:
     def constant_output(self, name: str, value: Sequence[Any]) -> None:
         """An output that is the same for all inputs."""
         array = np.asarray(value, np.float32)
-        constant = self.constant(array)
-        self.output(name, "Identity", [constant], TensorProto.FLOAT, array.shape)
+        self.output(name, "Identity", [self.constant(array)], array.shape)
 
     def model(self) -> onnx.ModelProto:
         """All of it, checked."""

@@ -8,13 +8,12 @@ graph, as Unity expects. The value function is not part of it.
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import TensorProto
-from torch import Tensor, nn
+from torch import nn
 
 from touchline.errors import UsageError
 from touchline.flag import Flag
@@ -38,7 +37,7 @@ from touchline.policies.nets.attention import (
     EntityAttention,
 )
 from touchline.policies.nets.bodies import Body
-from touchline.policies.nets.dense import HyperLinear
+from touchline.policies.nets.dense import NORM_EPSILON, HyperLinear
 from touchline.policies.nets.encoders import Residual
 from touchline.policies.nets.normalizer import NORMALIZED_LIMIT, RunningNormalizer
 from touchline.policies.nets.twin_mlp import ACTOR, TwinMLP
@@ -134,7 +133,8 @@ def _standard(network: ActorCritic) -> onnx.ModelProto:
             # Memories are time first inside the graph: [B, 1, M] becomes [1, B, M].
             before = graph.transpose(recurrent_in, [1, 0, 2])
             x, memory = actor.memory.onnx(graph, x, before)
-        outputs = _linear(graph, network.trunk.policy_head, x)
+        head = network.trunk.policy_head
+        outputs = graph.linear(x, head.weight, head.bias)
     graph.constant_output("version_number", [API_VERSION])
     graph.constant_output("memory_size", [memory_size])
     if action.continuous_size:
@@ -145,14 +145,7 @@ def _standard(network: ActorCritic) -> onnx.ModelProto:
         write_choices(graph, action.discrete_branches, outputs, numbers, masks)
     if memory_size:
         shape = ["batch", 1, memory_size]
-        graph.output(
-            "recurrent_out",
-            "Transpose",
-            [memory],
-            TensorProto.FLOAT,
-            shape,
-            perm=[1, 0, 2],
-        )
+        graph.output("recurrent_out", "Transpose", [memory], shape, perm=[1, 0, 2])
     return graph.model()
 
 
@@ -170,10 +163,8 @@ def _inputs(
             others.append(name)
     joined = graph.concat(vectors, axis=1)
     if normalizer is not None:
-        mean = _parameter(graph, normalizer.mean)
-        joined = graph.subtract(joined, mean)
-        scale = _parameter(graph, normalizer.scale)
-        joined = graph.multiply(joined, scale)
+        joined = graph.subtract(joined, graph.parameter(normalizer.mean))
+        joined = graph.multiply(joined, graph.parameter(normalizer.scale))
         # Limits are attributes up to opset 10.
         joined = graph.node(
             "Clip", [joined], min=-NORMALIZED_LIMIT, max=NORMALIZED_LIMIT
@@ -183,13 +174,8 @@ def _inputs(
 
 def _twin_mlp(graph: OnnxGraph, mlp: TwinMLP, x: str) -> str:
     for weight, bias in zip(mlp.weights, mlp.biases, strict=True):
-        own_weight = _parameter(graph, weight[ACTOR])
-        own_bias = _parameter(graph, bias[ACTOR, 0])
-        x = graph.node("Gemm", [x, own_weight, own_bias])
-        x = _silu(graph, x)
-    policy_weight = _parameter(graph, mlp.policy_weight.t())
-    policy_bias = _parameter(graph, mlp.policy_bias)
-    return graph.node("Gemm", [x, policy_weight, policy_bias])
+        x = _silu(graph, graph.linear(x, weight[ACTOR].t(), bias[ACTOR, 0]))
+    return graph.linear(x, mlp.policy_weight, mlp.policy_bias)
 
 
 def _features(graph: OnnxGraph, body: Body, obs: Sequence[str]) -> str:
@@ -222,7 +208,7 @@ def _layer(graph: OnnxGraph, layer: nn.Module, x: str) -> str:
                 x = _layer(graph, part, x)
             return x
         case nn.Linear():
-            return _linear(graph, layer, x)
+            return graph.linear(x, layer.weight, layer.bias)
         case nn.Conv2d():
             return _convolution(graph, layer, x)
         case nn.MaxPool2d():
@@ -245,8 +231,9 @@ def _layer(graph: OnnxGraph, layer: nn.Module, x: str) -> str:
 
 
 def _convolution(graph: OnnxGraph, layer: nn.Conv2d, x: str) -> str:
-    weight = _parameter(graph, layer.weight)
-    bias = _parameter(graph, layer.bias)
+    assert layer.bias is not None
+    weight = graph.parameter(layer.weight)
+    bias = graph.parameter(layer.bias)
     pads = [int(p) for p in layer.padding] * 2  # before each axis, then after each
     return graph.node(
         "Conv",
@@ -268,44 +255,24 @@ def _silu(graph: OnnxGraph, x: str) -> str:
     return graph.multiply(x, gate)
 
 
-def _linear(graph: OnnxGraph, layer: nn.Linear, x: str) -> str:
-    weight = _parameter(graph, layer.weight.t())
-    bias = _parameter(graph, layer.bias)
-    return graph.node("Gemm", [x, weight, bias])
-
-
 def _linear_of_lists(graph: OnnxGraph, layer: nn.Linear, x: str) -> str:
     """A dense layer of lists [B, K, I], which Gemm does not take."""
-    weight = _parameter(graph, layer.weight.t())
-    bias = _parameter(graph, layer.bias)
-    product = graph.matmul(x, weight)
-    return graph.add(product, bias)
+    weight = graph.parameter(layer.weight.t())
+    bias = graph.parameter(layer.bias)
+    return graph.add(graph.matmul(x, weight), bias)
 
 
 def _hyper_linear(graph: OnnxGraph, layer: HyperLinear, x: str, goal: str) -> str:
     """`HyperLinear.forward`, step by step."""
     outputs = len(layer.bias)
-    weight = _parameter(graph, layer.special.weight.t())
-    products = graph.matmul(x, weight)
-    z = _layer(graph, layer.goal, goal)
-    z = _layer_norm(graph, z, axis=1)
+    products = graph.matmul(x, graph.parameter(layer.special.weight.t()))
+    z = graph.normalized(_layer(graph, layer.goal, goal), 1, NORM_EPSILON)
     z = graph.multiply(z, graph.scalar(layer.spread))
     products = graph.reshape(products, [-1, layer.parts, outputs])
     row = graph.reshape(z, [-1, 1, layer.parts])
     summed = graph.matmul(row, products)
     summed = graph.reshape(summed, [-1, outputs])
-    bias = _parameter(graph, layer.bias)
-    return graph.add(summed, bias)
-
-
-def _layer_norm(graph: OnnxGraph, x: str, axis: int) -> str:
-    """`dense.layer_norm`, step by step."""
-    x = graph.subtract(x, graph.mean(x, axis))
-    squares = graph.multiply(x, x)
-    variance = graph.mean(squares, axis)
-    variance = graph.add(variance, graph.scalar(1e-5))
-    spread = graph.node("Sqrt", [variance])
-    return graph.divide(x, spread)
+    return graph.add(summed, graph.parameter(layer.bias))
 
 
 def _attention(
@@ -334,8 +301,7 @@ def _attention(
     attended = graph.transpose(attended, [0, 2, 1, 3])
     attended = graph.reshape(attended, [-1, count, ATTENTION_SIZE])
     out = _linear_of_lists(graph, attention.out, attended)
-    x = graph.add(x, out)
-    x = _layer_norm(graph, x, axis=2)
+    x = graph.normalized(graph.add(x, out), 2, NORM_EPSILON)
     rows = graph.reshape(weight, [-1, count, 1])
     x = graph.multiply(x, rows)
     number = graph.sum(weight, 1, keep=True)
@@ -362,7 +328,8 @@ def _embedded(
         embedded.append(_linear_of_lists(graph, layer, name))
     x = graph.concat(embedded, axis=1)
     if attention.embed_self is not None:
-        embedded_self = _linear(graph, attention.embed_self, own)
+        layer = attention.embed_self
+        embedded_self = graph.linear(own, layer.weight, layer.bias)
         row = graph.reshape(embedded_self, [-1, 1, ATTENTION_SIZE])
         x = graph.add(x, row)
     return _silu(graph, x)
@@ -388,31 +355,20 @@ def _continuous(graph: OnnxGraph, network: ActorCritic, outputs: str) -> None:
         std = graph.node("Exp", [log_std])
     else:
         assert network.log_std is not None
-        std = graph.constant(np.exp(_array(network.log_std)))
+        std = graph.constant(np.exp(network.log_std.numpy(force=True)))
     spread = graph.multiply(noise, std)
     drawn = graph.add(mean, spread)
-    output = _squashed_output if network.architecture.squashed else _limited_output
-    output(graph, "continuous_actions", drawn, size)
+    _action_output(graph, network, "continuous_actions", drawn)
     graph.constant_output("continuous_action_output_shape", [size])
-    output(graph, "deterministic_continuous_actions", mean, size)
+    _action_output(graph, network, "deterministic_continuous_actions", mean)
 
 
-def _squashed_output(graph: OnnxGraph, name: str, u: str, size: int) -> None:
-    """A tanh as an output; ML-Agents 1.1.0 forgets it in the deterministic one."""
-    graph.output(name, "Tanh", [u], TensorProto.FLOAT, ["batch", size])
-
-
-def _limited_output(graph: OnnxGraph, name: str, raw: str, size: int) -> None:
-    """`distributions.to_environment` as an output."""
+def _action_output(graph: OnnxGraph, network: ActorCritic, name: str, raw: str) -> None:
+    shape = ["batch", network.spec.action_spec.continuous_size]
+    if network.architecture.squashed:
+        # ML-Agents 1.1.0 forgets it in the deterministic one.
+        graph.output(name, "Tanh", [raw], shape)
+        return
+    # `distributions.to_environment`
     clipped = graph.node("Clip", [raw], min=-CONTINUOUS_LIMIT, max=CONTINUOUS_LIMIT)
-    limit = graph.scalar(CONTINUOUS_LIMIT)
-    graph.output(name, "Div", [clipped, limit], TensorProto.FLOAT, ["batch", size])
-
-
-def _parameter(graph: OnnxGraph, tensor: Any) -> str:
-    return graph.constant(_array(tensor))
-
-
-def _array(tensor: Any) -> NDArray[np.float32]:
-    assert isinstance(tensor, Tensor)
-    return np.asarray(tensor.numpy(force=True), np.float32)
+    graph.output(name, "Div", [clipped, graph.scalar(CONTINUOUS_LIMIT)], shape)

@@ -212,7 +212,7 @@ def _built(policy: Acting) -> onnx.ModelProto:
         shape = graph.constant(np.array([-1, 1, size]))
         outputs = [found[MEMORY], shape]
         kept = ["batch", 1, size]
-        graph.output("recurrent_out", "Reshape", outputs, TensorProto.FLOAT, kept)
+        graph.output("recurrent_out", "Reshape", outputs, kept)
     return graph.model()
 
 
@@ -252,7 +252,7 @@ def _check(policy: Acting, examples: Sequence[Tensor]) -> None:
 
 def _continuous(graph: OnnxGraph, name: str, action: str, size: int) -> None:
     shape = ["batch", size]
-    graph.output(name, "Clip", [action], TensorProto.FLOAT, shape, min=-1.0, max=1.0)
+    graph.output(name, "Clip", [action], shape, min=-1.0, max=1.0)
 
 
 def write_choices(
@@ -271,21 +271,14 @@ def write_choices(
         forbidden = graph.subtract(mask, graph.scalar(1.0))  # 0, or -1 where masked
         penalty = graph.multiply(forbidden, graph.scalar(FORBIDDEN))
         masked = graph.add(logits, penalty)
-        draw = graph.node(
-            "Multinomial", [masked], dtype=TensorProto.INT64, sample_size=1
+        drawn.append(
+            graph.node("Multinomial", [masked], dtype=TensorProto.INT64, sample_size=1)
         )
-        drawn.append(draw)
-        best = graph.node("ArgMax", [masked], axis=1, keepdims=1)
-        likeliest.append(best)
+        likeliest.append(graph.node("ArgMax", [masked], axis=1, keepdims=1))
         start += size
     shape = ["batch", len(branches)]
-    graph.output("discrete_actions", "Concat", drawn, TensorProto.INT64, shape, axis=1)
+    kind = TensorProto.INT64
+    graph.output("discrete_actions", "Concat", drawn, shape, kind, axis=1)
     graph.constant_output("discrete_action_output_shape", [list(branches)])
-    graph.output(
-        "deterministic_discrete_actions",
-        "Concat",
-        likeliest,
-        TensorProto.INT64,
-        shape,
-        axis=1,
-    )
+    best = "deterministic_discrete_actions"
+    graph.output(best, "Concat", likeliest, shape, kind, axis=1)

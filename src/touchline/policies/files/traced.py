@@ -14,6 +14,7 @@ import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
+from functools import reduce
 from io import StringIO
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 from onnx import TensorProto
 from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_unflatten
 
 from touchline.errors import UsageError, shortened
 from touchline.policies.files.onnx_graph import OnnxGraph
@@ -45,32 +47,26 @@ def write_module(
     The module takes the examples in their order, and returns a dict of tensors. Raises a UsageError
     that names the layer and the operator of what has no form.
     """
-    inputs = list(examples.values())
-    flat = _Flat(module)
     with torch.no_grad():
-        flat(*inputs)  # which sets the keys
-        program = _exported(flat, inputs)
-    writer = _Writer(graph, program)
-    outputs = writer.write(list(examples))
-    return dict(zip(flat.keys, outputs, strict=True))
+        program = _exported(_OfList(module), list(examples.values()))
+    outputs = _Writer(graph, program).write(list(examples))
+    found: dict[str, str] = tree_unflatten(outputs, program.call_spec.out_spec)
+    return found
 
 
 class _NoFormError(Exception):
     """An operator, or its arguments, cannot be written; the error of a user names its layer."""
 
 
-class _Flat(nn.Module):
-    """A module whose results are a tuple instead of a dict."""
+class _OfList(nn.Module):
+    """A module whose inputs are a list, whatever it calls them."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        self.keys: tuple[str, ...] = ()
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        results = self.module(*inputs)
-        self.keys = tuple(results)
-        return tuple(results.values())
+    def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
+        return dict(self.module(*inputs))
 
 
 def _exported(
@@ -213,6 +209,7 @@ class _Node:
 
     def __init__(self, writer: _Writer, node: fx.Node) -> None:
         self.writer = writer
+        self.name = writer.name
         self.graph = writer.graph
         self.node = node
         value = node.meta["val"]
@@ -221,11 +218,9 @@ class _Node:
 
     def add(self, operation: str, *inputs: Any, **attributes: Any) -> str:
         """A node of the graph; plain numbers among the inputs have the type of the result."""
-        names = [self.writer.name(x, self._kind_of(x)) for x in inputs]
+        own = self.value.dtype
+        names = [self.name(x, None if isinstance(x, Tensor) else own) for x in inputs]
         return self.graph.node(operation, names, **attributes)
-
-    def _kind_of(self, value: Any) -> torch.dtype | None:
-        return None if isinstance(value, Tensor) else self.value.dtype
 
     def shape_of(self, position: int = 0) -> torch.Size:
         """Of an argument."""
@@ -263,9 +258,9 @@ class _Node:
                 raise _NoFormError("a multiple of the number of agents")
         return self.graph.concat(parts, axis=0)
 
-    def reshaped(self, x: Any) -> str:
+    def reshaped(self, x: Any, *_: Any) -> str:
         """With the shape of the result."""
-        return self.graph.reshape(self.writer.name(x), self.sizes(self.value.shape))
+        return self.graph.reshape(self.name(x), self.sizes(self.value.shape))
 
     def cast(self, x: Any, kind: torch.dtype) -> str:
         if kind not in KINDS:
@@ -278,26 +273,17 @@ class _Node:
         values: list[Any] = [
             a.meta["val"] if isinstance(a, fx.Node) else a for a in arguments
         ]
-        kind = values[0].dtype if isinstance(values[0], Tensor) else None
-        for value in values:
-            other = value.dtype if isinstance(value, Tensor) else None
-            if kind is None or other is None:
-                kind = kind or other
-            else:
-                kind = torch.promote_types(kind, other)
-        if not any(isinstance(v, Tensor) and v.dtype.is_floating_point for v in values):
-            has_float = any(isinstance(v, float) for v in values)
-            kind = torch.float32 if has_float else kind
-        kind = torch.float32 if kind == torch.float64 else kind
+        kinds = [v.dtype for v in values if isinstance(v, Tensor)]
+        kind = reduce(torch.promote_types, kinds)
+        is_number = any(isinstance(v, float) for v in values)
+        if kind == torch.float64 or (is_number and not kind.is_floating_point):
+            kind = torch.float32
         known = self.writer._values
         names = []
         for argument, value in zip(arguments, values, strict=True):
             given = known[argument] if isinstance(argument, fx.Node) else argument
-            if isinstance(given, str) and value.dtype != kind:
-                assert kind is not None
-                names.append(self.cast(given, kind))
-            else:
-                names.append(self.writer.name(given, kind))
+            is_other = isinstance(given, str) and value.dtype != kind
+            names.append(self.cast(given, kind) if is_other else self.name(given, kind))
         return names
 
 
@@ -324,7 +310,7 @@ def _layer_of(node: fx.Node) -> str:
     path, kind = stack[-1] if stack else ("", "policy")
     if isinstance(kind, type):
         kind = kind.__name__
-    # The policy itself is the only child of `_Flat`.
+    # The policy itself is the only child of `_OfList`.
     own = path.removeprefix("module").removeprefix(".")
     return f"layer {own or 'policy'} ({kind.rpartition('.')[2]})"
 
@@ -371,14 +357,14 @@ def _equal(node: _Node, a: Any, b: Any) -> str:  # noqa: ARG001
 
 def _where(node: _Node, condition: Any, a: Any, b: Any) -> str:  # noqa: ARG001
     first, second = node.alike(1, 2)
-    return node.graph.node("Where", [node.writer.name(condition), first, second])
+    return node.graph.node("Where", [node.name(condition), first, second])
 
 
 def _clamp(node: _Node, x: Any, least: Any = None, most: Any = None) -> str:
     if any(isinstance(limit, str | Tensor) for limit in (least, most)):
         for operation, limit in (("Max", least), ("Min", most)):
             x = x if limit is None else node.add(operation, x, limit)
-        return node.writer.name(x)
+        return node.name(x)
     limits = {"min": least, "max": most}
     given = {name: float(v) for name, v in limits.items() if v is not None}
     kind = node.value.dtype
@@ -417,17 +403,11 @@ def _gelu(node: _Node, x: Any, approximate: str = "none") -> str:
 
 
 def _same(node: _Node, x: Any, **_: Any) -> str:
-    return node.writer.name(x)
+    return node.name(x)
 
 
 def _converted(node: _Node, x: Any, dtype: Any = None, **_: Any) -> str:
-    if dtype is None:
-        return node.writer.name(x)
-    return node.cast(x, dtype)
-
-
-def _reshape(node: _Node, x: Any, *_: Any) -> str:
-    return node.reshaped(x)
+    return node.name(x) if dtype is None else node.cast(x, dtype)
 
 
 def _permute(node: _Node, x: Any, order: Sequence[int]) -> str:
@@ -438,7 +418,7 @@ def _cat(node: _Node, parts: Sequence[Any], axis: int = 0) -> str:
     rank = len(node.value.shape)
     # Unrolled LSTMs join lists of one step.
     if len(parts) == 1:
-        return node.writer.name(parts[0])
+        return node.name(parts[0])
     return node.add("Concat", *parts, axis=node.axis(axis, rank))
 
 
@@ -452,11 +432,11 @@ def _slice(
 ) -> str:
     size = node.shape_of()[axis]
     if step == 1 and not start and (end is None or end > _FAR):
-        return node.writer.name(x)
+        return node.name(x)
     if step != 1 or not isinstance(size, int):
         raise _NoFormError("steps, or parts of the agents")
     first, last, _ = slice(start, end).indices(size)
-    return node.graph.slice(node.writer.name(x), node.axis(axis), first, last)
+    return node.graph.slice(node.name(x), node.axis(axis), first, last)
 
 
 def _select(node: _Node, x: Any, axis: int, index: int) -> str:
@@ -464,14 +444,12 @@ def _select(node: _Node, x: Any, axis: int, index: int) -> str:
     if not isinstance(size, int):
         raise _NoFormError("one of the agents")
     at = index % size
-    return node.reshaped(
-        node.graph.slice(node.writer.name(x), node.axis(axis), at, at + 1)
-    )
+    return node.reshaped(node.graph.slice(node.name(x), node.axis(axis), at, at + 1))
 
 
 def _split(node: _Node, x: Any, sizes: Sequence[int], axis: int = 0) -> list[str]:
     ends = np.cumsum(sizes).tolist()
-    name = node.writer.name(x)
+    name = node.name(x)
     return [
         node.graph.slice(name, node.axis(axis), end - size, end)
         for size, end in zip(sizes, ends, strict=True)
@@ -479,9 +457,7 @@ def _split(node: _Node, x: Any, sizes: Sequence[int], axis: int = 0) -> list[str
 
 
 def _expand(node: _Node, x: Any, *_: Any, **__: Any) -> str:
-    return node.graph.node(
-        "Expand", [node.writer.name(x), node.counts(node.value.shape)]
-    )
+    return node.graph.node("Expand", [node.name(x), node.counts(node.value.shape)])
 
 
 def _repeat(node: _Node, x: Any, times: Sequence[Any]) -> str:
@@ -490,7 +466,7 @@ def _repeat(node: _Node, x: Any, times: Sequence[Any]) -> str:
     sizes: Sequence[Any] = node.value.shape
     # A symbol among them is the number of agents, of something that is the same for all of them.
     counted = [size if n is None else n for n, size in zip(times, sizes, strict=True)]
-    name = node.graph.reshape(node.writer.name(x), node.sizes(aligned))
+    name = node.graph.reshape(node.name(x), node.sizes(aligned))
     return node.graph.node("Tile", [name, node.counts(counted)])
 
 
@@ -550,7 +526,7 @@ def _variance(
         raise _NoFormError("over several axes")
     axis = node.axis(axes[0])
     count = node.shape_of()[axis]
-    centered = node.add("Sub", x, node.graph.mean(node.writer.name(x), axis))
+    centered = node.add("Sub", x, node.graph.mean(node.name(x), axis))
     squares = node.add("Mul", centered, centered)
     total = node.graph.sum(squares, axis, keep=keepdim)
     return node.add("Div", total, count - correction)
@@ -654,10 +630,7 @@ def _layer_norm(
     if len(shape) != 1:
         raise _NoFormError("over several axes")
     axis = len(node.value.shape) - 1
-    centered = node.add("Sub", x, node.graph.mean(node.writer.name(x), axis))
-    variance = node.graph.mean(node.add("Mul", centered, centered), axis)
-    spread = node.add("Sqrt", node.add("Add", variance, eps))
-    result = node.add("Div", centered, spread)
+    result = node.graph.normalized(node.name(x), axis, eps)
     if weight is not None:
         result = node.add("Mul", result, weight)
     if bias is not None:
@@ -707,7 +680,7 @@ def _flip(node: _Node, x: Any, axes: Sequence[int]) -> str:
         if not isinstance(size, int):
             raise _NoFormError("of the agents")
         x = node.add("Gather", x, torch.arange(size).flip(0), axis=axis)
-    return node.writer.name(x)
+    return node.name(x)
 
 
 def _extreme(operation: str) -> Form:
@@ -764,7 +737,7 @@ FORMS: dict[str, Form] = {
     "_native_batch_norm_legit_no_training": _batch_norm,
     "_softmax": _softmax("Softmax"),
     "_to_copy": _converted,
-    "_unsafe_view": _reshape,
+    "_unsafe_view": _Node.reshaped,
     "addmm": _addmm,
     "alias": _same,
     "amax": _reduced("ReduceMax"),
@@ -817,11 +790,11 @@ FORMS: dict[str, Form] = {
     "select": _select,
     "slice": _slice,
     "split_with_sizes": _split,
-    "squeeze": _reshape,
+    "squeeze": _Node.reshaped,
     "sum": _reduced("ReduceSum"),
-    "unsqueeze": _reshape,
+    "unsqueeze": _Node.reshaped,
     "var": _variance,
-    "view": _reshape,
+    "view": _Node.reshaped,
     "where": _where,
 }
 """ATen operator -> what writes it."""

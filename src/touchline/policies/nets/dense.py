@@ -21,12 +21,16 @@ def linear(inputs: int, outputs: int, gain: float = 1.0) -> nn.Linear:
     return layer
 
 
+NORM_EPSILON = 1e-5
+"""Added to the variance, so that equal numbers have a spread."""
+
+
 def layer_norm(x: Float[Tensor, "... N"]) -> Float[Tensor, "... N"]:
     """Each row with mean 0 and spread 1, without weights of its own."""
     # Written out because ONNX's opset 9 has no such operator: `onnx_out` repeats these steps.
     x = x - x.mean(dim=-1, keepdim=True)
     variance = (x * x).mean(dim=-1, keepdim=True)
-    return x / torch.sqrt(variance + 1e-5)
+    return x / torch.sqrt(variance + NORM_EPSILON)
 
 
 ORTHOGONAL_POLICY_GAIN = 0.01

@@ -11,7 +11,6 @@ Source: Cho et al. 2014, arXiv:1406.1078, in the form of `torch.nn.GRU`:
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -57,8 +56,9 @@ class GRU(nn.Module):
         # Step by step, because Unity's importer has no operator for the whole: it knows LSTM only.
         input_weight, hidden_weight, input_bias, hidden_bias = self.gru.all_weights[0]
         before = graph.node("Squeeze", [memory], axes=[0])  # [B, M]
-        seen = _gates(graph, x, input_weight, input_bias)
-        kept = _gates(graph, before, hidden_weight, hidden_bias)
+        # The three gates' sums side by side, [B, 3 M].
+        seen = graph.linear(x, input_weight, input_bias)
+        kept = graph.linear(before, hidden_weight, hidden_bias)
         size = self.size
 
         def part(name: str, number: int) -> str:
@@ -72,10 +72,3 @@ class GRU(nn.Module):
         difference = graph.subtract(before, new)
         after = graph.add(new, graph.multiply(update, difference))
         return after, graph.node("Unsqueeze", [after], axes=[0])
-
-
-def _gates(graph: Any, x: str, weight: Tensor, bias: Tensor) -> str:
-    """The three gates' sums side by side, [B, 3 M]."""
-    columns = graph.constant(np.ascontiguousarray(weight.numpy(force=True).T))
-    row = graph.constant(bias.numpy(force=True))
-    return str(graph.node("Gemm", [x, columns, row]))
