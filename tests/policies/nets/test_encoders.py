@@ -51,11 +51,13 @@ def test_vectors_are_joined_in_order_and_the_rest_follows_in_order():
 @pytest.mark.parametrize("kind", SMALLEST_SIDE)
 def test_an_image_encoder_takes_its_smallest_side_and_no_smaller(kind):
     side = SMALLEST_SIDE[kind]
-    encode = image_encoder(kind, "camera", (3, side, side + 3), 11)
+    encode = image_encoder(kind, ObservationSpec((3, side, side + 3)), 11)
     assert encode(torch.rand(5, 3, side, side + 3)).shape == (5, 11)
     if side > 1:
         with pytest.raises(
             UsageError,
-            match=rf"camera: .*{kind} takes images of {side} or more .* fit: .*fully_con",
+            match=rf"camera': .*{kind} takes images of {side} or more .* fit: .*fully_con",
         ):
-            image_encoder(kind, "camera", (3, side + 3, side - 1), 11)
+            image_encoder(
+                kind, ObservationSpec((3, side + 3, side - 1), name="camera"), 11
+            )

@@ -79,7 +79,7 @@ class ActorCritic(nn.Module):
                 "does without"
             )
         else:
-            self.trunk = Bodies(spec, self.sensors, architecture, gains, num_signals)
+            self.trunk = Bodies(spec, architecture, gains, num_signals)
         if architecture.orthogonal_init:
             self.trunk.initialize_orthogonally()
         # One spread for all situations, σ = 1 at first, as in ML-Agents
@@ -196,21 +196,17 @@ class ActorCritic(nn.Module):
     ) -> AnyDistribution:
         """What the actor's outputs mean."""
         if self.architecture.squashed:
-            return self._squashed(outputs, allowed)
+            mean, log_std, *logits = torch.split(outputs, self._sections, dim=1)
+            # Without bounds a spread could overflow, or be 0, where the density is infinite.
+            log_std = log_std.clamp(*LOG_STD_RANGE)
+            branches = self._branches(logits, allowed)
+            return SquashedDistribution(mean, log_std, branches)
         own_log_std = self.log_std
         log_std = outputs.new_zeros(0) if own_log_std is None else own_log_std
         if len(self._sections) == 1:  # continuous actions only: nothing to split
             return ActionDistribution(outputs, log_std, ())
         mean, *logits = torch.split(outputs, self._sections, dim=1)
         return ActionDistribution(mean, log_std, self._branches(logits, allowed))
-
-    def _squashed(
-        self, outputs: Float[Tensor, "B P"], allowed: Allowed
-    ) -> SquashedDistribution:
-        mean, log_std, *logits = torch.split(outputs, self._sections, dim=1)
-        # Without bounds a spread could overflow, or be 0, where the density is infinite.
-        log_std = log_std.clamp(*LOG_STD_RANGE)
-        return SquashedDistribution(mean, log_std, self._branches(logits, allowed))
 
     def _branches(self, logits: Sequence[Tensor], allowed: Allowed) -> list[Tensor]:
         masks: Sequence[Tensor | None] = [None] * len(logits)

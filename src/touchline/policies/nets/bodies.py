@@ -33,16 +33,20 @@ class Body(nn.Module):
     def __init__(
         self,
         spec: BehaviorSpec,
-        sensors: Sensors,
         architecture: Architecture,
         *,
         encoders_only: bool = False,
     ) -> None:
         """With `encoders_only`, neither dense layers nor memory; goals are inputs like others."""
         super().__init__()
-        self.sensors = sensors
+        self.sensors = sensors = Sensors.from_spec(spec)
         hidden = architecture.hidden_units
-        self.images = self._image_encoders(spec, sensors, architecture)
+        others = [o for o in spec.observation_specs if len(o.shape) != 1]
+        self.images = nn.ModuleList(
+            # The first part of `Obs` is all vectors, so part i is sensor i - 1 of the others.
+            image_encoder(architecture.vis_encode_type, others[i - 1], hidden)
+            for i in sensors.images
+        )
         size = sensors.vector_size + hidden * len(sensors.images)
         self.attention = None
         if sensors.entities:
@@ -71,24 +75,6 @@ class Body(nn.Module):
             size = self.memory.width
         self.size = size
         """H: width of the result."""
-
-    @staticmethod
-    def _image_encoders(
-        spec: BehaviorSpec, sensors: Sensors, architecture: Architecture
-    ) -> nn.ModuleList:
-        others = [o for o in spec.observation_specs if len(o.shape) != 1]
-        encoders = nn.ModuleList()
-        for i in sensors.images:
-            # The first part of `Obs` is all vectors, so part i is sensor i - 1 of the others.
-            name = f"observation {others[i - 1].name!r}"
-            encoder = image_encoder(
-                architecture.vis_encode_type,
-                name,
-                sensors.shapes[i],
-                architecture.hidden_units,
-            )
-            encoders.append(encoder)
-        return encoders
 
     def forward(
         self, obs: Obs, sequences: Sequences | None, which: int
@@ -146,7 +132,6 @@ class Bodies(nn.Module):
     def __init__(
         self,
         spec: BehaviorSpec,
-        sensors: Sensors,
         architecture: Architecture,
         output_gains: Float[Tensor, " P"],
         num_signals: int,
@@ -154,8 +139,8 @@ class Bodies(nn.Module):
         super().__init__()
         count = 1 if architecture.shared_critic else 2
         # The critic may see the state of the world, too.
-        seen = [sensors, Sensors.from_spec(spec)][:count]
-        self.bodies = nn.ModuleList(Body(spec, one, architecture) for one in seen)
+        seen = [spec.observed, spec][:count]
+        self.bodies = nn.ModuleList(Body(own, architecture) for own in seen)
         size = self.actor.size
         self.policy_head = linear(size, len(output_gains))
         self.value_head = linear(size, num_signals)

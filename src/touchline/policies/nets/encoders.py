@@ -7,7 +7,7 @@ down one by one. Kinds, sizes and activations of the encoders follow ML-Agents 1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -96,20 +96,17 @@ def _check_rank(sensor: ObservationSpec) -> None:
         )
 
 
-def image_encoder(
-    kind: str, sensor: str, shape: Sequence[int], outputs: int
-) -> nn.Sequential:
+def image_encoder(kind: str, sensor: ObservationSpec, outputs: int) -> nn.Sequential:
     """An image or grid [B, channels, height, width] to [B, outputs].
 
     Raises a UsageError that names the `sensor` when there is no such kind, or the image is too
     small for it.
     """
-    channels, height, width = shape
-    _check_size(kind, sensor, height, width)
-    layers = _LAYERS[kind](channels)
+    _check_size(kind, sensor)
+    layers = _LAYERS[kind](sensor.shape[0])
     # The size behind the convolutions is tried out, which no change of a layer can make wrong.
     with torch.no_grad():
-        picture = torch.zeros(1, *shape)
+        picture = torch.zeros(1, *sensor.shape)
         for layer in layers:
             picture = layer(picture)
     flat = prod(picture.shape[1:])
@@ -123,10 +120,11 @@ def check_images(kind: str, spec: BehaviorSpec) -> None:
     """Raises a UsageError when an image of the behavior is too small for this kind of encoder."""
     for sensor in spec.observation_specs:
         if len(sensor.shape) == 3:
-            _check_size(kind, f"observation {sensor.name!r}", *sensor.shape[1:])
+            _check_size(kind, sensor)
 
 
-def _check_size(kind: str, sensor: str, height: int, width: int) -> None:
+def _check_size(kind: str, sensor: ObservationSpec) -> None:
+    _, height, width = sensor.shape
     side = min(height, width)
     if kind not in SMALLEST_SIDE:
         raise UsageError(
@@ -137,8 +135,9 @@ def _check_size(kind: str, sensor: str, height: int, width: int) -> None:
             name for name, least in SMALLEST_SIDE.items() if side >= least
         )
         raise UsageError(
-            f"{sensor}: vis_encode_type {kind} takes images of {SMALLEST_SIDE[kind]} or more "
-            f"pixels a side, this one is {height} x {width}; those that fit: {fitting}"
+            f"observation {sensor.name!r}: vis_encode_type {kind} takes images of "
+            f"{SMALLEST_SIDE[kind]} or more pixels a side, this one is {height} x {width}; "
+            f"those that fit: {fitting}"
         )
 
 

@@ -85,28 +85,23 @@ class GroupCritic(nn.Module):
     ) -> None:
         """`hidden_units` is a multiple of the number of attention heads."""
         super().__init__()
-        sensors = Sensors.from_spec(spec)
         hidden = architecture.hidden_units
-        size = sensors.vector_size
+        size = Sensors.from_spec(spec).vector_size
         actions = spec.action_spec
         self.branches = actions.discrete_branches
         self.normalizer = (
             RunningNormalizer(size) if architecture.normalize and size else None
         )
         # Goals are inputs like others here, as in ML-Agents.
-        self.encoders = Body(spec, sensors, architecture, encoders_only=True)
+        self.encoders = Body(spec, architecture, encoders_only=True)
         size = self.encoders.size
         action_size = actions.continuous_size + sum(self.branches)
         self.member = nn.Linear(size, hidden)
         self.member_with_action = nn.Linear(size + action_size, hidden)
         self.query_key_value = nn.Linear(hidden, 3 * hidden)
         self.out = nn.Linear(hidden, hidden)
-        for layer in (
-            self.member,
-            self.member_with_action,
-            self.query_key_value,
-            self.out,
-        ):
+        projections = self.member, self.member_with_action, self.query_key_value
+        for layer in (*projections, self.out):
             nn.init.normal_(layer.weight, std=ENTITY_GAIN * hidden**-0.5)
             nn.init.zeros_(layer.bias)
         layers: list[nn.Module] = []

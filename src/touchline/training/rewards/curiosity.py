@@ -70,7 +70,7 @@ class Curiosity(nn.Module):
         self.normalizer = None
         if network.normalize and sensors.vector_size:
             self.normalizer = RunningNormalizer(sensors.vector_size)
-        self.body = Body(spec, sensors, body_architecture(network))
+        self.body = Body(spec, body_architecture(network))
         size = self.body.size
         num_actions = sum(self._sections)
         self.inverse = nn.Sequential(

@@ -130,7 +130,7 @@ class Discriminator(nn.Module):
         if self.use_actions:
             more += actions.continuous_size + actions.mask_size + 1
         judged = with_vector(spec, more, "action and end")
-        self.body = Body(judged, Sensors.from_spec(judged), body_architecture(network))
+        self.body = Body(judged, body_architecture(network))
         self.bottleneck = None
         if settings.use_vail:
             self.bottleneck = Bottleneck(self.body.size, code_size)

@@ -69,7 +69,7 @@ class RND(nn.Module):
     def _network(self, settings: RNDSettings, spec: BehaviorSpec) -> nn.Sequential:
         """ML-Agents' ends with an activation; the paper's with a linear layer."""
         network = settings.network_settings
-        body = Body(spec, Sensors.from_spec(spec), body_architecture(network))
+        body = Body(spec, body_architecture(network))
         if not settings.normalized:
             return nn.Sequential(Features(body))
         return nn.Sequential(Features(body), linear(body.size, body.size))

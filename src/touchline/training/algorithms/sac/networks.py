@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from touchline.policies.nets.actor_critic import ActorCritic
 from touchline.policies.nets.bodies import Body
 from touchline.policies.nets.dense import first_value_weight
-from touchline.policies.nets.encoders import Sensors, with_vector
+from touchline.policies.nets.encoders import with_vector
 from touchline.policies.nets.memory import Sequences
 from touchline.policies.network import Architecture, Obs, make_network
 from touchline.specs import BehaviorSpec
@@ -36,7 +36,7 @@ class Critic(nn.Module):
         size = spec.action_spec.continuous_size
         self.spec = with_vector(spec, size, "continuous action")
         """What it observes, the action as the last sensor."""
-        self.body = Body(self.spec, Sensors.from_spec(self.spec), architecture)
+        self.body = Body(self.spec, architecture)
         outputs = num_signals * max(1, spec.action_spec.mask_size)
         self.head = nn.Linear(self.body.size, outputs)
         self.num_signals = num_signals
