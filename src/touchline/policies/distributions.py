@@ -117,14 +117,12 @@ class SquashedDistribution:
 
     def sample(self, generator: torch.Generator) -> RawActions:
         """Raw continuous actions and branch choices; drawn on the CPU."""
-        raw = ActionDistribution(self.mean, self.log_std, self.log_probs)
-        u, discrete = raw.sample(generator)
+        u, discrete = self._of_u.sample(generator)
         return CONTINUOUS_LIMIT * torch.tanh(u), discrete
 
     def mode(self) -> RawActions:
         """The tanh of the mean, as a raw action, and the most likely choices."""
-        raw = ActionDistribution(self.mean, self.log_std, self.log_probs)
-        u, discrete = raw.mode()
+        u, discrete = self._of_u.mode()
         return CONTINUOUS_LIMIT * torch.tanh(u), discrete
 
     def draw(
@@ -145,9 +143,12 @@ class SquashedDistribution:
         action = (continuous / CONTINUOUS_LIMIT).clamp(-1.0 + 1e-6, 1.0 - 1e-6)
         u = torch.atanh(action)
         noise = (u - self.mean) * torch.exp(-self.log_std)
-        categorical = ActionDistribution(self.mean, self.log_std, self.log_probs)
         total = self._log_density(noise, u).sum(dim=1)
-        return reduce(torch.add, categorical.choice_log_probs(discrete), total)
+        return reduce(torch.add, self._of_u.choice_log_probs(discrete), total)
+
+    @property
+    def _of_u(self) -> ActionDistribution:
+        return ActionDistribution(self.mean, self.log_std, self.log_probs)
 
     def entropy(self, discrete: Int[Tensor, "B D"] | None = None) -> Float[Tensor, ""]:
         """Mean over the agents, in nats; of u, because that of tanh(u) has no closed form."""

@@ -13,7 +13,14 @@ from touchline.policies.distributions import (
     SquashedDistribution,
     to_environment,
 )
-from touchline.policies.network import Actor, Distribution, Network, side_by_side
+from touchline.policies.network import (
+    Actor,
+    Allowed,
+    Distribution,
+    Network,
+    Obs,
+    side_by_side,
+)
 from touchline.policies.policy import (
     ChosenActions,
     Decision,
@@ -77,11 +84,7 @@ class NetworkPolicy:
 
     def outlook(self, rows: SlotRows, memory: SlotMemory | None) -> Outlook:
         with torch.inference_mode():
-            arrays = side_by_side(rows.obs)
-            obs = self.network.normalized(tuple(map(self._tensor, arrays)))
-            allowed = (
-                None if rows.action_mask is None else self._tensor(rows.action_mask)
-            )
+            obs, allowed = self._seen(rows)
             value: torch.Tensor | None = None
             # Its critic may have seen more in training than this world shows.
             sensors = self.network.spec.observation_specs
@@ -112,10 +115,7 @@ class NetworkPolicy:
         self, rows: SlotRows, memory: SlotMemory | None
     ) -> tuple[Distribution, NDArray[np.float32] | None]:
         """Of the slots' actions, and what the slots remembered; what they remember now is kept."""
-        arrays = side_by_side(rows.obs)
-        raw = tuple(map(self._tensor, arrays))
-        obs = self.network.normalized(raw)
-        allowed = None if rows.action_mask is None else self._tensor(rows.action_mask)
+        obs, allowed = self._seen(rows)
         if memory is not None:
             # Not by the prepared actor, which has no memory.
             before = memory.recall(rows)
@@ -130,6 +130,13 @@ class NetworkPolicy:
             second_mask = self._tensor(rows.second_mask)
             return self._actor(obs, allowed, second_mask), None
         return self._actor(obs, allowed), None
+
+    def _seen(self, rows: SlotRows) -> tuple[Obs, Allowed]:
+        obs = tuple(map(self._tensor, side_by_side(rows.obs)))
+        mask = rows.action_mask
+        return self.network.normalized(obs), None if mask is None else self._tensor(
+            mask
+        )
 
     def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device)
