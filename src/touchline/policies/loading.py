@@ -64,20 +64,21 @@ def load_policies(
     a UsageError when a behavior is left over, a named one does not fit, or a second file fits.
     """
     named, unnamed = _split_sources(sources, behaviors)
+    own = world.own_policies if isinstance(world, Staffed) else {}
     actors: dict[str, SlotActor] = {}
     for number, (behavior, spec) in enumerate(behaviors.items()):
         chosen = named.get(behavior) or named.get(base_name(behavior))
         candidates = [chosen] if chosen else unnamed
         source = candidates[0] if candidates else ""
-        policy = _own_policy(candidates, behavior, world)
-        if policy is None:
+        if source in own:
+            policy = own[source](behavior)
+        else:
             source, policy = _only_that_fits(
                 candidates, behavior, spec, deterministic=deterministic
             )
         # A stream of its own for each behavior, or teams that share a policy would draw the
         # same noise.
         actors[behavior] = SlotActor(policy, spec, seed + number, source)
-    own = world.own_policies if isinstance(world, Staffed) else {}
     used = {*BUILT_IN, *own, *(actor.name for actor in actors.values())}
     for source in unnamed:
         if source not in used:
@@ -157,14 +158,6 @@ def _refuse_idle(
         raise UsageError(f"two policies for {behavior}: {actor.name} and {source}")
 
 
-def _own_policy(sources: Sequence[str], behavior: str, world: object) -> Policy | None:
-    """The policy of the world itself that the first source names, None where it names none."""
-    if not sources or not isinstance(world, Staffed):
-        return None
-    make_own = world.own_policies.get(sources[0])
-    return None if make_own is None else make_own(behavior)
-
-
 def _only_that_fits(
     sources: Sequence[str], behavior: str, spec: BehaviorSpec, *, deterministic: bool
 ) -> tuple[str, Policy]:
@@ -240,11 +233,9 @@ _OTHER_SEED = 1000
 def sources_in(policy: PolicySource | Sequence[PolicySource]) -> list[str]:
     """Policies as texts, of several seeds the best; those of a text may have commas between."""
     given = [policy] if isinstance(policy, str | os.PathLike) else policy
-    return [
-        with_run(source)
-        for sources in [os.fspath(source) for source in given]
-        for source in ([sources] if is_one(sources) else sources.split(","))
-    ]
+    texts = [os.fspath(source) for source in given]
+    parts = [[text] if is_one(text) else text.split(",") for text in texts]
+    return [with_run(source) for some in parts for source in some]
 
 
 def two_sides(names: Iterable[str], world: str) -> tuple[list[str], list[str]]:

@@ -101,12 +101,9 @@ class OnnxPolicy:
         slots = np.flatnonzero(rows.deciding)
         if not len(slots):
             return Decision(chosen, None)
-        feeds = self._feeds(rows, slots, None if self._deterministic else generator)
         before = None if memory is None else memory.recall(rows)
-        if before is not None:
-            feeds |= self._memory_feeds(before[slots])
-        results = self._session.run(None, feeds)
-        outputs = dict(zip(self._outputs, results, strict=True))
+        noise = None if self._deterministic else generator
+        outputs = self._run(rows, slots, noise, before)
         if memory is not None and before is not None:
             after = before.copy()
             after[slots] = self._memory_output(outputs)
@@ -119,12 +116,8 @@ class OnnxPolicy:
 
     def outlook(self, rows: SlotRows, memory: SlotMemory | None) -> Outlook:
         """Probabilities and most likely actions; an ONNX file has no values."""
-        slots = np.arange(len(rows))
-        feeds = self._feeds(rows, slots, None)
-        if memory is not None:
-            feeds |= self._memory_feeds(memory.recall(rows))
-        results = self._session.run(None, feeds)
-        outputs = dict(zip(self._outputs, results, strict=True))
+        before = None if memory is None else memory.recall(rows)
+        outputs = self._run(rows, np.arange(len(rows)), None, before)
         continuous = self._actions.empty_action(len(rows)).continuous
         if self._actions.continuous_size:
             continuous = self._continuous(outputs)
@@ -146,13 +139,17 @@ class OnnxPolicy:
                     f"input {name}"
                 )
 
-    def _feeds(
+    def _run(
         self,
         rows: SlotRows,
         slots: NDArray[np.intp],
         generator: np.random.Generator | None,
+        before: NDArray[np.float32] | None,
     ) -> dict[str, NDArray[Any]]:
-        """The model's inputs for these slots, but for memories; no generator, no noise."""
+        """The model's outputs for these slots; no generator, no noise.
+
+        `before` [N, 1, M] are the memories of all slots.
+        """
         feeds: dict[str, NDArray[Any]] = {}
         vectors = [obs for obs in rows.obs if obs.ndim == 2]
         images = [obs for obs in rows.obs if obs.ndim == 4]
@@ -176,18 +173,14 @@ class OnnxPolicy:
                 if generator is not None:
                     noise = generator.standard_normal(size)
                 feeds[name] = noise.astype(np.float32)
-        return feeds
-
-    def _memory_feeds(self, before: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
-        """The memories [K, 1, M] as this model's inputs: whole (API 3), or in halves (API 2)."""
-        # `memory_size` counts the hidden state and the cell.
-        half = self.memory_size // 2
-        feeds = {
-            "recurrent_in": before,
-            "recurrent_in_h": before[..., :half],
-            "recurrent_in_c": before[..., half:],
-        }
-        return {name: value for name, value in feeds.items() if name in self._inputs}
+            elif before is not None and name in RECURRENT_INPUTS:
+                # `memory_size` counts the hidden state and the cell: whole (API 3), or in halves
+                # (API 2).
+                half = self.memory_size // 2
+                parts = {"h": slice(half), "c": slice(half, None)}
+                feeds[name] = before[slots][..., parts.get(number, slice(None))]
+        results = self._session.run(None, feeds)
+        return dict(zip(self._outputs, results, strict=True))
 
     def _memory_output(
         self, outputs: Mapping[str, NDArray[Any]]

@@ -38,6 +38,7 @@ So has a search for settings:
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -258,15 +259,12 @@ def _is_progress(entry: Any, *, is_evaluation: bool) -> bool:
     # A bool is an int to Python.
     has_steps = type(entry.get("steps")) is int and entry["steps"] >= 0
     interval = entry.get("ci95", [0, 0])
-    figures = [entry.get("mean_return") or 0, *interval] if _is_pair(interval) else [""]
-    if is_evaluation:
-        figures += [entry.get("score")]
+    if not isinstance(interval, list) or len(interval) != 2:
+        return False
+    figures = [entry.get("mean_return") or 0, *interval]
+    figures += [entry.get("score")] if is_evaluation else []
     has_lessons = isinstance(entry.get("lessons", {}), dict)
     return has_steps and has_lessons and all(map(_is_figure, figures))
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2
 
 
 def _is_figure(value: Any) -> bool:
@@ -322,22 +320,14 @@ def run_of(folder: Path, log: Log = logger.warning) -> Path:
     runs = [run for run in found if RunLayout(run).behaviors()]
     if not runs:
         raise UsageError(f"{folder}: none of its runs has saved a policy yet")
-    scores = [_score(run) for run in runs]
     # Runs without a score count as the worst; of equal ones the first is taken.
-    best = max(
-        range(len(runs)), key=lambda n: -float("inf") if (s := scores[n]) is None else s
-    )
-    score = scores[best]
-    why = (
-        "none has an evaluation"
-        if score is None
-        else f"its evaluation, {score:.3f}, is the best"
-    )
-    other = runs[best - 1]
-    log(
-        f"{folder}: takes {runs[best].name} of {len(runs)} runs: {why}"
-        + (f"; to take another: {other}" if len(runs) > 1 else "")
-    )
+    scores = [_score(run) for run in runs]
+    best = scores.index(max(scores))
+    why = f"its evaluation, {scores[best]:.3f}, is the best"
+    if scores[best] == -math.inf:
+        why = "none has an evaluation"
+    another = f"; to take another: {runs[best - 1]}" if len(runs) > 1 else ""
+    log(f"{folder}: takes {runs[best].name} of {len(runs)} runs: {why}{another}")
     return runs[best]
 
 
@@ -370,11 +360,12 @@ def _split(source: str) -> tuple[str, str]:
     return source.removesuffix(rest), rest
 
 
-def _score(run: Path) -> float | None:
-    """The mean over behaviors; None where the run does not say it, or says nonsense."""
+def _score(run: Path) -> float:
+    """The mean over behaviors; -inf where the run does not say it, or says nonsense."""
     try:
         scores: Sequence[float] = list(scores_of(RunLayout(run)).values())
     # The status may be damaged, or of another program: such a run is no reason to refuse the rest.
     except (UsageError, LookupError, TypeError, ValueError):
-        return None
-    return sum(scores) / len(scores) if scores else None
+        return -math.inf
+    score = sum(scores) / len(scores) if scores else -math.inf
+    return -math.inf if math.isnan(score) else score
