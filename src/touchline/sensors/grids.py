@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.physics.kernels import compiled, makes_arrays
+from touchline.physics.kernels import compiled, inlined, makes_arrays
 from touchline.physics.shapes import (
     BOX_TAG,
     COS,
@@ -201,9 +201,7 @@ def _read_one(
 ) -> None:
     """One agent's grid, [channels, x, z]; `nearest`, `winner` and `bounds` are workspace."""
     eye = view.eyes[agent]
-    cos = math.cos(eye[3])
-    sin = math.sin(eye[3])
-    cells = _Carpet(eye, cos, sin, half, nearest, winner)
+    cells = _Carpet(eye, math.cos(eye[3]), math.sin(eye[3]), half, nearest, winner)
     nearest[:] = np.inf
     winner[:] = -1  # no collider
     # What stands still is drawn first, and so it keeps a cell when something else is just as near.
@@ -269,22 +267,15 @@ def _set_bounds(
 @compiled
 def _draw_box(shape: Floats, bounds: Floats, channel: int, cells: _Carpet) -> None:
     """Draw one box: in each row of cells, those that no axis separates from it."""
-    eye = cells.eye
-    cos = cells.cos
-    sin = cells.sin
     half = cells.half
-    if abs(shape[Y] - eye[1]) > shape[HALF_Y] + half[1]:
+    if abs(shape[Y] - cells.eye[1]) > shape[HALF_Y] + half[1]:
         return
     count_x, count_z = cells.nearest.shape
-    size = eye[4]
-    wx = shape[X] - eye[0]
-    wz = shape[Z] - eye[2]
-    # In the agent's frame.
-    x = wx * cos - wz * sin
-    z = wx * sin + wz * cos
+    size = cells.eye[4]
+    x, z = _seen_from(cells, shape)
     # The box's own axes, in the agent's frame.
-    c = cos * shape[COS] + sin * shape[SIN]
-    s = cos * shape[SIN] - sin * shape[COS]
+    c = cells.cos * shape[COS] + cells.sin * shape[SIN]
+    s = cells.cos * shape[SIN] - cells.sin * shape[COS]
     hx = shape[HALF_X]
     hz = shape[HALF_Z]
     # How far box and cell reach together, along the agent's axes and along the box's.
@@ -324,24 +315,17 @@ def _draw_box(shape: Floats, bounds: Floats, channel: int, cells: _Carpet) -> No
 @compiled
 def _draw_round(shape: Floats, bounds: Floats, channel: int, cells: _Carpet) -> None:
     """Draw one sphere or upright capsule: its widest circle within the cells' height."""
-    eye = cells.eye
-    cos = cells.cos
-    sin = cells.sin
     half = cells.half
     # How far the cells are above or below the capsule's straight part: 0 next to it.
-    height = abs(shape[Y] - eye[1])
+    height = abs(shape[Y] - cells.eye[1])
     off = max(height - shape[HALF_HEIGHT] - half[1], 0.0)
     square = shape[RADIUS] * shape[RADIUS] - off * off
     if square <= 0.0:
         return
     radius = math.sqrt(square)
     count_x, count_z = cells.nearest.shape
-    size = eye[4]
-    wx = shape[X] - eye[0]
-    wz = shape[Z] - eye[2]
-    # In the agent's frame.
-    x = wx * cos - wz * sin
-    z = wx * sin + wz * cos
+    size = cells.eye[4]
+    x, z = _seen_from(cells, shape)
     if abs(z) - radius - half[2] > (count_z - 1) / 2 * size:
         return
     middle = (count_x - 1) / 2
@@ -356,14 +340,20 @@ def _draw_round(shape: Floats, bounds: Floats, channel: int, cells: _Carpet) -> 
         _claim(i, (z - dz) / size, (z + dz) / size, channel, bounds, cells)
 
 
+@inlined
+def _seen_from(cells: _Carpet, shape: Floats) -> tuple[float, float]:
+    """A shape's place (x, z) in the agent's frame."""
+    x = shape[X] - cells.eye[0]
+    z = shape[Z] - cells.eye[2]
+    return x * cells.cos - z * cells.sin, x * cells.sin + z * cells.cos
+
+
 @compiled
 def _claim(
     i: int, first: float, last: float, channel: int, bounds: Floats, cells: _Carpet
 ) -> None:
     """Claim, where it is nearest, the cells (i, j) from `first` to `last` cells ahead."""
-    eye = cells.eye
-    cos = cells.cos
-    sin = cells.sin
+    eye, cos, sin = cells.eye, cells.cos, cells.sin
     count_x, count_z = cells.nearest.shape
     size = eye[4]
     middle = (count_z - 1) / 2

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.physics.kernels import compiled, inlined, makes_arrays, record_type
+from touchline.physics.ragdoll.lanes import minus, set_vector, vector_of
 from touchline.physics.shapes import (
     ABSENT,
     BOX_TAG,
@@ -32,6 +33,7 @@ from touchline.physics.shapes import (
     ROUND_TAG,
     SIN,
     Floats,
+    Three,
     Vector,
     X,
     Y,
@@ -294,14 +296,10 @@ def observe_together(
 class _NearBox:
     """A box that an agent's rays may hit: a record of `_NEAR_BOX`."""
 
-    px: float
-    """The rays' start in the box's frame."""
-    py: float
-    pz: float
-    hx: float
+    start: Three
+    """Of the rays, in the box's frame."""
+    half: Three
     """Half sizes."""
-    hy: float
-    hz: float
     cos: float
     """Cosine of the box's yaw."""
     sin: float
@@ -320,10 +318,8 @@ class _NearBox:
 class _NearRound:
     """A sphere or capsule that an agent's rays may hit: a record of `_NEAR_ROUND`."""
 
-    px: float
-    """The rays' start relative to the shape's center."""
-    py: float
-    pz: float
+    start: Three
+    """Of the rays, relative to the shape's center."""
     radius: float
     """The shape's and the swept sphere's together."""
     half_height: float
@@ -362,11 +358,10 @@ def _find_boxes(
     shapes: Floats, start: Vector, fan: _Fan, near: NDArray[np.void], n: int
 ) -> int:
     """Add to the n boxes in `near` those of `shapes` that rays from here may hit; their number."""
-    x, y, z = start
     r, reach = fan.radius_m, fan.reach_m
-    rise_m = fan.rise * reach
-    low = min(y, y + rise_m) - r
-    high = max(y, y + rise_m) + r
+    end = start[1] + fan.rise * reach
+    low = min(start[1], end) - r
+    high = max(start[1], end) + r
     for k in range(len(shapes)):
         hy = shapes[k, HALF_Y]
         is_above = shapes[k, Y] - hy > high
@@ -377,9 +372,7 @@ def _find_boxes(
         hz = shapes[k, HALF_Z]
         cos = shapes[k, COS]
         sin = shapes[k, SIN]
-        wx = x - shapes[k, X]
-        wy = y - shapes[k, Y]
-        wz = z - shapes[k, Z]
+        wx, wy, wz = minus(start, vector_of(shapes[k]))
         # In the box's frame.
         lx = wx * cos - wz * sin
         lz = wx * sin + wz * cos
@@ -391,12 +384,8 @@ def _find_boxes(
         if distance <= r + fan.tie_m or distance > reach + r:
             continue
         box = near[n]
-        box.px = lx
-        box.py = wy
-        box.pz = lz
-        box.hx = hx
-        box.hy = hy
-        box.hz = hz
+        set_vector(box.start, (lx, wy, lz))
+        set_vector(box.half, (hx, hy, hz))
         box.cos = cos
         box.sin = sin
         box.tag = shapes[k, BOX_TAG]
@@ -416,23 +405,18 @@ def _find_rounds(
     shapes: Floats, start: Vector, fan: _Fan, near: NDArray[np.void]
 ) -> int:
     """Fill `near` with the round shapes that rays from here may hit; their number."""
-    x, y, z = start
     r, reach = fan.radius_m, fan.reach_m
     n = 0
     for k in range(len(shapes)):
         if shapes[k, ROUND_TAG] == ABSENT:
             continue
-        wx = x - shapes[k, X]
-        wy = y - shapes[k, Y]
-        wz = z - shapes[k, Z]
+        wx, wy, wz = minus(start, vector_of(shapes[k]))
         gy = max(abs(wy) - shapes[k, HALF_HEIGHT], 0.0)
         distance = math.sqrt(wx * wx + gy * gy + wz * wz) - shapes[k, RADIUS]
         if distance <= r + fan.tie_m or distance > reach + r:
             continue
         shape = near[n]
-        shape.px = wx
-        shape.py = wy
-        shape.pz = wz
+        set_vector(shape.start, (wx, wy, wz))
         shape.radius = shapes[k, RADIUS] + r
         shape.half_height = shapes[k, HALF_HEIGHT]
         shape.tag = shapes[k, ROUND_TAG]
@@ -444,9 +428,7 @@ def _find_rounds(
 @inlined
 def _hit_round(shape: _NearRound, rays: _Rays, rise: float) -> None:
     """End those rays at a sphere or capsule that meet it before all else."""
-    px = shape.px
-    py = shape.py
-    pz = shape.pz
+    px, py, pz = vector_of(shape.start)
     radius, half_height = shape.radius, shape.half_height
     own, at_least = shape.tag, shape.at_least
     dx, dz, best, tag = rays
@@ -473,10 +455,8 @@ def _hit_round(shape: _NearRound, rays: _Rays, rise: float) -> None:
 @inlined
 def _hit_box(box: _NearBox, rays: _Rays, rise: float, radius: float) -> None:
     """As `_hit_round` for a box."""
-    px = box.px
-    pz = box.pz
-    hx = box.hx
-    hz = box.hz
+    start = vector_of(box.start)
+    half = vector_of(box.half)
     cos, sin = box.cos, box.sin
     own, at_least = box.tag, box.at_least
     level_radius = box.level_radius
@@ -485,13 +465,11 @@ def _hit_box(box: _NearBox, rays: _Rays, rise: float, radius: float) -> None:
         for ray in range(len(best)):
             qx = dx[ray] * cos - dz[ray] * sin
             qz = dx[ray] * sin + dz[ray] * cos
-            t = sweep_level(px, pz, qx, qz, hx, hz, level_radius)
+            t = sweep_level(start[0], start[2], qx, qz, half[0], half[2], level_radius)
             ends = (t < best[ray]) & (at_least < best[ray])
             best[ray] = t if ends else best[ray]
             tag[ray] = own if ends else tag[ray]
         return
-    start = (px, box.py, pz)
-    half = (hx, box.hy, hz)
     for ray in range(len(best)):
         # Most rays pass next to most boxes: a cheap test before the search.
         beside = abs(box.wx * dz[ray] - box.wz * dx[ray])

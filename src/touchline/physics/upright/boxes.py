@@ -22,6 +22,7 @@ from touchline.physics.shapes import (
     HALF_Z,
     SIN,
     Floats,
+    Vector,
     X,
     Y,
     Z,
@@ -331,25 +332,27 @@ def touch_boxes(
         px, qx = qx, px
         pz, qz = qz, pz
         gap_p, gap_q = gap_q, gap_p
-    arm_a = (px - box_a[X], 0.0, pz - box_a[Z])
-    arm_b = (px - box_b[X], 0.0, pz - box_b[Z])
+    arm_a, arm_b = _arm(box_a, px, pz), _arm(box_b, px, pz)
     set_direction(contact, contact.normal, normal, arm_a, arm_b, inverse)
     set_target_velocity(contact, contact.normal, gap_p, 0.0, velocity)
     # Two points that coincide would be one contact counted twice.
     are_apart = abs(px - qx) + abs(pz - qz) > 1e-6
     if gap_q < TOUCH_M and are_apart:
-        arm_a = (qx - box_a[X], 0.0, qz - box_a[Z])
-        arm_b = (qx - box_b[X], 0.0, qz - box_b[Z])
+        arm_a, arm_b = _arm(box_a, qx, qz), _arm(box_b, qx, qz)
         set_direction(contact, contact.second_normal, normal, arm_a, arm_b, inverse)
         set_target_velocity(contact, contact.second_normal, gap_q, 0.0, velocity)
         contact.num_normals = 2
         # Friction acts in the middle of the line along which they touch.
         px = 0.5 * (px + qx)
         pz = 0.5 * (pz + qz)
-    arm_a = (px - box_a[X], 0.0, pz - box_a[Z])
-    arm_b = (px - box_b[X], 0.0, pz - box_b[Z])
+    arm_a, arm_b = _arm(box_a, px, pz), _arm(box_b, px, pz)
     add_friction(contact, normal, arm_a, arm_b, velocity, inverse)
     return n + 1, gap
+
+
+@inlined
+def _arm(box: Floats, x: float, z: float) -> Vector:
+    return x - box[X], 0.0, z - box[Z]
 
 
 _FACE_B_X, _FACE_B_Z, _FACE_A_X, _FACE_A_Z, _LEVEL = range(5)
@@ -379,22 +382,15 @@ def box_gap(a: Floats, b: Floats) -> tuple[float, float, float, float, int]:
     sin = abs(a[SIN] * b[COS] - a[COS] * b[SIN])
     # Upright boxes are separated by an axis of one of them or overlap: four axes in the plane.
     for k in range(4):
+        own, other = (b, a) if k in (_FACE_B_X, _FACE_B_Z) else (a, b)
         if k in (_FACE_B_X, _FACE_A_X):
-            own = b if k == _FACE_B_X else a
             ux = own[COS]
             uz = -own[SIN]
+            reach = own[HALF_X] + cos * other[HALF_X] + sin * other[HALF_Z]
         else:
-            own = b if k == _FACE_B_Z else a
             ux = own[SIN]
             uz = own[COS]
-        if k == _FACE_B_X:
-            reach = b[HALF_X] + cos * a[HALF_X] + sin * a[HALF_Z]
-        elif k == _FACE_B_Z:
-            reach = b[HALF_Z] + sin * a[HALF_X] + cos * a[HALF_Z]
-        elif k == _FACE_A_X:
-            reach = a[HALF_X] + cos * b[HALF_X] + sin * b[HALF_Z]
-        else:
-            reach = a[HALF_Z] + sin * b[HALF_X] + cos * b[HALF_Z]
+            reach = own[HALF_Z] + sin * other[HALF_X] + cos * other[HALF_Z]
         along = dx * ux + dz * uz
         gap = abs(along) - reach
         if gap > best:  # of equal gaps the first counts: a top, then b's faces
