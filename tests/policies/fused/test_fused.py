@@ -17,7 +17,8 @@ def test_the_forward_pass_is_the_networks_to_the_last_bit(num_signals):
     torch.manual_seed(0)
     mlp = TwinMLP(5, 7, 2, torch.ones(3), num_signals)
     x = torch.randn(40, 5)
-    passed = fused_mlp.forward(mlp, x)
+    with torch.no_grad():
+        passed = mlp.passed(x)
     outputs, value = mlp(x)
     assert torch.equal(passed.outputs, outputs)
     assert torch.equal(passed.value, value)
@@ -43,7 +44,7 @@ def test_the_gradient_of_twin_networks(layers, num_signals, state_size):
         torch.full_like(p, 7.0) for p in parameters
     ]  # what was there is overwritten
     with torch.inference_mode():
-        passed = fused_mlp.forward(mlp, x, state)
+        passed = mlp.passed(x, state)
         fused_mlp.backward(mlp, passed, grad_outputs, grad_value, written)
     for a, b in zip(written, expected, strict=True):
         torch.testing.assert_close(a, b)
@@ -136,7 +137,7 @@ def test_products_in_bfloat16_change_the_gradient_by_their_rounding(state_size):
     def gradient(products):
         written = [torch.empty_like(p) for p in mlp.parameters()]
         with torch.inference_mode():
-            passed = fused_mlp.forward(mlp, x, state, products)
+            passed = mlp.passed(x, state, products)
             fused_mlp.backward(mlp, passed, grad_outputs, grad_value, written)
         return torch.cat([g.flatten() for g in written])
 

@@ -1,59 +1,17 @@
-"""The forward pass of a `TwinMLP` that keeps what its gradient needs, and the gradient.
+"""The gradient of a `TwinMLP`.
 
-Both are written out because a gradient step of a small network costs calls, not arithmetic:
-autograd takes about twice as long (`docs/decisions/hand-written-gradients.md`). A test holds them
-to autograd in double precision.
+It is written out because a gradient step of a small network costs calls, not arithmetic: autograd
+takes about twice as long (`docs/decisions/hand-written-gradients.md`). A test holds it to autograd
+in double precision.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import silu
 
-from touchline.policies.nets.dense import values
-from touchline.policies.nets.twin_mlp import CRITIC, TwinMLP
-
-
-class ForwardPass(NamedTuple):
-    """The results of a forward pass, and all that the backward pass needs."""
-
-    outputs: Float[Tensor, "B P"]
-    value: Float[Tensor, "B S"]
-    before: list[Float[Tensor, "2 B H"]]
-    """The input of each layer's SiLU, in the type of the products; what follows likewise."""
-    after: list[Float[Tensor, "2 B _"]]
-    """The network's input, then the output of each layer's SiLU."""
-    state: Float[Tensor, "B Z"] | None
-    """What the critic alone saw."""
-
-
-def forward(
-    mlp: TwinMLP,
-    x: Float[Tensor, "B I"],
-    state: Float[Tensor, "B Z"] | None = None,
-    products: torch.dtype | None = None,
-) -> ForwardPass:
-    """What `mlp(x, state)` computes, with the intermediate results.
-
-    Hidden layers are computed in the type `products` (default: that of the weights).
-    """
-    before: list[Tensor] = []
-    own = mlp.policy_weight.dtype
-    products = products or own
-    after = [x.to(products).expand(2, *x.shape)]  # [2, B, I]
-    for weight, bias in mlp.layers:
-        linear = torch.baddbmm(bias.to(products), after[-1], weight.to(products))
-        before.append(linear)  # [2, B, H]
-        if len(before) == 1:
-            mlp.show_state(before[0][CRITIC], state)
-        after.append(silu(before[-1]))
-    actor, critic = after[-1].to(own).unbind()
-    outputs = torch.addmm(mlp.policy_bias, actor, mlp.policy_weight.t())
-    value = values(critic, mlp.value_weight, mlp.value_bias)
-    return ForwardPass(outputs, value, before, after, state)
+from touchline.policies.nets.twin_mlp import CRITIC, ForwardPass, TwinMLP
 
 
 def backward(

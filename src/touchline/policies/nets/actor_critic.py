@@ -134,7 +134,7 @@ class ActorCritic(nn.Module):
     ) -> None:
         trunk = self.trunk
         assert isinstance(trunk, TwinMLP)
-        passed = fused_mlp.forward(trunk, *self._parted(obs), products=products)
+        passed = trunk.passed(*self._parted(obs), products)
         distribution = self.distribution_of(passed.outputs, allowed)
         assert isinstance(distribution, ActionDistribution)
         evaluated = fused_distribution.forward(distribution, actions)

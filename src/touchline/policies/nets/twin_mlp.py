@@ -6,6 +6,7 @@ out, because autograd's bookkeeping would take as long again.
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -23,6 +24,19 @@ PIECE = 1024
 """Rows that pass at a time where no gradient is wanted: what layers leave stays in the cache."""
 ACTOR, CRITIC = 0, 1
 """The two networks: their position in the weights and biases of a `TwinMLP`."""
+
+
+class ForwardPass(NamedTuple):
+    """The results of a forward pass, and all that the backward pass needs."""
+
+    outputs: Float[Tensor, "B P"]
+    value: Float[Tensor, "B S"]
+    before: list[Float[Tensor, "2 B H"]]
+    """The input of each layer's SiLU, in the type of the products; what follows likewise."""
+    after: list[Float[Tensor, "2 B _"]]
+    """The network's input, then the output of each layer's SiLU."""
+    state: Float[Tensor, "B Z"] | None
+    """What the critic alone saw."""
 
 
 class TwinMLP(nn.Module):
@@ -76,30 +90,38 @@ class TwinMLP(nn.Module):
         """The actor's outputs and the critic's values."""
         # With a gradient everything is kept for the way back, so pieces would gain nothing.
         if len(x) <= PIECE or torch.is_grad_enabled():
-            return self._evaluated(x, state)
-        starts = range(0, len(x), PIECE)
+            return self.passed(x, state)[:2]
         pieces = [
-            self._evaluated(
-                x[start : start + PIECE],
-                None if state is None else state[start : start + PIECE],
-            )
-            for start in starts
+            self(own, None if state is None else state[start : start + PIECE])
+            for start, own in zip(range(0, len(x), PIECE), x.split(PIECE), strict=True)
         ]
         outputs, value = map(torch.cat, zip(*pieces, strict=True))
         return outputs, value
 
-    def _evaluated(
-        self, x: Float[Tensor, "B I"], state: Float[Tensor, "B Z"] | None
-    ) -> tuple[Float[Tensor, "B P"], Float[Tensor, "B S"]]:
-        x = x.expand(2, *x.shape)  # [2, B, I]
-        for layer, (weight, bias) in enumerate(self.layers):
-            x = torch.baddbmm(bias, x, weight)  # [2, B, H]
-            if layer == 0:
-                self.show_state(x[CRITIC], state)
-            x = silu(x)
-        outputs = torch.addmm(self.policy_bias, x[ACTOR], self.policy_weight.t())
-        value = values(x[CRITIC], self.value_weight, self.value_bias)
-        return outputs, value
+    def passed(
+        self,
+        x: Float[Tensor, "B I"],
+        state: Float[Tensor, "B Z"] | None = None,
+        products: torch.dtype | None = None,
+    ) -> ForwardPass:
+        """The actor's outputs and the critic's values, with the intermediate results.
+
+        Hidden layers are computed in the type `products` (default: that of the weights).
+        """
+        before: list[Tensor] = []
+        own = self.policy_weight.dtype
+        products = products or own
+        after = [x.to(products).expand(2, *x.shape)]  # [2, B, I]
+        for weight, bias in self.layers:
+            linear = torch.baddbmm(bias.to(products), after[-1], weight.to(products))
+            before.append(linear)  # [2, B, H]
+            if len(before) == 1:
+                self.show_state(before[0][CRITIC], state)
+            after.append(silu(before[-1]))
+        actor, critic = after[-1].to(own).unbind()
+        outputs = torch.addmm(self.policy_bias, actor, self.policy_weight.t())
+        value = values(critic, self.value_weight, self.value_bias)
+        return ForwardPass(outputs, value, before, after, state)
 
     def show_state(
         self, critic: Float[Tensor, "B H"], state: Float[Tensor, "B Z"] | None

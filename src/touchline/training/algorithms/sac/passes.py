@@ -201,7 +201,7 @@ class DensePasses:
         self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None
     ) -> PolicyPass:
         if self._has_value:
-            of_trunk = fused_mlp.forward(self._trunk, obs[0])
+            of_trunk = self._trunk.passed(obs[0])
             distribution = self._network.distribution_of(of_trunk.outputs, allowed)
             return PolicyPass(distribution, of_trunk.value, of_trunk)
         of_actor = dense_stack.forward(self._actor, obs[0])
