@@ -39,7 +39,6 @@ class GreedyPolicy(RulePolicy):
     """Takes the valid move of Match3 that makes most points at once, ties at random."""
 
     def check(self, behavior: str, spec: BehaviorSpec) -> None:
-        """Raise a UsageError unless the behavior is one of Match3's."""
         shapes = [sensor.shape for sensor in spec.observation_specs]
         if shapes not in _SHAPES or spec.action_spec.discrete_branches != (MOVES,):
             raise UsageError(

@@ -70,10 +70,7 @@ class MemoryCell(Protocol):
 
 
 def make_memory(name: str, inputs: int, size: int) -> MemoryCell:
-    """A memory with its first weights.
-
-    Raises a UsageError for a name that is not in `MEMORIES`.
-    """
+    """A memory with its first weights; a UsageError for a name that is not in `MEMORIES`."""
     if name not in MEMORY_PLUGINS:
         names = ", ".join(sorted(MEMORY_PLUGINS.names()))
         raise UsageError(f"no memory is called {name!r}; there are: {names}")

@@ -50,7 +50,6 @@ class NetworkPolicy:
         self._actor: Actor | None = None
 
     def check(self, behavior: str, spec: BehaviorSpec) -> None:
-        """Raise a UsageError that describes both specs unless this policy fits the behavior."""
         require_fit(self._source, self.network.spec, behavior, spec)
 
     def new_memory(self) -> SlotMemory | None:

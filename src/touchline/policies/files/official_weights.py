@@ -63,10 +63,7 @@ class OfficialWeights:
 
 
 def read_official(path: Path) -> OfficialWeights:
-    """The weights in a `.pt` checkpoint or an ONNX file.
-
-    Raises a UsageError for anything else, and runs no code of it.
-    """
+    """The weights in a `.pt` checkpoint or an ONNX file; a UsageError for anything else."""
     if path.suffix == CHECKPOINT:
         return _read_checkpoint(path)
     return OfficialWeights(path, _renamed(_read_onnx(path)), {})
@@ -189,12 +186,10 @@ def _read_checkpoint(path: Path) -> OfficialWeights:
 
 
 def _refuse_compressed(path: Path) -> None:
-    """Raise a UsageError for an archive that unpacks to more than its own length.
-
-    PyTorch compresses nothing, but would unpack a thousandfold.
-    """
+    """Raise a UsageError for an archive that unpacks to more than its own length."""
     if not zipfile.is_zipfile(path):
         return  # PyTorch's older files are no archives
+    # PyTorch compresses nothing, but would unpack a thousandfold.
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(entry.file_size for entry in archive.infolist())
     if unpacked > path.stat().st_size:
@@ -412,7 +407,7 @@ def _fill_policy_head(network: ActorCritic, source: _Source) -> None:
     for branch, size in enumerate(actions.discrete_branches):
         sizes[f"_discrete_distribution.branches.{branch}."] = size
     weight, bias = _heads(network)[0]
-    weights, biases = (tensor.split(list(sizes.values())) for tensor in (weight, bias))
+    weights, biases = (torch.split(t, list(sizes.values())) for t in (weight, bias))
     for name, own_weight, own_bias in zip(sizes, weights, biases, strict=True):
         source.fill(own_weight, own_bias, f"action_model.{name}")
     if network.log_std is not None:

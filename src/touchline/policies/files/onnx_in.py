@@ -62,7 +62,6 @@ class OnnxPolicy:
         self._actions = self._action_spec()
 
     def check(self, behavior: str, spec: BehaviorSpec) -> None:
-        """Raise a UsageError that names both shapes unless this model can act for the behavior."""
         self._check_inputs(behavior, spec)
         other = spec.action_spec
         if not self._lists_branches and not other.continuous_size:

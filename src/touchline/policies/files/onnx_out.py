@@ -96,10 +96,7 @@ def onnx_obstacle(network: Network) -> str:
 
 
 def export_onnx(network: Network, path: Path) -> None:
-    """Write the policy of `network`.
-
-    Raises a UsageError for what Unity cannot load.
-    """
+    """Write the policy of `network`. Raises a UsageError for what Unity cannot load."""
     write_whole(path, build_onnx(network).SerializeToString())
 
 

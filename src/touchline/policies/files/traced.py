@@ -44,8 +44,8 @@ def write_module(
 ) -> dict[str, str]:
     """Add what `module` computes of these inputs of the graph; output -> its name in the graph.
 
-    The module takes the examples in their order, and returns a dict of tensors. Raises a UsageError
-    that names the layer and the operator of what has no form.
+    The module returns a dict of tensors. Raises a UsageError that names the layer and the operator
+    of what has no form.
     """
     with torch.no_grad():
         program = _exported(_OfList(module), list(examples.values()))

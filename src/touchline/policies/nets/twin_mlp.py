@@ -93,7 +93,9 @@ class TwinMLP(nn.Module):
             return self.passed(x, state)[:2]
         pieces = [
             self(own, None if state is None else state[start : start + PIECE])
-            for start, own in zip(range(0, len(x), PIECE), x.split(PIECE), strict=True)
+            for start, own in zip(
+                range(0, len(x), PIECE), torch.split(x, PIECE), strict=True
+            )
         ]
         outputs, value = map(torch.cat, zip(*pieces, strict=True))
         return outputs, value
