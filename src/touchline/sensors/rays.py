@@ -73,16 +73,10 @@ class RayFan:
     either side of 0 in Unity too, and there the sign decides.
     """
 
-    def angles_rad(self) -> Floats:
-        """Each ray's direction from local x (right, 0) towards local z (ahead, π/2)."""
-        angles_deg = ray_angles_deg(self.rays_per_direction, self.max_degrees)
-        return np.radians(np.array(angles_deg) - self.yaw_deg)
-
 
 def ray_angles_deg(rays_per_direction: int, max_degrees: float) -> list[float]:
-    """The rays' angles from local x (right, 0) towards local z (ahead, 90), in Unity's order.
-
-    That is ahead, then right and left in turn.
+    """The rays' angles from local x (right, 0) towards local z (ahead, 90), as Unity orders them:
+    ahead, then right and left in turn.
     """
     if rays_per_direction == 0:
         return [90.0]
@@ -166,7 +160,8 @@ class RaySensor:
         self, known_tags: Sequence[str], tags: Sequence[str], fan: RayFan
     ) -> None:
         """`known_tags` is the scene's list, whose indices the shapes carry."""
-        angles = fan.angles_rad()
+        angles_deg = ray_angles_deg(fan.rays_per_direction, fan.max_degrees)
+        angles = np.radians(np.array(angles_deg) - fan.yaw_deg)
         rise_m = fan.end_m - fan.start_m
         ends = np.stack(
             [
@@ -249,10 +244,7 @@ class RaySensor:
     def observe(
         self, threads: Threads, stack: Stack, agents: NDArray[np.intp], view: View
     ) -> list[NDArray[Any]]:
-        """Read a frame for K agents and add it to their stack.
-
-        Returns their observations, [K, depth * size] per sensor.
-        """
+        """Add a frame to the stack of K agents; their observations [K, depth * size] per sensor."""
         return observe_together(threads, view, [(self, stack, agents)])
 
 
@@ -261,9 +253,8 @@ def observe_together(
     view: View,
     parts: Sequence[tuple[RaySensor, Stack, NDArray[np.intp]]],
 ) -> list[NDArray[Any]]:
-    """As `RaySensor.observe` for agents whose sensors have the same sizes but different tags.
-
-    Returns [K, depth * size] per sensor for the agents of all parts, in order.
+    """As `RaySensor.observe` for agents of all parts, in order: their sensors have the same sizes,
+    but different tags.
     """
     first_sensor, first_stack, _ = parts[0]
     depth = first_stack.frames.shape[1]
@@ -297,7 +288,7 @@ class _NearBox:
     """A box that an agent's rays may hit: a record of `_NEAR_BOX`."""
 
     start: Three
-    """Of the rays, in the box's frame."""
+    """The rays' start in the box's frame."""
     half: Three
     """Half sizes."""
     cos: float
@@ -319,7 +310,7 @@ class _NearRound:
     """A sphere or capsule that an agent's rays may hit: a record of `_NEAR_ROUND`."""
 
     start: Three
-    """Of the rays, relative to the shape's center."""
+    """The rays' start relative to the shape's center."""
     radius: float
     """The shape's and the swept sphere's together."""
     half_height: float

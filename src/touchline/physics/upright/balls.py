@@ -38,10 +38,7 @@ def touch_at(
     friction: float,
     bounce: float,
 ) -> int:
-    """Add a contact in one point, the normal pointing from b to a; arms reach from the centers.
-
-    Returns the number of contacts.
-    """
+    """Add a contact in one point, the normal from b to a, at arms from both; their number."""
     contact = contacts.records[n]
     velocity, inverse = contacts.velocity, contacts.inverse
     begin_contact(contact, a, b, ROUND, friction, friction, 0.0)
@@ -63,8 +60,7 @@ def add_floor_friction(
 ) -> int:
     """Add the friction of a floor `arm_m` below the center of a body whose height is locked.
 
-    The normal impulses are given, in N s, while poses move and afterwards. Returns the number of
-    contacts.
+    The normal impulses are given, in N s, while poses move and afterwards; the number of contacts.
     """
     contact = contacts.records[n]
     velocity, inverse = contacts.velocity, contacts.inverse
@@ -85,9 +81,8 @@ def add_floor_friction(
 def nearest_on_box(
     x: float, y: float, z: float, box: Floats
 ) -> tuple[float, float, float, float]:
-    """The distance of a point from a box (negative inside), and the unit normal away from the box.
-
-    A point inside leaves through the face that is nearest.
+    """The distance of a point from a box (negative inside), and the unit normal away from the box,
+    from inside through the nearest face.
     """
     wx = x - box[X]
     ly = y - box[Y]

@@ -252,8 +252,7 @@ def _touch_each(
 ) -> int:
     """Add the contacts of body i with others[start:], the last of them first.
 
-    Their pairs with i begin at column `first` of `friction` and `gaps`. Returns the number of
-    contacts.
+    Their pairs with i begin at column `first` of `friction` and `gaps`; the number of contacts.
     """
     static = len(area.contacts.velocity) - 1
     # The floor comes first, so it is solved last.

@@ -34,10 +34,8 @@ _STILL_MPS = 1e-7
 
 @compiled
 def solve(contacts: Contacts, n: int, moving: Floats) -> None:
-    """Solve the first n contacts.
-
-    The contacts' velocity becomes the one that is kept, `moving` [bodies + 1, 6] the one that poses
-    move with.
+    """Solve the first n contacts: their velocity becomes the one that is kept, `moving` of the same
+    shape the one that poses move with.
     """
     if _are_independent(contacts, n):
         _sweep(contacts, n, True, 1, True)
@@ -63,10 +61,7 @@ def copy_velocity(source: Floats, target: Floats) -> None:
 
 @compiled
 def _are_independent(contacts: Contacts, n: int) -> bool:
-    """Whether no contact disturbs another, so that one sweep is exact.
-
-    The common case: each body touches one thing at most.
-    """
+    """Whether no contact disturbs another: one sweep is exact, and the common case."""
     static = len(contacts.velocity) - 1
     met = 0  # a bit per body
     for c in range(n):
@@ -140,10 +135,7 @@ def friction_impulse(
 
 @inlined
 def set_impulse(direction: Direction, impulse: float) -> tuple[float, float]:
-    """Set the impulse of a direction.
-
-    Returns by how much it grew, and by how much the direction's speed will change.
-    """
+    """Set an impulse; by how much it grew, and by how much the direction's speed will change."""
     growth = impulse - direction.impulse
     direction.impulse = impulse
     if direction.mass > 0.0:
@@ -160,25 +152,22 @@ def _solve_in_turn(
     inverse: Floats,
 ) -> float:
     """Solve a COUPLED contact direction after direction; returns the greatest change of a speed."""
-    speed = relative_speed(contact, contact.normal, velocity)
-    force = normal_impulse(contact.normal, is_moving, speed)
-    change = _push(contact, contact.normal, force, velocity, inverse)
-    if contact.num_normals == 2:
-        speed = relative_speed(contact, contact.second_normal, velocity)
-        impulse = normal_impulse(contact.second_normal, is_moving, speed)
+    force = 0.0
+    change = 0.0
+    normals = contact.normal, contact.second_normal
+    for k in range(contact.num_normals):
+        speed = relative_speed(contact, normals[k], velocity)
+        impulse = normal_impulse(normals[k], is_moving, speed)
         force += impulse
-        changed = _push(contact, contact.second_normal, impulse, velocity, inverse)
+        changed = _push(contact, normals[k], impulse, velocity, inverse)
         change = max(change, changed)
     # Friction after the normals, because its limit is their force.
     if with_friction:
-        speed = relative_speed(contact, contact.tangent, velocity)
-        impulse = friction_impulse(contact, contact.tangent, force, speed)
-        changed = _push(contact, contact.tangent, impulse, velocity, inverse)
-        change = max(change, changed)
-        speed = relative_speed(contact, contact.second_tangent, velocity)
-        impulse = friction_impulse(contact, contact.second_tangent, force, speed)
-        changed = _push(contact, contact.second_tangent, impulse, velocity, inverse)
-        change = max(change, changed)
+        for tangent in (contact.tangent, contact.second_tangent):
+            speed = relative_speed(contact, tangent, velocity)
+            impulse = friction_impulse(contact, tangent, force, speed)
+            changed = _push(contact, tangent, impulse, velocity, inverse)
+            change = max(change, changed)
     return change
 
 
