@@ -6,7 +6,6 @@ need be. Official ML-Agents reads both (tests/interop).
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -52,53 +51,19 @@ def encode_sensor(sensor: ObservationSpec) -> Any:
 def encode_actions(actions: ActionTuple, dialect: Dialect) -> bytes:
     """A ListAgentActionProto: one entry per agent, in the order of its decisions."""
     continuous, discrete = actions.continuous, actions.discrete
-    parts: list[tuple[int, Rows]] = []  # field of AgentActionProto, its content
+    # Fields of AgentActionProto. One without content would be a field too many.
+    fields = []
     if dialect.reads_deprecated_actions:
         # The one old field carries either kind of action, as floats.
         values = continuous if continuous.shape[1] else discrete.astype(np.float32)
-        parts.append((1, _float_bytes(values)))
+        if values.shape[1]:
+            fields.append(_len_field(1, _float_bytes(values)))
     else:
         if continuous.shape[1]:
-            parts.append((6, _float_bytes(continuous)))
+            fields.append(_len_field(6, _float_bytes(continuous)))
         if discrete.shape[1]:
-            parts.append((7, _varint_rows(discrete)))
-    widths = tuple((number, content.shape[1]) for number, content in parts)
-    template, starts = _action_template(len(actions), widths)
-    # The cached template serves the next step again.
-    rows = template.copy()
-    for start, (_, content) in zip(starts, parts, strict=True):
-        rows[:, start : start + content.shape[1]] = content
-    return rows.tobytes()
-
-
-# Where agents come and go, each number of them has a template of its own.
-@lru_cache(maxsize=64)
-def _action_template(
-    count: int, parts: tuple[tuple[int, int], ...]
-) -> tuple[Rows, list[int]]:
-    """All bytes of `count` entries but the actions, and where each part of an entry begins.
-
-    `parts` are (field, bytes). Cached: a behavior sends the same layout at every step.
-    """
-    fields = []
-    content_ends = []  # counted from the first byte after the entry's own head
-    length = 0
-    for number, width in parts:
-        # A behavior without agents or actions has no bytes here, and an empty field would be
-        # one too many.
-        if width:
-            field = _len_field(number, np.zeros((count, width), np.uint8))
-            fields.append(field)
-            length += field.shape[1]
-        content_ends.append(length)
-    entry = _joined(count, fields)
-    rows = _len_field(1, entry)
-    head = rows.shape[1] - length
-    starts = [
-        head + end - width if width else 0
-        for end, (_, width) in zip(content_ends, parts, strict=True)
-    ]
-    return rows, starts
+            fields.append(_len_field(7, _varint_rows(discrete)))
+    return _len_field(1, _joined(len(actions), fields)).tobytes()
 
 
 def decode_actions(
@@ -153,10 +118,9 @@ def encode_agents(steps: DecisionSteps | TerminalSteps, spec: BehaviorSpec) -> b
         mask = np.concatenate(steps.action_mask, axis=1)
         fields.append(_len_field(11, mask.astype(np.uint8)))
     for sensor, values in zip(spec.observation_specs, steps.obs, strict=True):
-        head = _repeated(encode_sensor(sensor).SerializeToString(), count)
         float_data = _len_field(1, _float_bytes(values.reshape(count, -1)))
-        observation = np.concatenate([head, _len_field(4, float_data)], axis=1)
-        fields.append(_len_field(13, observation))
+        head = encode_sensor(sensor).SerializeToString()
+        fields.append(_len_field(13, _behind(head, _len_field(4, float_data))))
     return _len_field(1, _joined(count, fields)).tobytes()
 
 
@@ -194,22 +158,22 @@ def _joined(count: int, fields: list[Rows]) -> Rows:
     return np.concatenate([nothing, *fields], axis=1)
 
 
-def _repeated(data: bytes, count: int) -> Rows:
-    """The same bytes in every row; a view."""
-    return np.broadcast_to(np.frombuffer(data, np.uint8), (count, len(data)))
+def _behind(head: bytes, rows: Rows) -> Rows:
+    """Each row behind the same bytes."""
+    out = np.empty((len(rows), len(head) + rows.shape[1]), np.uint8)
+    out[:, : len(head)] = np.frombuffer(head, np.uint8)
+    out[:, len(head) :] = rows
+    return out
 
 
 def _len_field(number: int, rows: Rows) -> Rows:
     """Rows of bytes as a length-delimited field."""
-    tag = varint(number << 3 | LEN)
-    head = _repeated(tag + varint(rows.shape[1]), len(rows))
-    return np.concatenate([head, rows], axis=1)
+    return _behind(varint(number << 3 | LEN) + varint(rows.shape[1]), rows)
 
 
 def _plain_field(number: int, wire_type: int, rows: Rows) -> Rows:
     """Rows of bytes as a field without a length."""
-    head = _repeated(varint(number << 3 | wire_type), len(rows))
-    return np.concatenate([head, rows], axis=1)
+    return _behind(varint(number << 3 | wire_type), rows)
 
 
 def varint(value: int) -> bytes:
