@@ -3,7 +3,7 @@
 import numpy as np
 
 from touchline.envs.slots import SlotRows
-from touchline.envs.slots.rows import FLAGS, IDS, REWARDS
+from touchline.envs.slots.rows import COLUMNS
 
 
 def slot_rows(
@@ -11,29 +11,27 @@ def slot_rows(
 ):
     """Rows of N slots from `obs`, one array [N, *shape] per sensor.
 
-    `columns` are the names in `FLAGS`, `REWARDS` and `IDS`, with one value per slot or one for all.
+    `columns` are the names in `COLUMNS`, with one value per slot or one for all.
     By default every slot decides, no episode begins or ends, no action has closed, rewards are 0
     and agent i of no group is in slot i of world 0.
     """
     size = len(obs[0])
     defaults = {"deciding": True, "agent_id": np.arange(size)}
     values = defaults | columns
-    unknown = values.keys() - {*FLAGS, *REWARDS, *IDS}
+    unknown = values.keys() - set(COLUMNS)
     assert not unknown, f"unknown columns {unknown}"
-
-    def block(names, dtype):
-        columns = [np.broadcast_to(values.get(name, 0), size) for name in names]
-        return np.stack(columns, axis=1).astype(dtype)
-
+    kinds = [np.bool_] * 5 + [np.float32] * 2 + [np.int32] * 3
+    all_columns = {
+        name: np.broadcast_to(values.get(name, 0), size).astype(kind)
+        for name, kind in zip(COLUMNS, kinds, strict=True)
+    }
     if final_obs is None:
         final_obs = [sensor[:0] for sensor in obs]
     return SlotRows(
         obs=tuple(obs),
         action_mask=action_mask,
-        flags=block(FLAGS, np.bool_),
-        rewards=block(REWARDS, np.float32),
-        ids=block(IDS, np.int32),
         final_slot=np.asarray(final_slot, np.int32),
         final_obs=tuple(final_obs),
         second_mask=second_mask,
+        **all_columns,
     )

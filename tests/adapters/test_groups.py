@@ -9,6 +9,7 @@ from tests.scripted_world import ScriptedWorld
 from touchline.adapters.groups import Groups
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
+from touchline.envs.slots.rows import COLUMNS
 from touchline.errors import RunError, UsageError
 from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec, ObservationSpec
 from touchline.testing import random_slot_actions
@@ -124,7 +125,7 @@ def test_a_scene_that_merges_its_teams_plays_the_same_game():
         one = merged.rows["SoccerTwos"]
         order = np.argsort(one.agent_id)
         theirs = np.argsort(np.concatenate([rows.agent_id for _, rows in two]))
-        for name in ("flags", "rewards", "ids", "action_mask"):
+        for name in (*COLUMNS, "action_mask"):
             joined = np.concatenate([getattr(rows, name) for _, rows in two])
             np.testing.assert_array_equal(getattr(one, name)[order], joined[theirs])
         for mine, *parts in zip(one.obs, *(rows.obs for _, rows in two), strict=True):

@@ -85,10 +85,9 @@ def test_a_memory_changes_where_slots_decide_and_is_kept_as_it_was_before(
     assert not first.kept.memory.any()
     assert memory.values[rows.deciding].any()
     assert not memory.values[~rows.deciding].any()
-    flags = rows.flags.copy()
-    flags[:, 1] = False  # no episode begins
+    none_begins = np.zeros_like(rows.begins)
     remembered = memory.values.copy()
-    second = policy.act(replace(rows, flags=flags), memory, generator)
+    second = policy.act(replace(rows, begins=none_begins), memory, generator)
     assert np.array_equal(second.kept.memory, remembered)
 
 

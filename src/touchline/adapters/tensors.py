@@ -113,9 +113,9 @@ class GroupTensors:
         views = self.layout.copied(rows.obs)
         mask = rows.deciding
         allowed, second = rows.action_mask, rows.second_mask
-        # Columns of FLAGS; as slices they keep the last axis, which TorchRL asks for.
-        terminated = rows.flags[:, 3:4]  # [N, 1]
-        truncated = rows.flags[:, 4:5]  # [N, 1]
+        # TorchRL asks for the last axis.
+        terminated = rows.terminated[:, None]  # [N, 1]
+        truncated = rows.truncated[:, None]  # [N, 1]
         done = terminated | truncated
         if len(rows.final_slot):
             # Slots in which an episode ended show what belongs to it; there is nothing to choose.
@@ -135,7 +135,7 @@ class GroupTensors:
         leaves["terminated"] = tensor(terminated)
         leaves["truncated"] = tensor(truncated)
         leaves["done"] = tensor(done)
-        leaves["reward"] = tensor(rows.rewards.sum(axis=1, keepdims=True))
+        leaves["reward"] = tensor((rows.reward + rows.group_reward)[:, None])
         return self._tensordict(leaves)
 
     def read_action(self, tensordict: Any) -> ActionTuple:
@@ -287,7 +287,7 @@ class GroupTensors:
         leaves = {
             "observation": observation,
             "mask": tensor(mask),
-            "group_reward": tensor(rows.rewards[:, 1:]),
+            "group_reward": tensor(rows.group_reward[:, None]),
             **self._ids,
         }
         if allowed is not None:

@@ -203,7 +203,7 @@ class EpisodeRecorder:
         slot = np.flatnonzero(rows.deciding & has_quota)
         begins = rows.begins[slot]
         # Where an episode begins, the row's reward belongs to the end of the one before.
-        rewards = np.where(begins[:, None], 0.0, rows.rewards[slot])
+        rewards = np.where(begins[:, None], 0.0, _both_rewards(rows, slot))
         mask, no = rows.action_mask, np.zeros_like(begins)
         records = _Records(
             slot=slot,
@@ -234,7 +234,7 @@ class EpisodeRecorder:
             allowed=None if mask is None else np.ones_like(mask[slot]),
             continuous=empty.continuous,
             discrete=empty.discrete,
-            rewards=rows.rewards[slot],
+            rewards=_both_rewards(rows, slot),
             group_id=self._group_of[slot],
             flags=np.stack([~yes, yes, rows.truncated[slot]], axis=1),
         )
@@ -300,3 +300,8 @@ class EpisodeRecorder:
         # Slots that the world has added record nothing.
         self._left = widened(self._left, size)
         self._group_of = widened(self._group_of, size)
+
+
+def _both_rewards(rows: SlotRows, slot: NDArray[np.intp]) -> NDArray[np.float32]:
+    """[K, 2] own and group rewards of these slots."""
+    return np.stack([rows.reward[slot], rows.group_reward[slot]], axis=1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from touchline.envs.saved_state import Arrays
 from touchline.envs.slots import SlotRows
+from touchline.envs.slots.rows import COLUMNS
 from touchline.policies.policy import ActorState
 from touchline.specs import ActionTuple
 from touchline.viewer.scoreboard import Returns, Scoreboard, Tally
@@ -53,7 +54,7 @@ class Moment:
         """The size of its arrays."""
         arrays = [*self.world.values(), *self.returns.values()]
         for rows in self.rows.values():
-            arrays += [*rows.obs, rows.flags, rows.rewards, rows.ids]
+            arrays += [*rows.obs, *(getattr(rows, name) for name in COLUMNS)]
         for actor in self.actors.values():
             arrays += [] if actor.memory is None else [actor.memory]
         own = sum(array.nbytes for array in arrays)

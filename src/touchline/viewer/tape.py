@@ -88,7 +88,5 @@ class Tape:
 
 def _begun(rows: SlotRows) -> SlotRows:
     """The same rows, as where an episode begins."""
-    flags = rows.flags.copy()
-    # Column 1 of FLAGS is `begins`: the reward of the first record is for what was not recorded.
-    flags[rows.deciding, 1] = True
-    return replace(rows, flags=flags)
+    # The reward of the first record is for what was not recorded.
+    return replace(rows, begins=rows.begins | rows.deciding)

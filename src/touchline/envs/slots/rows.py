@@ -7,12 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-FLAGS = ("deciding", "begins", "closed", "terminated", "truncated")
-"""The columns of `SlotRows.flags`."""
-REWARDS = ("reward", "group_reward")
-"""The columns of `SlotRows.rewards`."""
-IDS = ("agent_id", "group_id", "env_index")
-"""The columns of `SlotRows.ids`."""
+COLUMNS = (
+    "deciding",
+    "begins",
+    "closed",
+    "terminated",
+    "truncated",
+    "reward",
+    "group_reward",
+    "agent_id",
+    "group_id",
+    "env_index",
+)
+"""Fields of `SlotRows` with one number per slot."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,9 +28,6 @@ class SlotRows:
 
     A row can say two things at once: how its last action turned out (`closed`, `reward`,
     `terminated`, `truncated`), and what to act on now (`deciding`, `obs`, `action_mask`, `begins`).
-
-    Values that are one number per slot are the columns of three blocks, so that tables are copied
-    and joined in few calls.
     """
 
     obs: tuple[NDArray[Any], ...]
@@ -32,12 +36,26 @@ class SlotRows:
     zeros."""
     action_mask: NDArray[np.bool_] | None
     """[N, choices of all branches], True = allowed; None without discrete branches."""
-    flags: NDArray[np.bool_]
-    """[N, 5], in the order of `FLAGS`."""
-    rewards: NDArray[np.float32]
-    """[N, 2], in the order of `REWARDS`."""
-    ids: NDArray[np.int32]
-    """[N, 3], in the order of `IDS`."""
+    deciding: NDArray[np.bool_]
+    """[N] this slot needs an action."""
+    begins: NDArray[np.bool_]
+    """[N] an episode begins here: clear the policy's memory."""
+    closed: NDArray[np.bool_]
+    """[N] an action got its result in this row."""
+    terminated: NDArray[np.bool_]
+    """[N] the closed action was the last of its episode, which finished."""
+    truncated: NDArray[np.bool_]
+    """[N] the closed action was the last of its episode, which was cut short."""
+    reward: NDArray[np.float32]
+    """[N] the agent's own reward for the closed action; 0 elsewhere."""
+    group_reward: NDArray[np.float32]
+    """[N] likewise its group's reward; the two are never added here."""
+    agent_id: NDArray[np.int32]
+    """[N] the agent of this row, -1 where there is none."""
+    group_id: NDArray[np.int32]
+    """[N] its group, 0 = none, -1 where there is no agent."""
+    env_index: NDArray[np.int32]
+    """[N] the world of this agent, -1 where there is none."""
     final_slot: NDArray[np.int32]
     """[K] the slots in which an episode ended, in the order of the ends."""
     final_obs: tuple[NDArray[Any], ...]
@@ -46,58 +64,8 @@ class SlotRows:
     """Staged actions only: [N, first branch, choices of the later branches], True = allowed after
     that first choice."""
 
-    @property
-    def deciding(self) -> NDArray[np.bool_]:
-        """[N] this slot needs an action."""
-        return self.flags[:, 0]
-
-    @property
-    def begins(self) -> NDArray[np.bool_]:
-        """[N] an episode begins here: clear the policy's memory."""
-        return self.flags[:, 1]
-
-    @property
-    def closed(self) -> NDArray[np.bool_]:
-        """[N] an action got its result in this row."""
-        return self.flags[:, 2]
-
-    @property
-    def terminated(self) -> NDArray[np.bool_]:
-        """[N] the closed action was the last of its episode, which finished."""
-        return self.flags[:, 3]
-
-    @property
-    def truncated(self) -> NDArray[np.bool_]:
-        """[N] the closed action was the last of its episode, which was cut short."""
-        return self.flags[:, 4]
-
-    @property
-    def reward(self) -> NDArray[np.float32]:
-        """[N] the agent's own reward for the closed action; 0 elsewhere."""
-        return self.rewards[:, 0]
-
-    @property
-    def group_reward(self) -> NDArray[np.float32]:
-        """[N] likewise its group's reward; the two are never added here."""
-        return self.rewards[:, 1]
-
-    @property
-    def agent_id(self) -> NDArray[np.int32]:
-        """[N] the agent of this row, -1 where there is none."""
-        return self.ids[:, 0]
-
-    @property
-    def group_id(self) -> NDArray[np.int32]:
-        """[N] its group, 0 = none, -1 where there is no agent."""
-        return self.ids[:, 1]
-
-    @property
-    def env_index(self) -> NDArray[np.int32]:
-        """[N] the world of this agent, -1 where there is none."""
-        return self.ids[:, 2]
-
     def __len__(self) -> int:
-        return len(self.flags)
+        return len(self.deciding)
 
 
 AllRows = Mapping[str, SlotRows]
@@ -134,21 +102,18 @@ def stack_rows(tables: Sequence[SlotRows]) -> SlotRows:
     # One world is the common case, and joining costs a copy of every observation.
     if len(tables) == 1:
         return tables[0]
-    join = np.concatenate
+    columns = {}
+    for name in (*COLUMNS, "action_mask", "second_mask"):
+        parts = [getattr(rows, name) for rows in tables]
+        # Tables of one spec either all have masks or all have none.
+        columns[name] = None if parts[0] is None else np.concatenate(parts)
     sensors = zip(*(rows.obs for rows in tables), strict=True)
-    # Tables of one spec either all have masks or all have none.
-    masks = [rows.action_mask for rows in tables if rows.action_mask is not None]
-    second_masks = [rows.second_mask for rows in tables if rows.second_mask is not None]
     final_slot, final_obs = _stacked_ends(tables)
     return SlotRows(
-        obs=tuple(join(parts) for parts in sensors),
-        action_mask=join(masks) if masks else None,
-        flags=join([rows.flags for rows in tables]),
-        rewards=join([rows.rewards for rows in tables]),
-        ids=join([rows.ids for rows in tables]),
+        obs=tuple(np.concatenate(parts) for parts in sensors),
         final_slot=final_slot,
         final_obs=final_obs,
-        second_mask=join(second_masks) if second_masks else None,
+        **columns,
     )
 
 
@@ -169,9 +134,7 @@ def select_rows(rows: SlotRows, slots: NDArray[np.intp]) -> SlotRows:
     return SlotRows(
         obs=tuple(obs[slots] for obs in rows.obs),
         action_mask=None if mask is None else mask[slots],
-        flags=rows.flags[slots],
-        rewards=rows.rewards[slots],
-        ids=rows.ids[slots],
+        **{name: getattr(rows, name)[slots] for name in COLUMNS},
         final_slot=rows.final_slot[:0],
         final_obs=tuple(obs[:0] for obs in rows.final_obs),
         second_mask=None if second_mask is None else second_mask[slots],

@@ -11,15 +11,15 @@ Arrays of observations are never written to once rows hold them: a step brings n
 """
 
 # mypy: disable-error-code="no-any-return"
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.saved_state import Arrays, kept, put_back
-from touchline.envs.slots.rows import FLAGS, IDS, REWARDS, SlotCounts, SlotRows
+from touchline.envs.slots.rows import SlotCounts, SlotRows, widened
 from touchline.errors import RunError, UsageError
 from touchline.specs import (
     ActionTuple,
@@ -33,7 +33,6 @@ _LARGEST_ID = np.int32(2**31 - 1)
 _NO_SLOTS = np.zeros(0, np.int32)
 _KEPT = (
     "_agent_id",
-    "_group_id",
     "_active",
     "_reserved_since",
     "_mask",
@@ -65,7 +64,9 @@ class Table:
         self._grow = grow
         self._env_index = env_index
         self._agent_id = np.full(size, -1, np.int32)
-        self._group_id = np.full(size, -1, np.int32)
+        """Whose slot it is, -1 where it is free."""
+        self._present = np.full((size, 3), -1, np.int32)
+        """Agent, group and world of the agent that is there; -1 where no episode runs."""
         self._active = np.zeros(size, np.bool_)
         """Whether an episode runs in each slot."""
         self._deciding: Index = _NONE_DECIDING
@@ -79,8 +80,9 @@ class Table:
         self._mask = np.ones((size, num_choices), np.bool_) if num_choices else None
         staged = spec.action_spec.second_mask_shape
         self._second_mask = np.ones((size, *staged), np.bool_) if staged else None
-        self._known: _Known | None = None
-        """Who decided last; None after an episode began or ended, or an agent got another slot."""
+        self._known: tuple[bytes, Index] | None = None
+        """Agent and group ids that decided last, in the world's order, and their slots; None after
+        an episode began or ended, or an agent got another slot."""
         self._index_ids()
         self.start_step()
 
@@ -99,6 +101,7 @@ class Table:
     def state(self) -> Arrays:
         """Everything that later rows depend on, as copies."""
         state: dict[str, NDArray[Any]] = kept(self, _KEPT) | {
+            "group_id": self._present[:, 1].copy(),
             "deciding": np.arange(len(self._agent_id))[self._deciding],
             "counts": np.array([*vars(self.counts).values()], np.float64),
         }
@@ -109,6 +112,9 @@ class Table:
         """Continue from what `state` returned."""
         # A table without discrete branches has no masks.
         put_back(self, _KEPT, {"mask": None, "second_mask": None, **state})
+        world = np.full_like(self._agent_id, self._env_index)
+        ids = np.stack([self._agent_id, state["group_id"], world], axis=1)
+        self._present = np.where(self._active[:, None], ids, np.int32(-1))
         self._deciding = state["deciding"].copy()
         self._obs = [state[f"obs.{i}"].copy() for i in range(len(self._obs))]
         self._is_stale = False
@@ -127,7 +133,7 @@ class Table:
         """The world was restarted: all slots are free, and open episodes get no result."""
         # Reservations go, too: after a reset the world numbers its agents as it likes.
         self._agent_id[:] = -1
-        self._group_id[:] = -1
+        self._present[:] = -1
         self._active[:] = False
         self._blank(slice(None))
         self._deciding = _NONE_DECIDING
@@ -189,18 +195,22 @@ class Table:
         # belong to it, because an agent may change its group in mid-episode.
         key = steps.agent_id.tobytes() + steps.group_id.tobytes()
         known = self._known
-        if known is not None and known.key == key:
+        slots: Index
+        if known is not None and known[0] == key:
             beginning = steps.agent_id[:0]
-            self._close(known.slots, steps.reward, steps.group_reward)
+            slots = known[1]
+            self._close(slots, steps.reward, steps.group_reward)
         else:
             slots, beginning = self._match(steps)
-            self._group_id[slots] = steps.group_id
+            self._present[slots, 0] = steps.agent_id
+            self._present[slots, 1] = steps.group_id
+            self._present[slots, 2] = self._env_index
             all_decide = len(slots) == len(self._agent_id)
-            in_order = bool((slots[:-1] < slots[1:]).all())
-            known = _Known(key, slice(None) if all_decide and in_order else slots)
-            self._known = known
-        self._show(known.slots, steps)
-        self._deciding = known.slots
+            if all_decide and (slots[:-1] < slots[1:]).all():
+                slots = slice(None)
+            self._known = key, slots
+        self._show(slots, steps)
+        self._deciding = slots
         return beginning
 
     def rows(self) -> SlotRows:
@@ -210,21 +220,33 @@ class Table:
             self._is_stale = False
         results = self._results
         results.deciding[self._deciding] = True
+        final_slot = _NO_SLOTS
+        final_obs = tuple(obs[:0] for obs in self._obs)
         if results.final_slot:
-            final_slot = _joined(results.final_slot).astype(np.int32)
+            final_slot = np.concatenate(results.final_slot).astype(np.int32)
             sensors = zip(*results.final_obs, strict=True)
-            final_obs = tuple(_joined(parts) for parts in sensors)
+            final_obs = tuple(np.concatenate(parts) for parts in sensors)
+        if results.ended_ids is None:
+            ids = self._present.copy()
         else:
-            final_slot = _NO_SLOTS
-            final_obs = tuple(obs[:0] for obs in self._obs)
+            # An agent that ended and one that moved in can share a slot: the present one shows.
+            ids = np.where(self._active[:, None], self._present, results.ended_ids)
+        agent_id, group_id, env_index = ids.T
         return SlotRows(
             obs=tuple(self._obs),
             # Masks are written to in place at the next step; observations are replaced or
             # copied then.
             action_mask=None if self._mask is None else self._mask.copy(),
-            flags=results.flags,
-            rewards=results.rewards,
-            ids=self._row_ids(),
+            deciding=results.deciding,
+            begins=results.begins,
+            closed=results.closed,
+            terminated=results.terminated,
+            truncated=results.truncated,
+            reward=results.reward,
+            group_reward=results.group_reward,
+            agent_id=agent_id,
+            group_id=group_id,
+            env_index=env_index,
             final_slot=final_slot,
             final_obs=final_obs,
             second_mask=None if self._second_mask is None else self._second_mask.copy(),
@@ -252,43 +274,16 @@ class Table:
         self._results.begins[slots[begins]] = True
         return slots, steps.agent_id[begins]
 
-    def _row_ids(self) -> NDArray[np.int32]:
-        """`SlotRows.ids`: of the present agent, else of one that ended in this step, else -1."""
-        ended = self._results.ended_ids
-        if ended is not None:
-            # An agent that ended and one that moved in can share a slot: the present one shows.
-            present = self._ids(slice(None))
-            return np.where(self._active[:, None], present, ended)
-        # The ids change only when an agent appears or ends. Copying them takes a tenth of the time
-        # of gathering them again, which would be half of a small table's step.
-        known = self._known
-        if known is not None and known.ids is not None:
-            return known.ids.copy()
-        present = self._ids(slice(None))
-        ids = np.where(self._active[:, None], present, np.int32(-1))
-        if known is not None:
-            known.ids = ids.copy()
-        return ids
-
-    def _ids(self, slots: Any) -> NDArray[np.int32]:
-        """Agent, group and world of these slots, [K, 3], whether they are active or not."""
-        agent_id = self._agent_id[slots]
-        ids = np.empty((len(agent_id), len(IDS)), np.int32)
-        ids[:, 0] = agent_id
-        ids[:, 1] = self._group_id[slots]
-        ids[:, 2] = self._env_index
-        return ids
-
     def _close(
         self,
         slots: Index,
-        reward: NDArray[np.float32],
-        group_reward: NDArray[np.float32],
+        reward: NDArray[np.float32] | float,
+        group_reward: NDArray[np.float32] | float,
     ) -> None:
         """The open actions in these slots have their results."""
         self._results.closed[slots] = True
-        self._results.rewards[slots, 0] = reward
-        self._results.rewards[slots, 1] = group_reward
+        self._results.reward[slots] = reward
+        self._results.group_reward[slots] = group_reward
 
     def _truncate(self, slots: NDArray[np.intp], exchange: int) -> None:
         """Close the episodes in these slots without a reward.
@@ -297,8 +292,7 @@ class Table:
         """
         if not len(slots):
             return
-        no_reward = np.zeros(len(slots), np.float32)
-        self._close(slots, no_reward, no_reward)
+        self._close(slots, 0.0, 0.0)
         self._results.truncated[slots] = True
         self._reserve(slots, [obs[slots] for obs in self._obs], exchange)
 
@@ -308,7 +302,13 @@ class Table:
         """The episodes in these slots are over; the slots stay reserved for their agents."""
         self.counts.ends += len(slots)
         self._reserved_since[slots] = exchange
-        self._results.add_ends(slots, self._ids(slots), final_obs)
+        results = self._results
+        results.final_slot.append(slots)
+        results.final_obs.append(final_obs)
+        if results.ended_ids is None:
+            results.ended_ids = np.full_like(self._present, -1)
+        results.ended_ids[slots] = self._present[slots]
+        self._present[slots] = -1
         self._active[slots] = False
         self._blank(slots)
         self._known = None
@@ -363,17 +363,18 @@ class Table:
                 f"{extra} agents more than fit into {self.name}: {size} slots; "
                 "make the adapter with more spare_slots"
             )
-        self._active = _widened(self._active, extra, False)
-        self._agent_id = _widened(self._agent_id, extra, -1)
-        self._group_id = _widened(self._group_id, extra, -1)
-        self._reserved_since = _widened(self._reserved_since, extra, 0)
-        self._obs = [_widened(obs, extra, 0.0) for obs in self._obs]
+        width = size + extra
+        self._active = widened(self._active, width)
+        self._agent_id = widened(self._agent_id, width, -1)
+        self._present = widened(self._present, width, -1)
+        self._reserved_since = widened(self._reserved_since, width)
+        self._obs = [widened(obs, width) for obs in self._obs]
         if self._mask is not None:
-            self._mask = _widened(self._mask, extra, True)
+            self._mask = widened(self._mask, width, True)
         if self._second_mask is not None:
-            self._second_mask = _widened(self._second_mask, extra, True)
-        self._results.widen(extra)
-        return np.arange(size, size + extra)
+            self._second_mask = widened(self._second_mask, width, True)
+        self._results.widen(width)
+        return np.arange(size, width)
 
     def _show(self, slots: Index, steps: DecisionSteps) -> None:
         """Put what these agents act on into their rows."""
@@ -382,13 +383,7 @@ class Table:
             # The world's own arrays are handed on; it never writes to them again.
             self._obs = new_obs
         else:
-            # Where no agent waits, every other row is blank: new zeros are cheaper than a copy.
-            none_waits = len(slots) == np.count_nonzero(self._active)
-            self._obs = (
-                [np.zeros(obs.shape, obs.dtype) for obs in self._obs]
-                if none_waits
-                else self._copied_obs()
-            )
+            self._obs = self._copied_obs()
             for own, new in zip(self._obs, new_obs, strict=True):
                 own[slots] = new
         self._is_stale = False
@@ -447,57 +442,24 @@ class Table:
         self._known = None
 
 
-@dataclass
-class _Known:
-    """The agents that decided last, in whose slots nothing has changed since."""
-
-    key: bytes
-    """Their agent and group ids, in the world's order."""
-    slots: Index
-    ids: NDArray[np.int32] | None = None
-    """`SlotRows.ids` of a step in which no episode ends; None before the first such step."""
-
-
 class _Results:
-    """How actions turned out within one step."""
+    """How actions turned out within one step: columns of its rows, and the ends."""
 
     def __init__(self, num_slots: int) -> None:
-        self.flags = np.zeros((num_slots, len(FLAGS)), np.bool_)
-        self.rewards = np.zeros((num_slots, len(REWARDS)), np.float32)
+        flags = np.zeros((5, num_slots), np.bool_)
+        self.deciding, self.begins, self.closed, self.terminated, self.truncated = flags
+        self.reward, self.group_reward = np.zeros((2, num_slots), np.float32)
+        self.ended_ids: NDArray[np.int32] | None = None
+        """[N, 3] agents, groups and world of episodes that ended, -1 elsewhere; None without."""
         self.final_slot: list[NDArray[np.intp]] = []
         self.final_obs: list[list[NDArray[Any]]] = []
-        self.ended_ids: NDArray[np.int32] | None = None
-        """[N, 3] ids of agents whose episodes ended, -1 elsewhere; None while there are none."""
-        # Views, named in the order of FLAGS: writing to one writes the column.
-        self.deciding, self.begins, self.closed, self.terminated, self.truncated = (
-            self.flags.T
-        )
 
-    def add_ends(
-        self,
-        slots: NDArray[np.intp],
-        ids: NDArray[np.int32],
-        final_obs: list[NDArray[Any]],
-    ) -> None:
-        """Episodes ended in these slots."""
-        self.final_slot.append(slots)
-        self.final_obs.append(final_obs)
-        if self.ended_ids is None:
-            shape = (len(self.flags), len(IDS))
-            self.ended_ids = np.full(shape, -1, np.int32)
-        self.ended_ids[slots] = ids
-
-    def widen(self, extra: int) -> None:
+    def widen(self, num_slots: int) -> None:
         """Make room for more slots, in which nothing has happened."""
-        wide = _Results(len(self.flags) + extra)
-        wide.flags[:-extra] = self.flags
-        wide.rewards[:-extra] = self.rewards
-        if self.ended_ids is not None:
-            wide.ended_ids = _widened(self.ended_ids, extra, -1)
-        wide.final_slot = self.final_slot
-        wide.final_obs = self.final_obs
-        # The columns are views of `flags`, so they are all replaced together.
-        vars(self).update(vars(wide))
+        for name, column in vars(self).items():
+            if isinstance(column, np.ndarray):
+                empty = -1 if name == "ended_ids" else 0
+                setattr(self, name, widened(column, num_slots, empty))
 
 
 def is_channels_last(spec: ObservationSpec) -> bool:
@@ -521,14 +483,3 @@ def channels_first(spec: ObservationSpec) -> ObservationSpec:
         shape=(channels, height, width),
         dimension_property=(of_channels, of_height, of_width),
     )
-
-
-def _widened(array: NDArray[Any], extra: int, value: Any) -> NDArray[Any]:
-    """The array with `extra` more rows of this value."""
-    more = np.full((extra, *array.shape[1:]), value, array.dtype)
-    return np.concatenate([array, more])
-
-
-def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """One part after the other; mostly there is only one."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
