@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from touchline.envs.actions import first_allowed, random_allowed
+from touchline.envs.actions import choose_allowed, random_allowed
 from touchline.specs import ActionSpec
 
 MASK = np.array([[False, True, True, True, True], [True, True, True, False, True]])
@@ -14,13 +14,16 @@ SECOND = np.array(
 )
 
 
-def test_the_first_allowed_choice_of_each_branch():
-    assert first_allowed(ActionSpec(0, (3, 2)), MASK, None).tolist() == [[1, 0], [0, 1]]
+def test_the_choose_allowed_choice_of_each_branch():
+    assert choose_allowed(ActionSpec(0, (3, 2)), MASK, None).tolist() == [
+        [1, 0],
+        [0, 1],
+    ]
 
 
 def test_staged_branches_heed_what_the_first_one_chose():
     spec = ActionSpec(0, (3, 2), staged=True)
-    assert first_allowed(spec, MASK, SECOND).tolist() == [[1, 1], [0, 0]]
+    assert choose_allowed(spec, MASK, SECOND).tolist() == [[1, 1], [0, 0]]
     rng = np.random.default_rng(0)
     drawn = {
         tuple(map(tuple, random_allowed(spec, MASK, SECOND, 2, rng).discrete.tolist()))

@@ -81,6 +81,7 @@ class Layout:
         joins = options.get("join_vectors", False)
         self.views = _views(spec.observation_specs, joins, channels_last)
         """What the learner observes, in order."""
+        self.names = [view.name for view in self.views]
         self.has_names = len(self.views) > 1 or options.get("name_single", False)
         """Whether observations are a dict by the views' names."""
         self._is_unchanged = all(
@@ -105,8 +106,7 @@ class Layout:
         """The only view by itself, or a dict by the views' names."""
         if not self.has_names:
             return views[0]
-        names = [view.name for view in self.views]
-        return dict(zip(names, views, strict=True))
+        return dict(zip(self.names, views, strict=True))
 
     def mask(self, action_mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """[N, sum of branches as the learner sees them]."""

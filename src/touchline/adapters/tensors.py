@@ -61,7 +61,6 @@ class GroupTensors:
             self._expected["continuous"] = shape, FLOATS
         for name in _by_branch(layout.branches):
             self._expected[name] = self.shape, INTEGERS
-        self._view_names = [view.name for view in layout.views]
         starts = [0, *layout.mask_ends[:-1]]
         masks = map(slice, starts, layout.mask_ends)
         self._mask_parts = list(_by_branch(masks).items())
@@ -279,11 +278,9 @@ class GroupTensors:
         second: NDArray[np.bool_] | None,
     ) -> dict[str, Any]:
         tensor = self._tensor
+        observation = self.layout.named([tensor(view) for view in views])
         if self.layout.has_names:
-            named = zip(self._view_names, map(tensor, views), strict=True)
-            observation: Any = self._tensordict(dict(named))
-        else:
-            observation = tensor(views[0])
+            observation = self._tensordict(observation)
         leaves = {
             "observation": observation,
             "mask": tensor(mask),

@@ -44,6 +44,10 @@ from touchline.specs import ActionTuple, base_name
 
 FRAMES_PER_SECOND = 10
 """Five physics steps of 0.02 s between decisions, as in most of Unity's scenes."""
+VectorStep = tuple[
+    Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]
+]
+"""Observation, reward, terminated, truncated and info."""
 
 
 class GymnasiumOptions(AdapterOptions, total=False):
@@ -326,11 +330,7 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         self._refuse_idle(rows)
         return self._observation(rows), self._info(rows)
 
-    def step(
-        self, actions: Any
-    ) -> tuple[
-        Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]
-    ]:
+    def step(self, actions: Any) -> VectorStep:
         """Act once in every row; see the class for what ends look like."""
         if not self._is_ready:
             raise UsageError("call reset() before step()")
@@ -358,18 +358,14 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
                 "reset(options={'reset_mask': terminated | truncated}) before step()"
             )
         rows, spec = self._groups.rows[self._group], self._layout.spec.action_spec
-        idle = idle_actions(spec, rows.action_mask, rows.second_mask, len(rows))
+        idle = idle_actions(spec, rows)
         ended = self._ended[:, None]
         return ActionTuple(
             np.where(ended, idle.continuous, sent.continuous),
             np.where(ended, idle.discrete, sent.discrete),
         )
 
-    def _step_with_pause(
-        self, rows: SlotRows, info: dict[str, Any]
-    ) -> tuple[
-        Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]
-    ]:
+    def _step_with_pause(self, rows: SlotRows, info: dict[str, Any]) -> VectorStep:
         """The step of NEXT_STEP and DISABLED: an end comes with its own last observation."""
         # In the next step, such a row shows the next episode, without reward.
         was_ended = self._ended

@@ -328,8 +328,6 @@ class _GroupNames:
         """The present or last name of each slot."""
         self._has_name = np.zeros(len(labels), np.bool_)
         """Whether an agent acts in each slot under its name."""
-        self._listed: tuple[list[str], NDArray[np.intp]] | None = None
-        """What `_named` returns, until a name comes or goes."""
 
     @property
     def possible_names(self) -> list[str]:
@@ -351,8 +349,7 @@ class _GroupNames:
         """All slots' actions: what was sent for those that decide, nothing for those without a
         name.
         """
-        spec = self.layout.spec.action_spec
-        idle = idle_actions(spec, rows.action_mask, rows.second_mask, len(rows))
+        idle = idle_actions(self.layout.spec.action_spec, rows)
         acting = np.flatnonzero(self._has_name & rows.deciding)
         if len(acting):
             names = [self._name[slot] for slot in acting]
@@ -370,7 +367,8 @@ class _GroupNames:
 
     def report(self, rows: SlotRows, result: StepResult) -> None:
         """Enter what this step means for all agents with a name, and for those that get one."""
-        names, slots = self._named()
+        slots = np.flatnonzero(self._has_name)
+        names = [self._name[slot] for slot in slots]
         views = self.layout.observe(rows.obs)
         shown, mask = views, rows.action_mask
         has_ended = rows.terminated | rows.truncated
@@ -390,9 +388,7 @@ class _GroupNames:
             # Names never end and never begin; what ended is in `infos`.
             terminated = truncated = [False] * len(slots)
         result.add(names, observations, reward.tolist(), terminated, truncated, infos)
-        if len(leaving):
-            self._has_name[leaving] = False
-            self._listed = None
+        self._has_name[leaving] = False
         if self._mode != "slots" and rows.begins.any():
             # In mode `one_episode`, only agents that appear for the first time.
             may_be_named = (self._num_used == 0) | (self._mode == "respawn")
@@ -427,14 +423,6 @@ class _GroupNames:
             self._name[slot] = numbered if is_numbered else label
         self._num_used[slots] += 1
         self._has_name[slots] = True
-        self._listed = None
-
-    def _named(self) -> tuple[list[str], NDArray[np.intp]]:
-        """All names in use, and their slots."""
-        if self._listed is None:
-            slots = np.flatnonzero(self._has_name)
-            self._listed = [self._name[slot] for slot in slots], slots
-        return self._listed
 
     def _read(self, names: list[str], sent: list[Any]) -> ActionTuple:
         """The actions of several agents at once; where that fails, the agent at fault is named."""
@@ -474,13 +462,8 @@ class _GroupNames:
         """One observation per slot."""
         # Indexing copies, so that no observation shares memory with the rows.
         chosen = [view[slots] for view in views]
-        observations: list[Any]
-        if not self.layout.has_names:
-            observations = list(chosen[0])
-        else:
-            names = [view.name for view in self.layout.views]
-            slices = zip(*chosen, strict=True)
-            observations = [dict(zip(names, parts, strict=True)) for parts in slices]
+        by_slot = zip(*chosen, strict=True)
+        observations = [self.layout.named(parts) for parts in by_slot]
         if action_mask is None:
             return observations
         masks = self.layout.mask(action_mask[slots]).astype(np.int8)
@@ -496,40 +479,18 @@ class _GroupNames:
         is_first: bool = False,
     ) -> list[dict[str, Any]]:
         """One info per slot. `is_first`: an episode begins here, to which no result belongs."""
-        group_reward = rows.group_reward[slots].tolist()
-        if is_first:
-            group_reward = [0.0] * len(slots)
-        columns = zip(
-            group_reward,
-            rows.agent_id[slots].tolist(),
-            rows.group_id[slots].tolist(),
-            rows.deciding[slots].tolist(),
-            strict=True,
-        )
-        infos: list[dict[str, Any]] = [
-            {
-                "group_reward": reward,
-                "agent_id": agent,
-                "group_id": group,
-                "deciding": deciding,
-            }
-            for reward, agent, group, deciding in columns
-        ]
+        columns: dict[str, Sequence[Any]] = {
+            "group_reward": np.where(is_first, 0.0, rows.group_reward[slots]).tolist(),
+            "agent_id": rows.agent_id[slots].tolist(),
+            "group_id": rows.group_id[slots].tolist(),
+            "deciding": rows.deciding[slots].tolist(),
+        }
         if rows.second_mask is not None:
-            second_masks = rows.second_mask[slots].astype(np.int8)
-            for info, second_mask in zip(infos, second_masks, strict=True):
-                info["second_mask"] = second_mask
+            columns["second_mask"] = list(rows.second_mask[slots].astype(np.int8))
         if self._mode == "slots":
             last = views if is_first else self._with_final(views, rows)
-            ends = zip(
-                infos,
-                self._observations(last, None, slots),
-                rows.terminated[slots].tolist(),
-                rows.truncated[slots].tolist(),
-                strict=True,
-            )
-            for info, observation, terminated, truncated in ends:
-                info["terminated"] = terminated and not is_first
-                info["truncated"] = truncated and not is_first
-                info["final_observation"] = observation
-        return infos
+            columns["terminated"] = (rows.terminated[slots] & (not is_first)).tolist()
+            columns["truncated"] = (rows.truncated[slots] & (not is_first)).tolist()
+            columns["final_observation"] = self._observations(last, None, slots)
+        by_slot = zip(*columns.values(), strict=True)
+        return [dict(zip(columns, values, strict=True)) for values in by_slot]

@@ -58,28 +58,11 @@ LayoutName = Literal["auto", "batch", "groups", "teams"]
 BATCH, GROUPS, TEAMS = "batch", "groups", "teams"
 
 
-class TorchRLOptions(AdapterOptions, total=False):
-    """Keyword arguments of `TouchlineTorchRLEnv`."""
-
-    layout: LayoutName
-    group_by: GroupBy
-    spare_slots: int
-    device: torch.device | str
-
-
-def make_torchrl(env: Worlds, **options: Unpack[TorchRLOptions]) -> TouchlineTorchRLEnv:
-    """A TorchRL environment of one world, or of several side by side.
-
-    Options: those of `TouchlineTorchRLEnv`.
+class TouchlineTorchRLEnv(EnvBase):
+    """All agents of some worlds: a TorchRL environment of one, or of several side by side.
 
     Pickles by name, so `ParallelEnv(4, partial(make_torchrl, "3DBall"))` works; give each its own
     seed.
-    """
-    return TouchlineTorchRLEnv(env, **options)
-
-
-class TouchlineTorchRLEnv(EnvBase):
-    """All agents of some worlds.
 
     `layout` "auto" takes `batch` if there is one group, else `groups`. `group_by`: "behavior" keeps
     teams apart, "base" merges them, "all" puts all agents together. In layout `teams` agents of one
@@ -262,6 +245,9 @@ class TouchlineTorchRLEnv(EnvBase):
             (part,) = parts.values()
             return part
         return unchecked(parts, self.batch_size, self.device)
+
+
+make_torchrl = TouchlineTorchRLEnv
 
 
 class RandomPolicy:

@@ -3,7 +3,7 @@
 Messages name world, behavior, agent and branch.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from touchline.errors import ActionError as ActionError
 from touchline.errors import NonFiniteError, shortened
 from touchline.specs import ActionSpec, ActionTuple
 from touchline.steps import DecisionSteps, flat_mask
+
+if TYPE_CHECKING:
+    from touchline.envs.slots import SlotRows
 
 
 def as_actions(
@@ -126,7 +129,8 @@ def random_allowed(
     actions = spec.random_action(num_agents, rng)
     if allowed is None:
         return actions
-    return ActionTuple(actions.continuous, _choose(spec, allowed, second_mask, rng))
+    discrete = choose_allowed(spec, allowed, second_mask, rng)
+    return ActionTuple(actions.continuous, discrete)
 
 
 def allowed_actions(
@@ -151,33 +155,25 @@ def allowed_actions(
     return ActionTuple(actions.continuous * np.float32(extent), actions.discrete)
 
 
-def idle_actions(
-    spec: ActionSpec,
-    allowed: NDArray[np.bool_] | None,
-    second_mask: NDArray[np.bool_] | None,
-    num_agents: int,
-) -> ActionTuple:
-    """Actions of N agents that are to do nothing: zeros, or the first choice where 0 is masked."""
-    idle = spec.empty_action(num_agents)
-    if allowed is None:
+def idle_actions(spec: ActionSpec, rows: "SlotRows") -> ActionTuple:
+    """Actions that do nothing: zeros, or the first choice that is allowed where 0 is masked."""
+    idle = spec.empty_action(len(rows))
+    if rows.action_mask is None:
         return idle
-    return ActionTuple(idle.continuous, first_allowed(spec, allowed, second_mask))
+    discrete = choose_allowed(spec, rows.action_mask, rows.second_mask)
+    return ActionTuple(idle.continuous, discrete)
 
 
-def first_allowed(
-    spec: ActionSpec, allowed: NDArray[np.bool_], second_mask: NDArray[np.bool_] | None
-) -> NDArray[np.int32]:
-    """The first choice that each branch allows, [N, branches]; masks as in `random_allowed`."""
-    return _choose(spec, allowed, second_mask, None)
-
-
-def _choose(
+def choose_allowed(
     spec: ActionSpec,
     allowed: NDArray[np.bool_],
     second_mask: NDArray[np.bool_] | None,
-    rng: np.random.Generator | None,
+    rng: np.random.Generator | None = None,
 ) -> NDArray[np.int32]:
-    """One allowed choice per branch, [N, branches]: a random one, or the first without `rng`."""
+    """One allowed choice per branch, [N, branches]: a random one, or the first without `rng`.
+
+    Masks as in `random_allowed`.
+    """
     branches = np.asarray(spec.discrete_branches)
     if second_mask is None:
         return _choose_apart(branches, allowed, rng)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.envs.actions import first_allowed, random_allowed
+from touchline.envs.actions import idle_actions, random_allowed
 from touchline.envs.slots import SlotRows, widened
 from touchline.errors import UsageError
 from touchline.specs import ActionTuple, BehaviorSpec, describe_spec
@@ -153,12 +153,7 @@ class ZeroPolicy(RulePolicy):
     """Zeros, or the first allowed choice: what an agent without a policy does."""
 
     def choose(self, rows: SlotRows, generator: np.random.Generator) -> ActionTuple:
-        zeros = self.action_spec.empty_action(len(rows))
-        if rows.action_mask is None:
-            return zeros
-        # Choice 0 may be masked.
-        discrete = first_allowed(self.action_spec, rows.action_mask, rows.second_mask)
-        return ActionTuple(zeros.continuous, discrete)
+        return idle_actions(self.action_spec, rows)
 
 
 def is_fit(own: BehaviorSpec, other: BehaviorSpec) -> bool:

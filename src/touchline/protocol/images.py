@@ -68,10 +68,6 @@ def decode_png(
 
     `what` names it in errors.
     """
-    if len(shape) != 3:
-        raise UnityObservationException(
-            f"{what}.compressed_data: an image needs a shape of 3 axes, got {shape}"
-        )
     if channels_first:
         channels, height, width = shape
     else:
