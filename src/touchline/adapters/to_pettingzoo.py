@@ -399,7 +399,6 @@ class _GroupNames:
     def _begin(
         self, slots: NDArray[np.intp], rows: SlotRows, result: StepResult
     ) -> None:
-        """Name the agents in these slots, and enter their first observations."""
         self._give_names(slots)
         names = [self._name[slot] for slot in slots]
         views = self.layout.observe(rows.obs)
@@ -459,7 +458,6 @@ class _GroupNames:
         action_mask: NDArray[np.bool_] | None,
         slots: NDArray[np.intp],
     ) -> list[Any]:
-        """One observation per slot."""
         # Indexing copies, so that no observation shares memory with the rows.
         chosen = [view[slots] for view in views]
         by_slot = zip(*chosen, strict=True)

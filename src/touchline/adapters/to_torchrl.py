@@ -228,7 +228,6 @@ class TouchlineTorchRLEnv(EnvBase):
         )
 
     def _pending(self) -> TensorDict:
-        """What every slot acts on now."""
         rows = self._groups.rows
         return self._assembled(
             {group: table.pending(rows[group]) for group, table in self._tables.items()}

@@ -192,7 +192,6 @@ class MLAgentsEnv(ClosesOnExit, Env):
 
 
 def _one_of(decisions: DecisionSteps, row: int) -> DecisionSteps:
-    """One agent alone."""
     one = slice(row, row + 1)
     masks, second = decisions.action_mask, decisions.second_mask
     return DecisionSteps(

@@ -93,7 +93,6 @@ def _in_app_bundle(bundle: Path, name: str) -> Path | None:
 
 
 def _only_player(folder: Path, suffixes: Sequence[str]) -> Path:
-    """The one player in a build's folder."""
     players = [
         path
         for path in sorted(folder.iterdir())

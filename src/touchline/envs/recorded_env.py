@@ -194,7 +194,6 @@ class RecordedEnv(MLAgentsEnv):
         return False
 
     def _read_order(self) -> None:
-        """Read the reply that follows: what Python commanded next."""
         player = PlayerSession(self.behaviors)
         # Played backwards, as it were: the recorded reply is read as the player read it.
         player.state = State.TRAINER_COMMANDS

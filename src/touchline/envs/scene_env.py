@@ -294,7 +294,6 @@ class SceneEnv(MLAgentsEnv):
 
 
 def _refuse_non_finite(scene: str, exchange: Exchange, number: int) -> None:
-    """Raise a NonFiniteError if any reward or observation is a NaN or an infinity."""
     for behavior, pair in exchange.items():
         for steps in pair:
             for i, array in enumerate((steps.reward, *steps.obs)):

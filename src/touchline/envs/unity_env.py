@@ -341,7 +341,6 @@ class UnityEnvironment(MLAgentsEnv):
         return path.with_name(f"{stem}-{self._num_connections}{SUFFIX}")
 
     def _restart(self, seed: int) -> None:
-        """Start another process, which takes this seed."""
         before = self._connection
         if self._launch.path is None:
             raise UsageError(

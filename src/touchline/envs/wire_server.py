@@ -258,8 +258,13 @@ class WireServer:
             self._end(caller)
             self._refused(caller, event.reason)
         elif caller is not self._player:
-            if not isinstance(event, Cancelled):
-                self._refused(caller, _reason(event))
+            if isinstance(event, TooLarge):
+                size = f"{event.size} bytes"
+                self._refused(
+                    caller, f"a first message of {size}, which no player sends"
+                )
+            elif isinstance(event, Refused):
+                self._refused(caller, event.reason)
         elif isinstance(event, Cancelled):
             if event.stream == caller.stream:
                 raise HungUpError("the player canceled its call")
@@ -337,12 +342,6 @@ class WireServer:
             self._selector.unregister(caller.socket)
             caller.socket.close()
         caller.stream = None
-
-
-def _reason(event: TooLarge | Refused) -> str:
-    if isinstance(event, Refused):
-        return event.reason
-    return f"a first message of {event.size} bytes, which no player sends"
 
 
 def _listen(port: int | None) -> list[socket.socket]:

@@ -157,7 +157,11 @@ class ExchangeDecoder:
         ended = agents.ended_rows()
         if not len(ended):  # in most messages
             return self._decisions(agents, layout, budget), no_terminals
-        terminals = self._terminals(agents.select(ended), layout, budget)
+        ending = agents.select(ended)
+        terminals = TerminalSteps(
+            interrupted=ending.interrupted(),
+            **self._common(ending, layout, budget, "terminal"),
+        )
         if len(ended) == count:
             return no_decisions, terminals
         deciding = np.delete(np.arange(count), ended)
@@ -201,12 +205,6 @@ class ExchangeDecoder:
         return DecisionSteps(
             action_mask=masks, **self._common(agents, layout, budget, "decision")
         )
-
-    def _terminals(
-        self, agents: Agents, layout: Layout, budget: ImageBudget
-    ) -> TerminalSteps:
-        common = self._common(agents, layout, budget, "terminal")
-        return TerminalSteps(interrupted=agents.interrupted(), **common)
 
     def _common(
         self, agents: Agents, layout: Layout, budget: ImageBudget, kind: str
@@ -343,15 +341,10 @@ def action_spec(parameters: Any) -> ActionSpec:
     field = f"brain_parameters[{parameters.brain_name!r}]"
     stated = parameters.action_spec
     sizes = tuple(parameters.vector_action_size_deprecated)
+    continuous = stated.num_continuous_actions
+    branches = tuple(stated.discrete_branch_sizes)
     # An absent message and an empty one read the same, so what is filled decides.
-    is_stated = (
-        stated.num_continuous_actions != 0
-        or stated.num_discrete_actions != 0
-        or len(stated.discrete_branch_sizes) > 0
-    )
-    if is_stated:
-        continuous = stated.num_continuous_actions
-        branches = tuple(stated.discrete_branch_sizes)
+    if continuous or branches or stated.num_discrete_actions:
         if stated.num_discrete_actions != len(branches):
             raise MalformedMessageError(
                 f"{field}.action_spec.num_discrete_actions: {stated.num_discrete_actions} stated, "

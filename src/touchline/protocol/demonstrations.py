@@ -14,7 +14,6 @@ Source: com.unity.ml-agents 3.0, `DemonstrationWriter.cs`; mlagents 1.1.0, `demo
 
 import re
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,13 +118,17 @@ def encode_demo(file: DemoFile) -> bytes:
     metadata count the episodes that ended, and their mean return counts group rewards, too. There
     is no second copy of it at the end: readers stop at the number of records.
     """
+    # In float64: a file may hold a million small rewards.
+    own = file.reward.sum(dtype=np.float64)
+    total = float(own + file.group_reward.sum(dtype=np.float64))
+    num_episodes = int(file.done.sum())
     meta = MESSAGES.DemonstrationMetaProto(
         api_version=API_VERSIONS[-1],
         # As `DemonstrationRecorder.SanitizeName` does it in Unity.
         demonstration_name=re.sub(r"[^A-Za-z0-9 -]", "", file.name)[:LONGEST_NAME],
         number_steps=len(file),
-        number_episodes=int(file.done.sum()),
-        mean_reward=_mean_return(file),
+        number_episodes=num_episodes,
+        mean_reward=total / max(1, num_episodes),
     )
     brain = encode_brain(file.behavior, file.spec.action_spec, is_training=False)
     head = _with_length(meta.SerializeToString()).ljust(BRAIN_AT, b"\0")
@@ -136,7 +139,6 @@ def encode_demo(file: DemoFile) -> bytes:
 
 
 def _pair(file: DemoFile, record: int) -> Any:
-    """The AgentInfoActionPairProto of one record."""
     info = MESSAGES.AgentInfoProto(
         reward=file.reward[record],
         group_reward=file.group_reward[record],
@@ -161,14 +163,6 @@ def _pair(file: DemoFile, record: int) -> Any:
         discrete_actions=file.actions.discrete[record].tolist(),
     )
     return MESSAGES.AgentInfoActionPairProto(agent_info=info, action_info=action)
-
-
-def _mean_return(file: DemoFile) -> float:
-    # In float64: a file may hold a million small rewards.
-    own = file.reward.sum(dtype=np.float64)
-    of_group = file.group_reward.sum(dtype=np.float64)
-    num_episodes = max(1, int(file.done.sum()))
-    return float(own + of_group) / num_episodes
 
 
 def _with_length(message: bytes) -> bytes:
@@ -222,7 +216,6 @@ def _decoded(data: bytes) -> DemoFile:
 
 
 def _header(data: bytes) -> tuple[Any, Any]:
-    """The DemonstrationMetaProto and the BrainParametersProto."""
     if not data:
         raise _BrokenFileError("expected a demonstration, the file is empty")
     if len(data) <= BRAIN_AT:
@@ -264,13 +257,12 @@ def _check_extent(data: bytes, num_records: int, actions: ActionSpec) -> None:
 def _pairs(data: bytes, count: int) -> list[Any]:
     """Every AgentInfoActionPairProto: `count` of them, or as many as come where it is 0."""
     pairs: list[Any] = []
+    most = count if count > 0 else MOST_RECORDS + 1
     try:
-        for record in _records(data):
+        _, at = _delimited(data, BRAIN_AT)
+        while at < len(data) and len(pairs) < most and count <= MOST_RECORDS:
+            record, at = _delimited(data, at)
             pairs.append(MESSAGES.AgentInfoActionPairProto.FromString(record))
-            if len(pairs) == count:
-                break
-            if max(count, len(pairs)) > MOST_RECORDS:
-                break
     except (DecodeError, _BrokenFileError) as error:
         # Unity may have been stopped in the middle of a record.
         if count:
@@ -286,13 +278,6 @@ def _pairs(data: bytes, count: int) -> list[Any]:
     if len(pairs) < count:
         raise _BrokenFileError(f"cut off after {len(pairs)} of {count} records")
     return pairs
-
-
-def _records(data: bytes) -> Iterator[bytes]:
-    _, at = _delimited(data, BRAIN_AT)
-    while at < len(data):
-        record, at = _delimited(data, at)
-        yield record
 
 
 def _delimited(data: bytes, at: int) -> tuple[bytes, int]:

@@ -152,7 +152,6 @@ def encode_output(
 
 
 def _joined(count: int, fields: list[Rows]) -> Rows:
-    """The fields of each row one after the other."""
     # There may be no fields, and `np.concatenate` refuses an empty list.
     nothing = np.zeros((count, 0), np.uint8)
     return np.concatenate([nothing, *fields], axis=1)

@@ -45,22 +45,12 @@ class BrokenBlockError(Exception):
 
 
 @dataclass(frozen=True)
-class Reset:
-    """A request that HTTP/2 itself refuses: its stream is reset with `code`."""
+class Refusal:
+    """Why a request is no call of the one method, and how it ends."""
 
-    code: int
     reason: str
-
-
-@dataclass(frozen=True)
-class Answered:
-    """A request that is refused with a complete answer, the `block`."""
-
-    block: bytes
-    reason: str
-
-
-Refusal = Reset | Answered
+    block: bytes = b""
+    """A complete answer; without one HTTP/2 itself refuses, with PROTOCOL_ERROR."""
 
 
 def trailers(status: int, message: str = "") -> bytes:
@@ -124,21 +114,19 @@ class RequestReader:
     def _refusal_of(self, fields: list[tuple[bytes, bytes]]) -> Refusal | None:
         fault = _fault_in(fields)
         if fault:
-            return Reset(PROTOCOL_ERROR, f"a malformed request: {fault}")
+            return Refusal(f"a malformed request: {fault}")
         said = dict(fields)
         kind = said.get(b"content-type", b"")
         if said[b":method"] != b"POST" or not kind.startswith(b"application/grpc"):
             # "If Content-Type does not begin with application/grpc, gRPC servers SHOULD respond
             # with HTTP status of 415."
             # A literal with the name of entry 8, `:status`, and a value of three bytes.
-            block = b"\x08\x03415"
-            return Answered(block, "a request over HTTP/2 that is no gRPC call")
+            return Refusal("a request over HTTP/2 that is no gRPC call", b"\x08\x03415")
         if said[b":path"] != self._path:
             called = said[b":path"].decode("ascii", "replace")[:60]
             text = f"only {self._path.decode()} is served here"
-            return Answered(
-                refusal(UNIMPLEMENTED, text), f"{called} was called; {text}"
-            )
+            answer = refusal(UNIMPLEMENTED, text)
+            return Refusal(f"{called} was called; {text}", answer)
         return None
 
 

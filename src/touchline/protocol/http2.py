@@ -27,10 +27,8 @@ from touchline.protocol.grpc_headers import (
     RESOURCE_EXHAUSTED,
     RESPONSE,
     UNIMPLEMENTED,
-    Answered,
     BrokenBlockError,
     RequestReader,
-    Reset,
     refusal,
     trailers,
 )
@@ -428,11 +426,11 @@ class GrpcConnection:
         stream = _Stream(self._initial_window, self._initial_credit)
         # Also a call that is refused below, because refusing takes its stream out again.
         self._streams[number] = stream
-        if isinstance(found, Reset):
-            return self._reset(number, found.code, found.reason, calls_method=False)
-        if isinstance(found, Answered):
+        if found is not None and found.block:
             stream.place = _ANSWERING if is_last else _OPEN
             return self._refuse(number, found.block, found.reason, calls_method=False)
+        if found is not None:
+            return self._reset(number, PROTOCOL_ERROR, found.reason, calls_method=False)
         return self._request_ended(number, stream, _NOTHING) if is_last else None
 
     def _data(self, frame: _Frame) -> Event | None:

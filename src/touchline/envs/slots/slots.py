@@ -182,7 +182,6 @@ class Slots:
         self._refereed = env if isinstance(env, Refereed) else None
 
     def _advance(self) -> None:
-        """Step the world until some agent decides."""
         for _ in range(MAX_EXCHANGES_WITHOUT_DECISION):
             self.env.step()
             if self._receive():
@@ -234,7 +233,6 @@ class Slots:
                 )
 
     def _table(self, name: str) -> Table:
-        """The behavior's table, made when the behavior is first seen."""
         table = self._tables.get(name)
         if table is None:
             size = self.env.capacity(name)

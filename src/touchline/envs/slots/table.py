@@ -356,7 +356,6 @@ class Table:
         return slots[np.argsort(self._reserved_since[slots], kind="stable")]
 
     def _add_slots(self, extra: int) -> NDArray[np.intp]:
-        """Grow the table by `extra` slots and return these."""
         size = len(self._agent_id)
         if not self._grow:
             raise RunError(

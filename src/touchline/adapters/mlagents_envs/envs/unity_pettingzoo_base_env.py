@@ -165,7 +165,6 @@ class UnityPettingzooBaseEnv:
         self._read()
 
     def _read(self) -> None:
-        """Everything that the last exchange says, by agent."""
         self._order, self._index = [], 0
         self._rows, self._actions = {}, {}
         self._observations, self._rewards, self._dones, self._infos = {}, {}, {}, {}
@@ -182,7 +181,6 @@ class UnityPettingzooBaseEnv:
         self._possible |= set(self._order)
 
     def _describe(self) -> None:
-        """Make the spaces of behaviors that are new."""
         for behavior, spec in self._env.behavior_specs.items():
             if behavior not in self._observation_spaces:
                 self._observation_spaces[behavior] = _observation_space(spec)
