@@ -187,7 +187,7 @@ def test_an_agent_that_waits_is_not_taken_for_one_of_another_behavior():
     rows = slots.reset()
     for _ in range(20):
         rows = slots.step({
-            name: idle_actions(SPEC.action_spec, row.action_mask, row.second_mask, len(row))
+            name: idle_actions(SPEC.action_spec, row)
             for name, row in rows.items()
         })  # fmt: skip
         assert not rows["Rival?team=0"].truncated.any()
@@ -256,9 +256,7 @@ def test_agents_that_change_their_behavior_are_the_same_agents(is_plain):
     rows = slots.reset(3)
     for _ in range(300):
         actions = {
-            name: idle_actions(
-                slots.behaviors[name].action_spec, row.action_mask, row.second_mask, len(row)
-            )
+            name: idle_actions(slots.behaviors[name].action_spec, row)
             for name, row in rows.items()
         }  # fmt: skip
         rows = slots.step(actions)

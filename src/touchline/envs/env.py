@@ -33,7 +33,7 @@ from touchline.plugins import imported
 from touchline.scenes import SCENES
 from touchline.specs import ActionTuple, BehaviorSpec
 from touchline.statistics import EnvironmentStats
-from touchline.steps import DecisionSteps, TerminalSteps
+from touchline.steps import DecisionSteps, Exchange, TerminalSteps
 
 EDITOR = "editor"
 """The target that means the Unity Editor rather than a player's executable."""
@@ -117,6 +117,24 @@ class MLAgentsEnv(ClosesOnExit, Env):
     """What messages call the world."""
     exchanges: int
     """Number of the last exchange, for messages."""
+    _exchange: Exchange | None = None
+    """The last exchange; None before the first reset."""
+
+    @property
+    def exchange(self) -> Exchange:
+        """The last exchange, all behaviors. Raises a UsageError before the first reset."""
+        if self._exchange is None:
+            raise UsageError(f"{self.name}: call reset() before steps()")
+        return self._exchange
+
+    def steps(self, behavior: str) -> tuple[DecisionSteps, TerminalSteps]:
+        """Which agents need a decision and which ended in the last exchange."""
+        if behavior not in self.exchange:
+            known = ", ".join(self.exchange)
+            raise UsageError(
+                f"{self.name}: unknown behavior {behavior!r}; behaviors: {known}"
+            )
+        return self.exchange[behavior]
 
     @abstractmethod
     def execute(self, behavior: str, actions: ActionTuple) -> None:

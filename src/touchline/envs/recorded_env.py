@@ -25,7 +25,7 @@ from touchline.protocol.session import (
     advance,
 )
 from touchline.specs import ActionTuple, BehaviorSpec
-from touchline.steps import DecisionSteps, Exchange, TerminalSteps
+from touchline.steps import Exchange
 
 
 class SessionResetError(UsageError):
@@ -109,15 +109,6 @@ class RecordedEnv(MLAgentsEnv):
         else:
             self._advance()
 
-    def steps(self, behavior: str) -> tuple[DecisionSteps, TerminalSteps]:
-        if self._exchange is None:
-            raise UsageError(f"{self.path}: call reset() before steps()")
-        if behavior not in self._exchange:
-            raise UsageError(
-                f"{self.path}: unknown behavior {behavior!r}; so far: {', '.join(self._exchange)}"
-            )
-        return self._exchange[behavior]
-
     @property
     def next_command(self) -> Command | None:
         """What Python commanded next in the session, or None at its end."""
@@ -152,7 +143,7 @@ class RecordedEnv(MLAgentsEnv):
     def _rewind(self) -> None:
         self._session = TrainerSession(self._image_layout)
         self._frames = recording.read_frames(self.path)
-        self._exchange: Exchange | None = None
+        self._exchange = None
         self._order: Order | None = None
         self.exchanges = 0
         while self._session.state is not State.TRAINER_COMMANDS:

@@ -70,10 +70,8 @@ class SceneEnv(MLAgentsEnv):
         self.scene = scene
         self.name = scene.name
         self._seed: int | None = seed
-        self._exchange: Exchange | None = None
         self._is_closed = False
         self.exchanges = 0
-        self._pending: set[str] = set()
         self._sent: dict[str, ActionTuple] = {}
         """What `execute` was given since the last exchange."""
         self._painter: Painter | None = None
@@ -149,14 +147,6 @@ class SceneEnv(MLAgentsEnv):
         """Set actions without checking masks, as a Unity player does."""
         self.scene.academy.set_actions(behavior, actions)
         self._sent[behavior] = actions
-        self._pending.discard(behavior)
-
-    @property
-    def exchange(self) -> Exchange:
-        """The last exchange, all behaviors. Raises a UsageError before the first reset."""
-        if self._exchange is None:
-            raise UsageError(f"{self.scene.name}: call reset() before steps()")
-        return self._exchange
 
     def step(self) -> None:
         self._check_open()
@@ -165,21 +155,12 @@ class SceneEnv(MLAgentsEnv):
             return
         academy = self.scene.academy
         # Agents without an action do nothing; otherwise they would repeat their last one.
-        for behavior in self._pending:
-            count = len(self.steps(behavior)[0])
-            action_spec = self.behaviors[behavior].action_spec
-            academy.set_actions(behavior, action_spec.empty_action(count))
+        for behavior, (decisions, _) in self._exchange.items():
+            if len(decisions) and behavior not in self._sent:
+                action_spec = self.behaviors[behavior].action_spec
+                academy.set_actions(behavior, action_spec.empty_action(len(decisions)))
         self.scene.game_scores = {}
         self._receive(academy.advance(self.scene))
-
-    def steps(self, behavior: str) -> tuple[DecisionSteps, TerminalSteps]:
-        exchange = self.exchange
-        if behavior not in exchange:
-            listed = ", ".join(exchange)
-            raise UsageError(
-                f"{self.scene.name}: unknown behavior {behavior!r}; behaviors: {listed}"
-            )
-        return exchange[behavior]
 
     def state(self) -> Arrays:
         """Scene, Academy, random streams and the last exchange, under names with their part."""
@@ -288,9 +269,6 @@ class SceneEnv(MLAgentsEnv):
         _refuse_non_finite(self.name, exchange, self.exchanges)
         self._exchange = exchange
         self._sent.clear()
-        self._pending = {
-            name for name, (decisions, _) in exchange.items() if len(decisions)
-        }
 
 
 def _refuse_non_finite(scene: str, exchange: Exchange, number: int) -> None:

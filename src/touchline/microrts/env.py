@@ -272,15 +272,6 @@ class MicrortsEnv(MLAgentsEnv):
             part[rows] = first
         self._receive(obs, weighted, ended)
 
-    def steps(self, behavior: str) -> tuple[DecisionSteps, TerminalSteps]:
-        if self._exchange is None:
-            raise UsageError(f"{self.name}: call reset() before steps()")
-        if behavior not in self._exchange:
-            raise UsageError(
-                f"{self.name}: unknown behavior {behavior!r}; behaviors: {', '.join(self._teams)}"
-            )
-        return self._exchange[behavior]
-
     @property
     def own_policies(self) -> Mapping[str, Callable[[str], BotPolicy]]:
         """The engine's bots by name: each makes a policy for a full behavior name."""
