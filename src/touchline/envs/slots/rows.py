@@ -102,7 +102,7 @@ def stack_rows(tables: Sequence[SlotRows]) -> SlotRows:
     # One world is the common case, and joining costs a copy of every observation.
     if len(tables) == 1:
         return tables[0]
-    columns = {}
+    columns: dict[str, Any] = {}
     for name in (*COLUMNS, "action_mask", "second_mask"):
         parts = [getattr(rows, name) for rows in tables]
         # Tables of one spec either all have masks or all have none.
