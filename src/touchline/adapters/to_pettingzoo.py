@@ -18,7 +18,7 @@ number is the slot. Rewards are own plus group rewards. Checked against PettingZ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Unpack, get_args, overload
+from typing import Any, ClassVar, Literal, NamedTuple, Self, Unpack, get_args, overload
 
 import numpy as np
 from gymnasium import spaces
@@ -140,6 +140,13 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
         "is_parallelizable": True,
     }
 
+    _made_of: tuple[Worlds, dict[str, Any]]
+
+    def __new__(cls, env: Worlds, **options: Any) -> Self:
+        made = super().__new__(cls)
+        made._made_of = env, options
+        return made
+
     def __init__(
         self,
         env: Worlds,
@@ -164,19 +171,6 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
             if value is not None and value < 1:
                 raise UsageError(f"{option}: expected 1 or more, got {value}")
         self.render_mode = checked_render_mode(render_mode)
-        self._made_of = (
-            env,
-            {
-                "mode": mode,
-                "group_by": group_by,
-                "horizon": horizon,
-                "reset_world": reset_world,
-                "episodes_per_slot": episodes_per_slot,
-                "spare_slots": spare_slots,
-                "render_mode": render_mode,
-                **options,
-            },
-        )
         worlds = with_changes(env, recipe_changes(options))
         self._groups = Groups(worlds, group_by=group_by, spare_slots=spare_slots)
         self._reset_world = reset_world

@@ -376,6 +376,14 @@ class EnvRecipe:
         """Whether this is the Unity Editor, of which there is only one."""
         return self.kind.is_player and self.target == EDITOR
 
+    def check_options(self, *known: str) -> None:
+        """Raise a UsageError for an option that this kind of world does not have."""
+        unknown = sorted(self.options.keys() - set(known))
+        if unknown:
+            raise UsageError(
+                f"{self.target}: unknown option {unknown[0]!r}; options: {', '.join(known)}"
+            )
+
     @staticmethod
     def parse(env: str | EnvRecipe, **changes: Any) -> EnvRecipe:
         """A recipe from an ENV as on the command line.

@@ -41,11 +41,7 @@ def open_recording(recipe: EnvRecipe) -> RecordedEnv:
 
     Option: `image_layout` ("HWC" or "CHW"), when the package version misleads.
     """
-    unknown = sorted(set(recipe.options) - {"image_layout"})
-    if unknown:
-        raise UsageError(
-            f"{recipe.target}: unknown option {unknown[0]!r}; options of a recording: image_layout"
-        )
+    recipe.check_options("image_layout")
     return RecordedEnv(recipe.target, recipe.options.get("image_layout"))
 
 
@@ -78,7 +74,12 @@ class RecordedEnv(MLAgentsEnv):
         """
         if self.next_command is not Command.RESET or seed is not None:
             self._rewind()
-            self._advance_to_reset()
+            while self.next_command is not Command.RESET:
+                if self.next_command is None:
+                    raise RecordingEndedError(
+                        f"{self.path}: the session ended before its first reset"
+                    )
+                self._advance()
         self._advance()
 
     def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
@@ -152,14 +153,6 @@ class RecordedEnv(MLAgentsEnv):
                     f"{self.path}: the session ended before the player was ready"
                 )
         self._read_order()
-
-    def _advance_to_reset(self) -> None:
-        while self.next_command is not Command.RESET:
-            if self.next_command is None:
-                raise RecordingEndedError(
-                    f"{self.path}: the session ended before its first reset"
-                )
-            self._advance()
 
     def _advance(self) -> None:
         """Read the next exchange, and the reply that followed it."""

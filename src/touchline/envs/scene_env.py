@@ -37,12 +37,7 @@ def open_scene(recipe: EnvRecipe) -> SceneEnv:
     Options: `num_threads`, simulation threads (0: all processors, the default); `state`, whether to
     show critics the state of the scene, which not every scene can.
     """
-    unknown = set(recipe.options) - {"num_threads", "state"}
-    if unknown:
-        raise UsageError(
-            f"scene {recipe.target}: unknown option {sorted(unknown)[0]!r}; it knows: num_threads, "
-            "state"
-        )
+    recipe.check_options("num_threads", "state")
     cls = scene_class(recipe.target)
     # Before the scene is built, because building it starts the compiler.
     announce_as(recipe.target, compile_seconds(recipe.target))

@@ -79,12 +79,8 @@ def open_unity(recipe: EnvRecipe) -> UnityEnvironment:
 
     Options: `RECIPE_OPTIONS`.
     """
+    recipe.check_options(*RECIPE_OPTIONS)
     options = dict(recipe.options)
-    unknown = sorted(set(options) - set(RECIPE_OPTIONS))
-    if unknown:
-        raise UsageError(
-            f"{recipe.target}: unknown option {unknown[0]!r}; options: {', '.join(RECIPE_OPTIONS)}"
-        )
     engine = dict(ENGINE) | dict(options.pop("engine", {}))
     channel = EngineConfigurationChannel()
     channel.set_configuration_parameters(**engine)

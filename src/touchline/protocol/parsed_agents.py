@@ -6,6 +6,7 @@ values above 1. No ML-Agents package sends either.
 """
 
 from copy import copy
+from math import isfinite
 from typing import Any, Self
 
 import numpy as np
@@ -59,47 +60,21 @@ class ParsedAgents:
         self.numbers[agents.REWARD :] = as_floats.view(np.int32)
         self._ended = np.array([info.done for info in infos], np.bool_)
         self._observations: list[list[Any]] = [info.observations[:] for info in infos]
-        self._raise_first(layout)
-
-    def _raise_first(self, layout: Layout) -> None:
-        """Raise for the first wrong agent: its observations, then its numbers, as in `scan`."""
-        findings = self._check_numbers()
-        wrong = np.flatnonzero(findings)
-        last = int(wrong[0]) if len(wrong) else len(self) - 1
         shapes = [list(sensor.shape) for sensor in layout.spec.observation_specs]
         sizes = (4 * layout.sizes).tolist()
-        # Only up to the first wrong agent: later ones cannot change which error is raised.
-        for row in range(last + 1):
-            observations = self._observations[row]
+        for row, observations in enumerate(self._observations):
             for sensor, observation in enumerate(observations[: len(shapes)]):
                 finding = _check_observation(observation, shapes[sensor], sizes[sensor])
                 if finding:
                     raise explained(finding, layout, row, sensor)
-            if len(observations) > len(shapes):
+            num_sent = len(observations)
+            if num_sent > len(shapes):
                 raise explained(agents.TOO_MANY_OBSERVATIONS, layout, row, len(shapes))
-            if len(observations) < len(shapes):
-                raise explained(
-                    agents.TOO_FEW_OBSERVATIONS, layout, row, len(observations)
-                )
-        if len(wrong):
-            raise explained(int(findings[last]), layout, last, 0)
-
-    def _check_numbers(self) -> NDArray[np.int_]:
-        """[N]: what is wrong with each agent's identifiers, rewards or mask."""
-        lengths = np.array([len(info.action_mask) for info in self._infos])
-        # An agent that has ended may still show the mask of its last decision.
-        has_mask = (lengths > 0) & ~self._ended
-        reward, group_reward = self.numbers[agents.REWARD :].view(np.float32)
-        # `np.select` takes the first that applies, so this is also the order in which `scan`
-        # checks.
-        wrong = {
-            agents.NEGATIVE_ID: self.numbers[agents.ID] < 0,
-            agents.NEGATIVE_GROUP: self.numbers[agents.GROUP] < 0,
-            agents.REWARD_NOT_FINITE: ~np.isfinite(reward),
-            agents.GROUP_REWARD_NOT_FINITE: ~np.isfinite(group_reward),
-            agents.WRONG_MASK_LENGTH: has_mask & (lengths != self._choices),
-        }
-        return np.select(list(wrong.values()), list(wrong), agents.FINE)
+            if num_sent < len(shapes):
+                raise explained(agents.TOO_FEW_OBSERVATIONS, layout, row, num_sent)
+            finding = _check_numbers(infos[row], layout.choices)
+            if finding:
+                raise explained(finding, layout, row, 0)
 
     def ended_rows(self) -> NDArray[np.intp]:
         """Which entries end an episode; the others decide."""
@@ -160,6 +135,22 @@ class ParsedAgents:
         if finite.all():
             return -1
         return int(np.flatnonzero(~finite.all(axis=1))[0])
+
+
+def _check_numbers(info: Any, choices: int) -> int:
+    if info.id < 0:
+        return agents.NEGATIVE_ID
+    if info.group_id < 0:
+        return agents.NEGATIVE_GROUP
+    if not isfinite(info.reward):
+        return agents.REWARD_NOT_FINITE
+    if not isfinite(info.group_reward):
+        return agents.GROUP_REWARD_NOT_FINITE
+    length = len(info.action_mask)
+    # An agent that has ended may still show the mask of its last decision.
+    if length and length != choices and not info.done:
+        return agents.WRONG_MASK_LENGTH
+    return agents.FINE
 
 
 def _check_observation(observation: Any, shape: list[int], num_bytes: int) -> int:

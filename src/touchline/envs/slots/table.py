@@ -29,7 +29,6 @@ from touchline.specs import (
 )
 from touchline.steps import DecisionSteps, TerminalSteps, flat_mask
 
-_LARGEST_ID = np.int32(2**31 - 1)
 _NO_SLOTS = np.zeros(0, np.int32)
 _KEPT = (
     "_agent_id",
@@ -421,9 +420,8 @@ class Table:
 
     def _find(self, agent_ids: NDArray[np.int32]) -> NDArray[np.intp]:
         """The slot of each id, -1 where it has none."""
-        place = np.searchsorted(self._sorted_ids, agent_ids)
-        is_found = self._sorted_ids[place] == agent_ids
-        return np.where(is_found, self._sorted_slots[place], -1)
+        slots = [self._slot_of.get(agent, -1) for agent in agent_ids.tolist()]
+        return np.array(slots, np.intp)
 
     def _is_active(self, slots: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Whether an episode runs in each of these slots; False for -1, which is no slot."""
@@ -433,11 +431,8 @@ class Table:
 
     def _index_ids(self) -> None:
         """Prepare `_find`, after agents got or lost slots."""
-        taken = np.flatnonzero(self._agent_id >= 0)
-        order = np.argsort(self._agent_id[taken], kind="stable")
-        # Behind all ids stands the largest number, without a slot: so every search finds a place.
-        self._sorted_slots = np.append(taken[order], -1)
-        self._sorted_ids = np.append(self._agent_id[taken[order]], _LARGEST_ID)
+        owners = enumerate(self._agent_id.tolist())
+        self._slot_of = {agent: slot for slot, agent in owners if agent >= 0}
         self._known = None
 
 
