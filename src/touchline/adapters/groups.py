@@ -113,13 +113,10 @@ class Groups:
         for group, parts in self.parts.items():
             action = actions[group]
             for part in parts:
-                is_whole = part.start == 0 and part.stop == len(action)
                 # Most groups have one part, which then needs no copy.
-                if is_whole:
-                    own = action
-                else:
-                    own = action.select(slice(part.start, part.stop))
-                of_each[part.world][part.behavior] = own
+                if len(parts) > 1:
+                    action = actions[group].select(slice(part.start, part.stop))
+                of_each[part.world][part.behavior] = action
         self._untouched = False
         self._rows = self._grouped(self._worlds.step_each(of_each))
         return self._rows

@@ -143,7 +143,7 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
     _made_of: tuple[Worlds, dict[str, Any]]
 
     def __new__(cls, env: Worlds, **options: Any) -> Self:
-        made = super().__new__(cls)
+        made: Self = super().__new__(cls)
         made._made_of = env, options
         return made
 

@@ -256,31 +256,24 @@ class SideBySide(ClosesOnExit):
 
     def _opened(self, worlds: Sequence[EnvRecipe | Env]) -> list[Env]:
         """All worlds, open. If one cannot be opened, those that were opened here are closed."""
-        (first, *more) = worlds
-        if isinstance(first, EnvRecipe) and not more:
+        if len(worlds) == 1:
             # Here, because Ctrl-C cannot end a thread that waits for a player.
-            return [self._open(first)]
-        opening = {
-            index: self._threads.submit(self._open, entry)
-            for index, entry in enumerate(worlds)
-            if isinstance(entry, EnvRecipe)
-        }
+            return [self._open_env(worlds[0])]
+        opening = [self._threads.submit(self._open_env, entry) for entry in worlds]
         try:
-            opened = {index: future.result() for index, future in opening.items()}
+            return [future.result() for future in opening]
         # An interrupt, too, must not leave players behind.
         except BaseException:
             self._given_up.set()
             # Waits, so that every future below is done and none opens a player afterwards.
             self._threads.shutdown()
-            for future in opening.values():
-                if future.exception() is None:
+            for entry, future in zip(worlds, opening, strict=True):
+                if isinstance(entry, EnvRecipe) and future.exception() is None:
                     future.result().close()
             raise
-        given = {
-            i: env for i, env in enumerate(worlds) if not isinstance(env, EnvRecipe)
-        }
-        together = opened | given
-        return [together[index] for index in range(len(worlds))]
+
+    def _open_env(self, entry: EnvRecipe | Env) -> Env:
+        return self._open(entry) if isinstance(entry, EnvRecipe) else entry
 
     def _each(
         self, call: Callable[[Slots, Any], Rows], arguments: Sequence[Any]
