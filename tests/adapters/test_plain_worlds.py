@@ -7,8 +7,8 @@ import pytest
 from tests.scripted_world import ScriptedWorld
 
 import touchline
-from touchline.envs.actions import idle_actions
 from touchline.envs.ml_agents_names import FIRST_OTHER_ID, as_env
+from touchline.envs.slots.rows import idle_actions
 from touchline.errors import ActionError
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, TerminalSteps

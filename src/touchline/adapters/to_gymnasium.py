@@ -36,9 +36,9 @@ from touchline.adapters.options import (
     with_changes,
 )
 from touchline.adapters.spaces import action_space, observation_space, read_actions
-from touchline.envs.actions import idle_actions
 from touchline.envs.env import EnvRecipe
 from touchline.envs.slots import SlotRows
+from touchline.envs.slots.rows import idle_actions
 from touchline.errors import RunError, UsageError
 from touchline.specs import ActionTuple, base_name
 

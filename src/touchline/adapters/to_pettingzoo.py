@@ -43,8 +43,8 @@ from touchline.adapters.spaces import (
     observation_space,
     read_actions,
 )
-from touchline.envs.actions import idle_actions
 from touchline.envs.slots import SlotRows
+from touchline.envs.slots.rows import idle_actions
 from touchline.errors import RunError, UsageError
 from touchline.specs import ActionTuple
 

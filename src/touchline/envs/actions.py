@@ -3,7 +3,7 @@
 Messages name world, behavior, agent and branch.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,6 @@ from touchline.errors import ActionError as ActionError
 from touchline.errors import NonFiniteError, shortened
 from touchline.specs import ActionSpec, ActionTuple
 from touchline.steps import DecisionSteps, flat_mask
-
-if TYPE_CHECKING:
-    from touchline.envs.slots import SlotRows
 
 
 def as_actions(
@@ -153,15 +150,6 @@ def allowed_actions(
         rng,
     )
     return ActionTuple(actions.continuous * np.float32(extent), actions.discrete)
-
-
-def idle_actions(spec: ActionSpec, rows: "SlotRows") -> ActionTuple:
-    """Actions that do nothing: zeros, or the first choice that is allowed where 0 is masked."""
-    idle = spec.empty_action(len(rows))
-    if rows.action_mask is None:
-        return idle
-    discrete = choose_allowed(spec, rows.action_mask, rows.second_mask)
-    return ActionTuple(idle.continuous, discrete)
 
 
 def choose_allowed(

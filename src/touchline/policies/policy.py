@@ -15,8 +15,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.envs.actions import idle_actions, random_allowed
+from touchline.envs.actions import random_allowed
 from touchline.envs.slots import SlotRows, widened
+from touchline.envs.slots.rows import idle_actions
 from touchline.errors import UsageError
 from touchline.specs import ActionTuple, BehaviorSpec, describe_spec
 

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.envs.actions import choose_allowed
+from touchline.specs import ActionSpec, ActionTuple
+
 COLUMNS = (
     "deciding",
     "begins",
@@ -139,6 +142,15 @@ def select_rows(rows: SlotRows, slots: NDArray[np.intp]) -> SlotRows:
         final_obs=tuple(obs[:0] for obs in rows.final_obs),
         second_mask=None if second_mask is None else second_mask[slots],
     )
+
+
+def idle_actions(spec: ActionSpec, rows: SlotRows) -> ActionTuple:
+    """Actions that do nothing: zeros, or the first choice that is allowed where 0 is masked."""
+    idle = spec.empty_action(len(rows))
+    if rows.action_mask is None:
+        return idle
+    discrete = choose_allowed(spec, rows.action_mask, rows.second_mask)
+    return ActionTuple(idle.continuous, discrete)
 
 
 def _stacked_ends(
