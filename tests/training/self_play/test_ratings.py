@@ -121,5 +121,4 @@ def test_ratings_survive_saving():
     again = Ratings()
     again.load_state(json.loads(json.dumps(ratings.state())))
     np.testing.assert_array_equal(again.points, ratings.points)
-    np.testing.assert_array_equal(again.draws, ratings.draws)
     np.testing.assert_array_equal(again.fit()[0], ratings.fit()[0])

@@ -48,8 +48,7 @@ class Ratings:
     """How long each learned on since then, in intervals between snapshots."""
     points: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
     """[P, P] wins and half draws of the row's player against the column's."""
-    draws: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
-    """[P, P] draws, counted on both sides."""
+
     _fitted: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def add(self, kind: str, name: str, predecessor: int = -1) -> int:
@@ -59,9 +58,7 @@ class Ratings:
         self.kinds.append(kind)
         self.predecessors.append(predecessor)
         self.apart.append(0.0)
-        wider = ((0, 1), (0, 1))
-        self.points = np.pad(self.points, wider)
-        self.draws = np.pad(self.draws, wider)
+        self.points = np.pad(self.points, (0, 1))
         self._fitted = None
         return number
 
@@ -74,9 +71,6 @@ class Ratings:
         """One game: 1 won, 0.5 drawn, 0 lost, from the player's side."""
         self.points[player, opponent] += score
         self.points[opponent, player] += 1.0 - score
-        if score == 0.5:
-            self.draws[player, opponent] += 1
-            self.draws[opponent, player] += 1
         self._fitted = None
 
     @property
@@ -122,20 +116,17 @@ class Ratings:
 
     def state(self) -> dict[str, Any]:
         # Most pairs never meet, so only the others are written down.
-        at = np.nonzero(self.points + self.draws)
-        row, column = at
-        entries = [row, column, self.points[at], self.draws[at]]
+        row, column = np.nonzero(self.points)
+        entries = [row, column, self.points[row, column]]
         return kept(self, _KEPT) | {"games": [array.tolist() for array in entries]}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         put_back(self, _KEPT, state)
-        size = (len(self.names), len(self.names))
-        self.points = np.zeros(size)
-        self.draws = np.zeros(size)
-        row, column, points, draws = state["games"]
+        self.points = np.zeros((len(self.names), len(self.names)))
+        # Earlier resume points also have the draws.
+        row, column, points = state["games"][:3]
         if row:  # an empty list has no integer type to index with
             self.points[row, column] = points
-            self.draws[row, column] = draws
         self._fitted = None
 
 
