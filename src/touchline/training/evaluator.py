@@ -56,7 +56,7 @@ def sent_policy(
     weights: Mapping[str, PolicyWeights], name: str, spec: BehaviorSpec
 ) -> NetworkPolicy:
     """A copy of a run's policy, in another process."""
-    # As in the process that learns (`process.one_torch_thread`).
+    # As in the process that learns (`process.tuned_process`).
     torch.set_num_threads(1)
     policy = policy_with(weights[name], spec)
     take(policy, weights[name])

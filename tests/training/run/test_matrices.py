@@ -12,7 +12,7 @@ from touchline.training.run import process
 from touchline.training.run.process import (
     is_onednn_faster,
     is_onednn_worthwhile,
-    matrices_for,
+    tuned_process,
 )
 
 
@@ -50,7 +50,7 @@ def test_onednn_multiplies_in_float32(shape):
     weight = torch.randn(2, inputs, outputs, generator=generator)
     bias = torch.randn(2, 1, outputs, generator=generator)
     exact = torch.baddbmm(bias.double(), x.double(), weight.double())
-    with matrices_for(read_config("SoccerTwos")):
+    with tuned_process(read_config("SoccerTwos")):
         product = torch.baddbmm(bias, x, weight)
         one_by_one = torch.stack(
             [torch.addmm(*three) for three in zip(bias, x, weight, strict=True)]
@@ -98,7 +98,7 @@ def test_collectors_multiply_as_the_process_that_learns(is_worthwhile):
 
 def test_a_run_leaves_the_switch_as_it_was():
     before = torch.get_float32_matmul_precision()
-    with matrices_for(read_config("SoccerTwos")):
+    with tuned_process(read_config("SoccerTwos")):
         is_switched = torch.get_float32_matmul_precision() != before
         assert is_switched == is_onednn_faster()
     assert torch.get_float32_matmul_precision() == before

@@ -183,7 +183,7 @@ class Worker:
         return sent
 
     def open(self) -> Answer:
-        # As in the process that learns (`process.one_torch_thread`), which an actor is not.
+        # As in the process that learns (`process.tuned_process`), which an actor is not.
         torch.set_num_threads(1)
         if self._setup.onednn:
             prefer_onednn()

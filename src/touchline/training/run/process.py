@@ -49,32 +49,22 @@ def interruptible() -> Iterator[None]:
 @contextmanager
 def tuned_process(config: RunConfig) -> Iterator[None]:
     """One torch thread, fast matrices, freed memory is kept, and threads take turns often."""
-    with one_torch_thread(), matrices_for(config), kept_memory(), short_turns():
-        yield
-
-
-@contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """Networks of this size get slower with more threads (`docs/benchmarks.md`)."""
-    before = torch.get_num_threads()
+    threads, switch_s = torch.get_num_threads(), sys.getswitchinterval()
+    precision = torch.get_float32_matmul_precision()
+    # Networks of this size get slower with more threads (`docs/benchmarks.md`).
     torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def short_turns() -> Iterator[None]:
-    """Threads of Python change every 0.1 ms at least, instead of 5 ms."""
-    # A world's thread waits for its turn after each answer of a player, while another one learns
-    # (`threaded: true`): 5 ms are several decisions.
-    before = sys.getswitchinterval()
+    # Instead of 5 ms, which are several decisions: a world's thread waits for its turn after each
+    # answer of a player, while another one learns (`threaded: true`).
     sys.setswitchinterval(0.0001)
+    if is_onednn_worthwhile(config):
+        prefer_onednn()
     try:
-        yield
+        with kept_memory():
+            yield
     finally:
-        sys.setswitchinterval(before)
+        torch.set_float32_matmul_precision(precision)
+        sys.setswitchinterval(switch_s)
+        torch.set_num_threads(threads)
 
 
 @contextmanager
@@ -152,18 +142,6 @@ def is_onednn_faster() -> bool:
     # The switch below has another meaning for GPUs. With AMX, oneDNN would round to bfloat16.
     has_others = torch.cuda.is_available() or processor.get("amx_bf16", False)
     return is_amd and bool(processor.get("avx512_f")) and not has_others
-
-
-@contextmanager
-def matrices_for(config: RunConfig) -> Iterator[None]:
-    """Matrices are multiplied the faster way while this run trains."""
-    before = torch.get_float32_matmul_precision()
-    if is_onednn_worthwhile(config):
-        prefer_onednn()
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def prefer_onednn() -> None:
