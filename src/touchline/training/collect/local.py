@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,14 +45,14 @@ class Trace:
             self._start, self._actions = self._slots.state() or {}, []
         self._actions.append(actions)
 
-    def save(self, path: Path, recipe: EnvRecipe, seed: int) -> None:
+    def save(self, path: Path, recipe: EnvRecipe) -> None:
         """Write state and actions [slots, ...] as an .npz file."""
         arrays = {f"state/{name}": array for name, array in self._start.items()}
         for step, actions in enumerate(self._actions or []):
             for name, given in actions.items():
                 arrays[f"actions/{step}/{name}/continuous"] = given.continuous
                 arrays[f"actions/{step}/{name}/discrete"] = given.discrete
-        np.savez_compressed(path, recipe=repr(recipe), seed=seed, **arrays)  # type: ignore[arg-type]
+        np.savez_compressed(path, recipe=repr(recipe), seed=recipe.seed, **arrays)  # type: ignore[arg-type]
 
 
 class LocalCollector:
@@ -64,20 +63,16 @@ class LocalCollector:
         self.stopwatch = stopwatch
         self.trace = Trace(slots)
         """What a replay of the steps since the last update needs."""
+        self.rows: AllRows = {}
         self._lineup = lineup
-        self._rows: AllRows = {}
         self._rollouts: dict[str, Rollout] = {}
         self._meters: dict[str, EpisodeMeter] = {}
 
-    @property
-    def rows(self) -> AllRows:
-        return self._rows
-
     def reset(self, seed: int | None = None) -> None:
-        self._rows = self.slots.reset(seed)
-        self._lineup.begin(self._rows, self.slots.behaviors)
+        self.rows = self.slots.reset(seed)
+        self._lineup.begin(self.rows, self.slots.behaviors)
         self._rollouts.clear()
-        self._meters = {name: EpisodeMeter(rows) for name, rows in self._rows.items()}
+        self._meters = {name: EpisodeMeter(rows) for name, rows in self.rows.items()}
         self.trace.clear()
 
     def set_parameters(self, values: Mapping[str, ParameterValue]) -> None:
@@ -92,10 +87,10 @@ class LocalCollector:
         episodes = self._record()
         # After the results are recorded: they belong to those who acted, and this may seat others.
         specs = self.slots.behaviors
-        self._lineup.follow(self._rows, specs, self.slots.game_scores)
+        self._lineup.follow(self.rows, specs, self.slots.game_scores)
         results = {}
         for name in episodes:
-            results[name] = int(np.count_nonzero(self._rows[name].closed))
+            results[name] = int(np.count_nonzero(self.rows[name].closed))
         return Collection(
             episodes=episodes,
             results=results,
@@ -107,7 +102,7 @@ class LocalCollector:
         actions = {}
         specs = self.slots.behaviors
         with self.stopwatch("inference"):
-            for name, rows in self._rows.items():
+            for name, rows in self.rows.items():
                 seat = self._lineup.seat(name, specs[name])
                 rollout = self._rollouts.get(name)
                 if rollout is None:
@@ -127,24 +122,21 @@ class LocalCollector:
         # A running total, None where no player is waited for.
         waited_before = self.slots.waited_s
         started = time.perf_counter()
-        self._rows = self.slots.step(actions)
-        took = time.perf_counter() - started
+        self.rows = self.slots.step(actions)
+        simulated = took = time.perf_counter() - started
         waited = self.slots.waited_s
-        if waited is None or waited_before is None:
-            self.stopwatch.add("simulation", took)
-            return
-        # A restarted player counts from zero, and several worlds wait at once: neither may give
-        # a share below 0 or above the whole.
-        waited_now = waited - waited_before
-        simulated = min(max(waited_now, 0.0), took)
+        if waited is not None and waited_before is not None:
+            # A restarted player counts from zero, and several worlds wait at once: neither may
+            # give a share below 0 or above the whole.
+            simulated = min(max(waited - waited_before, 0.0), took)
+            self.stopwatch.add("wire", took - simulated)
         self.stopwatch.add("simulation", simulated)
-        self.stopwatch.add("wire", took - simulated)
 
     def _record(self) -> dict[str, Episodes]:
         """Add the new rows to the rollouts; returns the episodes that ended in them."""
         episodes = {}
         specs = self.slots.behaviors
-        for name, rows in self._rows.items():
+        for name, rows in self.rows.items():
             rollout = self._rollouts.get(name)
             if rollout is None:  # shown for the first time
                 self._meters[name] = EpisodeMeter(rows)
@@ -176,7 +168,7 @@ class LocalCollector:
                 for name, rollout in rollouts.items():
                     if rollout.num_results:
                         finished[name] = rollout.trajectories()
-                    rollout.begin(self._rows[name])
+                    rollout.begin(self.rows[name])
             self.trace.clear()
         return finished
 
@@ -192,7 +184,7 @@ class LocalCollector:
         arrays: Arrays = prefixed("slots", worlds)
         for name, meter in self._meters.items():
             arrays |= prefixed(f"meter/{name}", meter.state())
-        for name, rows in self._rows.items():
+        for name, rows in self.rows.items():
             arrays |= prefixed(f"rows/{name}", pack([rows]))
         for name, rollout in self._rollouts.items():
             # One that has just begun holds the latest rows, which are saved above.
@@ -204,7 +196,7 @@ class LocalCollector:
         return arrays
 
     def save_trace(self, path: Path, recipe: EnvRecipe) -> None:
-        self.trace.save(path, recipe, recipe.seed)
+        self.trace.save(path, recipe)
 
     def load_state(self, arrays: Arrays) -> None:
         self.slots.load_state(below("slots", arrays))
@@ -212,12 +204,11 @@ class LocalCollector:
 
     def load_open(self, arrays: Arrays) -> None:
         """The part of `load_state` for which policies must be known: rows and open episodes."""
-        for name in _names(below("meter", arrays)):
-            self._meters[name] = EpisodeMeter()
-            self._meters[name].load_state(below(f"meter/{name}", arrays))
         for name, spec in self.slots.behaviors.items():
             (rows,) = unpack(below(f"rows/{name}", arrays), SlotRows)
-            self._rows = {**self._rows, name: rows}
+            self.rows = {**self.rows, name: rows}
+            self._meters[name] = EpisodeMeter()
+            self._meters[name].load_state(below(f"meter/{name}", arrays))
             # Without actions, all that is saved is what the slots remember, if they do.
             saved = below(f"rollout/{name}", arrays)
             if saved:
@@ -226,10 +217,6 @@ class LocalCollector:
                 rollout.restore(saved, rows)
                 self._rollouts[name] = rollout
         self.trace.clear()
-
-
-def _names(arrays: Mapping[str, Any]) -> list[str]:
-    return sorted({name.partition("/")[0] for name in arrays})
 
 
 _KEPT = ("_return", "_length", "_group_return", "_group", "_open")

@@ -142,7 +142,7 @@ class SeveralCollectors:
         self._log = log
         self._lineup = lineup
         self._stopwatch = stopwatch
-        self._worlds = Shown()
+        self.slots = Shown()
         self._shown: dict[int, Shown] = {}
         self._states: list[Arrays | None] = [None] * self._size
         """State of each worker after its latest round: what a resume point holds, and from which a
@@ -161,15 +161,11 @@ class SeveralCollectors:
         """For answers, in this round."""
 
     @property
-    def slots(self) -> Shown:
-        return self._worlds
-
-    @property
     def rows(self) -> AllRows:
         """Those of the first collector; empty where worlds cannot be restored."""
         state = self._states[0] or {}
         found = {}
-        for name in self._worlds.behaviors:
+        for name in self.slots.behaviors:
             packed = below(f"collector/rows/{name}", state)
             if packed:
                 (found[name],) = unpack(packed, SlotRows)
@@ -243,7 +239,7 @@ class SeveralCollectors:
 
     def _latest_policies(self) -> Policies:
         latest = {}
-        behaviors = self._worlds.behaviors
+        behaviors = self.slots.behaviors
         for name, spec in behaviors.items():
             policy = self._lineup.seat(name, spec).policy
             # Opponents of the slots in this process, of which there are none.
@@ -274,7 +270,7 @@ class SeveralCollectors:
     def _record_games(self, answers: Sequence[Answer]) -> None:
         reports = [answer.games for answer in answers if answer.games is not None]
         if reports and isinstance(self._lineup, GameHost):
-            names = list(self._worlds.behaviors)
+            names = list(self.slots.behaviors)
             self._lineup.record_games(names, reports, self._plays)
 
     def _add_seconds(self, answers: Sequence[Answer]) -> None:
@@ -321,7 +317,7 @@ class SeveralCollectors:
             self._shown[index] = answer.shown
             self._states[index] = answer.state
             self._plays[index] = dict(answer.playing)
-        self._worlds = Shown.together([s for _, s in sorted(self._shown.items())])
+        self.slots = Shown.together([s for _, s in sorted(self._shown.items())])
 
 
 def _with_parameters(
