@@ -139,21 +139,10 @@ class Replay:
         return_steps: int,
     ) -> Sample:
         """The actions at these places, each with the return that follows it."""
-        columns = self._columns
-        size = len(first)
-        last = first
-        goes_on = np.ones(size, np.bool_)
-        reward = rewards_at(first)
-        factor = np.tile(gamma, (size, 1))
-        for _ in range(return_steps - 1):
-            following = columns["following"][last]
-            # Once ended, always ended: no return may start again in a later episode.
-            goes_on = goes_on & (following != NONE)
-            next_place = following % self.capacity
-            last = np.where(goes_on, next_place, last)
-            counts = goes_on[:, None]
-            reward = reward + counts * factor * rewards_at(last)
-            factor = np.where(counts, factor * gamma, factor)
+        place, counts = self._chains(first, return_steps)
+        rewards = [rewards_at(at) for at in place.T]
+        reward, factor = _discounted(rewards, counts, gamma)
+        last = place[:, -1]
         factor = factor * self._counts_after(last, ignored)
         return self._sample(first, last, reward, factor)
 
@@ -165,11 +154,20 @@ class Replay:
         ignored: NDArray[np.bool_],
         return_steps: int,
     ) -> Sample:
-        place, length = self._followed(start)
-        columns = self._columns
-        reward, factor, last = _returns(rewards_at(place), length, gamma, return_steps)
+        assert self.sequence_length is not None
+        chains, is_there = self._chains(start, self.sequence_length)
+        length = is_there.sum(axis=1)
+        place = chains[is_there]  # sequence by sequence
+        rewards = rewards_at(place)
+        end = np.repeat(np.cumsum(length) - 1, length)[:, None]
+        ahead = np.arange(len(place))[:, None] + np.arange(return_steps)
+        # Past the end any reward will do, because it does not count.
+        at = np.minimum(ahead, end)  # [B, return_steps]
+        in_turn = [rewards[now] for now in at.T]
+        reward, factor = _discounted(in_turn, ahead <= end, gamma)
+        last = at[:, -1]
         factor = factor * self._counts_after(place[last], ignored)
-        memory = torch.from_numpy(columns["memory"][start])
+        memory = torch.from_numpy(self._columns["memory"][start])
         sample = self._sample(place, place, reward, factor)
         sequences = Sequences(torch.from_numpy(length), memory)
         return replace(sample, sequences=sequences, last=torch.from_numpy(last))
@@ -202,48 +200,41 @@ class Replay:
             discount=torch.from_numpy(discount),
         )
 
-    def _followed(self, start: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Places of all actions of these sequences, one after the other, and their lengths."""
-        assert self.sequence_length is not None
-        columns = self._columns
-        place = start
-        goes_on = np.ones(len(start), np.bool_)
+    def _chains(
+        self, start: NDArray[Any], length: int
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """[B, L] places of actions and of those after them, and which are there.
+
+        Where an episode has ended or nothing more is known, the last place is repeated.
+        """
+        following = self._columns["following"]
         places = [start]
-        there = [goes_on]
-        # All sequences at once, one action further in each pass.
-        for _ in range(self.sequence_length - 1):
-            following = columns["following"][place]
-            goes_on = goes_on & (following != NONE)
-            next_place = following % self.capacity
-            place = np.where(goes_on, next_place, place)
-            places.append(place)
+        there = [np.ones(len(start), np.bool_)]
+        # All at once, one action further in each pass.
+        for _ in range(length - 1):
+            number = following[places[-1]]
+            # Once ended, always ended: no return may start again in a later episode.
+            goes_on = there[-1] & (number != NONE)
+            next_place = number % self.capacity
+            places.append(np.where(goes_on, next_place, places[-1]))
             there.append(goes_on)
-        is_there = np.stack(there, axis=1)  # [sequences, L]
-        place_of = np.stack(places, axis=1)  # [sequences, L]
-        # Row by row, which is sequence by sequence.
-        return place_of[is_there], is_there.sum(axis=1)
+        return np.stack(places, axis=1), np.stack(there, axis=1)
 
     def _positions(self, previous: NDArray[Any]) -> NDArray[Any]:
         """Where in its sequence each of the newest actions is."""
-        assert self.sequence_length is not None
         position = np.zeros(len(previous), np.int64)
         is_new = previous >= self.added
         # An action whose predecessor has gone begins a sequence: its memory is stored like others'.
-        is_kept = previous >= self.oldest
-        is_older = is_kept & ~is_new & (previous != NONE)
+        # `oldest` is at least 0, so this also leaves out `NONE`.
+        is_older = (previous >= self.oldest) & ~is_new
         if is_older.any():
             before = previous[is_older] % self.capacity
             position[is_older] = 1 + self._columns["position"][before]
-        waits = is_new.copy()
-        before = previous - self.added
-        # Once for each action that one agent took in these trajectories: an action's position
-        # is due as soon as its predecessor's is known.
-        while waits.any():
-            waiting = np.flatnonzero(waits)
-            is_due = ~waits[before[waiting]]
-            due = waiting[is_due]
-            position[due] = 1 + position[before[due]]
-            waits[due] = False
+        before = previous[is_new] - self.added
+        # Once for each action that one agent took in these trajectories: an action's position is
+        # right as soon as its predecessor's is.
+        while (position[is_new] != 1 + position[before]).any():
+            position[is_new] = 1 + position[before]
         return position % self.sequence_length
 
     def draw(self, size: int, generator: torch.Generator) -> NDArray[np.int_]:
@@ -391,29 +382,22 @@ class Replay:
         return columns
 
 
-def _returns(
-    reward: NDArray[np.float32],
-    length: NDArray[Any],
-    discounts: NDArray[np.float32],
-    num_steps: int,
-) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[Any]]:
-    """Of sequences that stand one after the other: for each action the sum of at most `num_steps`
-    discounted rewards [B, S], the discount of what follows [B, S], and the last action [B] whose
-    reward counts.
+def _discounted(
+    rewards: Sequence[NDArray[np.float32]],
+    counts: NDArray[np.bool_],
+    gamma: NDArray[np.float32],
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """[B, S] sums of rewards in order, of those that count [B, steps], and what follows' discount.
+
+    The first of them counts everywhere.
     """
-    index = np.arange(len(reward))
-    last_of_sequence = np.repeat(np.cumsum(length) - 1, length)
-    total = reward.copy()  # the rewards themselves are read again in every pass
-    factor = np.tile(discounts, (len(reward), 1))
-    for ahead in range(1, num_steps):
-        later_index = index + ahead
-        counts = (later_index <= last_of_sequence)[:, None]
-        # Past the end any reward will do, because it does not count.
-        later = reward[np.minimum(later_index, last_of_sequence)]
-        total += counts * factor * later
-        factor = np.where(counts, factor * discounts, factor)
-    last = np.minimum(index + num_steps - 1, last_of_sequence)
-    return total, factor, last
+    total = rewards[0]
+    factor = np.tile(gamma, (len(total), 1))
+    for reward, is_counted in zip(rewards[1:], counts.T[1:], strict=True):
+        counted = is_counted[:, None]
+        total = total + counted * factor * reward
+        factor = np.where(counted, factor * gamma, factor)
+    return total, factor
 
 
 def row_bytes(

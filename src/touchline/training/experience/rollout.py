@@ -55,7 +55,7 @@ class Rollout:
         """The rows that followed after `chosen` was done at the last ones."""
         assert self.chosen is not None
         last = self.rows[-1]
-        learned = self._learned_actions(last)
+        learned = _learned(last, self.chosen)
         if learned.any() or self._has_results:
             if last.action_mask is not None:
                 # Second-stage masks are large, and learning needs only the part behind the
@@ -75,13 +75,6 @@ class Rollout:
         self.num_results += num_results
         self._has_results = num_results > 0
         self._open &= ~closes
-
-    def _learned_actions(self, rows: SlotRows) -> NDArray[np.bool_]:
-        assert self.chosen is not None
-        learned = self.chosen.learned
-        if learned is None:
-            return rows.deciding
-        return rows.deciding & learned
 
     def restore(self, saved: Arrays, latest: SlotRows) -> None:
         """Continue from packed `rows`, `actions` and `memory` of a resume point; without
@@ -106,11 +99,11 @@ class Rollout:
         after = self.rows[1:]
         width = len(self.rows[-1])  # a table may have grown since the first row
 
-        def column(rows: Sequence[SlotRows], name: str) -> NDArray[Any]:
-            return _stacked([getattr(row, name) for row in rows], width)
+        def column(rows: Sequence[Any], name: str, empty: Any = 0) -> NDArray[Any]:
+            return _stacked([getattr(row, name) for row in rows], width, empty)
 
         decided = column(before, "deciding")
-        learned = self._learned(width)
+        acted = _stacked(list(map(_learned, before, self.actions)), width)
         closed = column(after, "closed")
         steps = np.arange(len(before))[:, None]
         # [T, N] the step of the latest action: the one that a result at this step belongs to.
@@ -121,7 +114,7 @@ class Rollout:
         at, slot = np.nonzero(closed & (latest_action >= 0))
         source = latest_action[at, slot]
         # A slot that was learned from before may continue without; its results then are not kept.
-        kept = learned[source, slot]
+        kept = acted[source, slot]
         at = at[kept]
         slot = slot[kept]
         source = source[kept]
@@ -138,31 +131,23 @@ class Rollout:
         return Trajectories(
             obs=_joined_obs([row.obs for row in self.rows], width),
             action_mask=_stacked(masks, width) if masks else None,
-            continuous=_stacked([a.continuous for a in self.actions], width),
-            discrete=_stacked([a.discrete for a in self.actions], width),
-            acted=decided & learned,
+            continuous=column(self.actions, "continuous"),
+            discrete=column(self.actions, "discrete"),
+            acted=acted,
             valid=beside_action(closed, False),
             begins=column(before, "begins"),
             reward=beside_action(column(after, "reward"), 0.0),
             group_reward=beside_action(column(after, "group_reward"), 0.0),
             terminated=beside_action(column(after, "terminated"), False),
             truncated=beside_action(column(after, "truncated"), False),
-            agent_id=_stacked([row.agent_id for row in before], width, empty=-1),
-            group_id=_stacked([row.group_id for row in before], width, empty=-1),
-            env_index=_stacked([row.env_index for row in before], width, empty=-1),
+            agent_id=column(before, "agent_id", empty=-1),
+            group_id=column(before, "group_id", empty=-1),
+            env_index=column(before, "env_index", empty=-1),
             value_row=beside_action(value_row, 0),
             final=beside_action(_final_index(after, decided.shape), -1),
             final_obs=_concatenated([side_by_side(row.final_obs) for row in after]),
             memory=self._memories(width),
         )
-
-    def _learned(self, width: int) -> NDArray[np.bool_]:
-        """[T, N] where actions are learned from."""
-        masks = []
-        for row, actions in zip(self.rows[:-1], self.actions, strict=True):
-            everywhere = np.ones(len(row), np.bool_)
-            masks.append(everywhere if actions.learned is None else actions.learned)
-        return _stacked(masks, width)
 
     def _kept(self, rows: SlotRows) -> SlotRows:
         obs, final_obs = self.compact(rows.obs), self.compact(rows.final_obs)
@@ -178,6 +163,13 @@ class Rollout:
         # The last row was not acted on yet: its memory is what the next action will see.
         latest = self.memory.recall(self.rows[-1])
         return _stacked([*kept, latest], width)
+
+
+def _learned(rows: SlotRows, actions: ChosenActions) -> NDArray[np.bool_]:
+    """[N] whose actions are learned from."""
+    if actions.learned is None:
+        return rows.deciding
+    return rows.deciding & actions.learned
 
 
 def _mask_of(rows: SlotRows, actions: ChosenActions) -> NDArray[np.bool_]:
