@@ -57,7 +57,7 @@ def evaluated(learner, expected):
     spec = learner.policy.network.spec
     sensors = range(len(spec.observation_specs))
     obs = [expected[f"obs_{i}"] for i in sensors]
-    inputs = learner.descent.inputs(tuple(map(torch.from_numpy, side_by_side(obs))))
+    inputs = learner.network.normalized(tuple(map(torch.from_numpy, side_by_side(obs))))
     size, sequences, memories = len(obs[0]), None, [None, None]
     if (shape := learner.network.memory_shape) is not None:  # of one step each
         length = torch.ones(size, dtype=torch.int64)

@@ -4,6 +4,8 @@ Every action has the observation that truly followed it, also where its episode 
 refers to the agent's next action, so that returns over several actions need no second copy.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +21,7 @@ from touchline.envs.saved_state import part_of
 from touchline.policies.distributions import CONTINUOUS_LIMIT
 from touchline.policies.nets.memory import Sequences
 from touchline.specs import BehaviorSpec
+from touchline.training.experience.columns import mapped
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.experience.transitions import Transitions
 
@@ -55,6 +58,9 @@ class Sample:
 
     def __len__(self) -> int:
         return len(self.reward)
+
+    def to(self, device: torch.device) -> Sample:
+        return mapped(self, lambda column: column.to(device))
 
 
 class Replay:

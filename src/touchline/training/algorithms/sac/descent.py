@@ -64,8 +64,8 @@ class Descent:
         log_alpha = self.log_temperatures.detach().requires_grad_()
         shape = len(sample), self.continuous_size
         # Drawn on the CPU, so that a run has the same draws on every device.
-        noise = torch.randn(shape, generator=generator)
-        next_noise = torch.randn(shape, generator=generator)
+        noise = torch.randn(shape, generator=generator).to(self._device)
+        next_noise = torch.randn(shape, generator=generator).to(self._device)
         with torch.set_grad_enabled(self.passes.uses_autograd):
             found = self.evaluated(sample, noise, next_noise)
             losses = self.losses(found, log_alpha)
@@ -87,17 +87,12 @@ class Descent:
         drawn for it.
         """
         alpha = LogTemperatures.of(self.log_temperatures, self.continuous_size)
-        obs = self.inputs(sample.obs)
-        allowed = self._moved(sample.allowed)
-        sequences = self._sequences(sample)
-        policy = self.passes.policy(obs, allowed, sequences)
+        obs = self.networks.policy.normalized(sample.obs)
+        policy = self.passes.policy(obs, sample.allowed, sample.sequences)
         assert isinstance(policy.distribution, SquashedDistribution)
-        noise = noise.to(self._device)
         draw = PolicyDraw.of(policy.distribution, noise)
-        taken = sample.continuous.to(self._device)
-        without_memory = _empty(sequences)
-        q = self.passes.q(obs, draw.continuous, taken, without_memory)
-        choices = sample.discrete.to(self._device)
+        without_memory = _empty(sample.sequences)
+        q = self.passes.q(obs, draw.continuous, sample.continuous, without_memory)
         entropies = target_entropies(self.branches, sample.allowed, len(sample))
         return Evaluation(
             distribution=policy.distribution,
@@ -107,8 +102,8 @@ class Descent:
             num_climbed=len(q.drawn) if self._hyper.target_critics else 1,
             of_critics=[expected(one, draw.chances) for one in q.drawn],
             bonus=entropy_bonus(draw, alpha),
-            taken=choices,
-            taken_q=[chosen(one, choices, self.branches) for one in q.taken],
+            taken=sample.discrete,
+            taken_q=[chosen(one, sample.discrete, self.branches) for one in q.taken],
             target=self.target(sample, next_noise, alpha),
             value=policy.value,
             target_entropies=entropies.to(self._device),
@@ -121,31 +116,26 @@ class Descent:
         self, sample: Sample, noise: Tensor, temperatures: LogTemperatures
     ) -> Tensor:
         """[B, S] the rewards, and the discounted value of what they led to."""
-        obs = self.inputs(sample.next_obs)
+        obs = self.networks.policy.normalized(sample.next_obs)
         sequences = self._following(sample)
         if not self._hyper.target_critics:
             value = self.passes.target_value(obs, sequences)
         else:
-            allowed = self._moved(sample.next_allowed)
-            distribution = self.passes.following(obs, allowed, sequences)
+            distribution = self.passes.following(obs, sample.next_allowed, sequences)
             assert isinstance(distribution, SquashedDistribution)
-            draw = PolicyDraw.of(distribution, noise.to(self._device))
+            draw = PolicyDraw.of(distribution, noise)
             remembered = self._remembered(sample)
             q = self.passes.target_q(obs, draw.continuous, remembered)
             value = soft_value(q, draw, temperatures)
         if sample.last is not None:
-            value = value[sample.last.to(self._device)]
-        reward = sample.reward.to(self._device)
-        return reward + sample.discount.to(self._device) * value
+            value = value[sample.last]
+        return sample.reward + sample.discount * value
 
     # memory: the policy's is stored, that of critics begins with each sequence, as in ML-Agents
 
-    def _sequences(self, sample: Sample) -> Sequences | None:
-        return None if sample.sequences is None else sample.sequences.to(self._device)
-
     def _following(self, sample: Sample) -> Sequences | None:
         """The sequences of what followed each action: memories are one step on."""
-        sequences = self._sequences(sample)
+        sequences = sample.sequences
         if sequences is None:
             return None
         obs = self._first_obs(sample)
@@ -154,11 +144,11 @@ class Descent:
 
     def _remembered(self, sample: Sample) -> Memories:
         """The same, with what the target of each critic remembers."""
-        sequences = self._sequences(sample)
+        sequences = sample.sequences
         if sequences is None:
             return [None, None]
         obs = self._first_obs(sample)
-        continuous = sample.continuous.to(self._device)[sequences.first]
+        continuous = sample.continuous[sequences.first]
         found: list[Sequences | None] = []
         for critic in self.networks.target.children():
             assert isinstance(critic, Critic)
@@ -169,15 +159,9 @@ class Descent:
     def _first_obs(self, sample: Sample) -> Obs:
         assert sample.sequences is not None
         first = sample.sequences.first
-        return self.inputs(tuple(part[first] for part in sample.obs))
-
-    def inputs(self, obs: Obs) -> Obs:
-        """Observations as the networks take them."""
-        moved = tuple(part.to(self._device) for part in obs)
-        return self.networks.policy.normalized(moved)
-
-    def _moved(self, tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else tensor.to(self._device)
+        return self.networks.policy.normalized(
+            tuple(part[first] for part in sample.obs)
+        )
 
     # state of the temperatures
 

@@ -253,12 +253,12 @@ class SAC(NetworkLearner):
         self.policy.forget_actor()
         metrics = self._measured(found) | cloned
         metrics |= self.judged.teach_signals(since, self.generator)
-        metrics |= self._observed(self.descent.inputs(sample.obs))
+        metrics |= self._observed(self.network.normalized(sample.obs))
         self._refuse_non_finite()
         return metrics
 
     def drawn(self) -> Sample:
-        return self.judged.draw(self.generator)
+        return self.judged.draw(self.generator).to(self._device)
 
     def descend(self, sample: Sample) -> Losses:
         return self.descent.step(sample, self.generator, self.learning_rate)
