@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import count, takewhile
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from touchline.envs.saved_state import part_of
 from touchline.errors import NonFiniteError
@@ -29,21 +29,12 @@ def refuse_non_finite(behavior: str, steps: int, *networks: Any) -> None:
                 )
 
 
-@runtime_checkable
-class _Module(Protocol):
-    """What torch calls the same by other names."""
-
-    def state_dict(self) -> dict[str, Tensor]: ...
-
-    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> Any: ...
-
-
 def saved(parts: Mapping[str, Any]) -> dict[str, Tensor]:
     """The states of modules and of parts with `state`, each below its name and a dot."""
     # On the CPU: a run that was trained on a GPU resumes on a machine without one.
     tensors: dict[str, Tensor] = {}
     for prefix, part in parts.items():
-        own = part.state_dict() if isinstance(part, _Module) else part.state()
+        own = part.state_dict() if isinstance(part, nn.Module) else part.state()
         tensors |= {f"{prefix}.{name}": value.cpu() for name, value in own.items()}
     return tensors
 
@@ -51,7 +42,7 @@ def saved(parts: Mapping[str, Any]) -> dict[str, Tensor]:
 def restore(state: Mapping[str, Tensor], parts: Mapping[str, Any]) -> None:
     """Continue from what `saved` returned for parts of these names."""
     for prefix, part in parts.items():
-        load = part.load_state_dict if isinstance(part, _Module) else part.load_state
+        load = part.load_state_dict if isinstance(part, nn.Module) else part.load_state
         load(copied_part(f"{prefix}.", state))
 
 

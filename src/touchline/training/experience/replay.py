@@ -95,7 +95,8 @@ class Replay:
         # Positions are counted against the actions that were there before, so `added` and
         # `oldest` move only afterwards; `_put` drops what does not fit any more.
         if self.sequence_length is not None:
-            columns["position"] = self._positions(columns["previous"])
+            position = self._positions(columns["previous"])
+            columns["position"] = position % self.sequence_length
         self.added += len(t)
         self.oldest = max(self.oldest, self.added - self.capacity)
         self._put(number, columns)
@@ -227,7 +228,7 @@ class Replay:
         return np.stack(places, axis=1), np.stack(there, axis=1)
 
     def _positions(self, previous: NDArray[Any]) -> NDArray[Any]:
-        """Where in its sequence each of the newest actions is."""
+        """Where in its sequence each of the newest actions is, if these had no end."""
         position = np.zeros(len(previous), np.int64)
         is_new = previous >= self.added
         # An action whose predecessor has gone begins a sequence: its memory is stored like others'.
@@ -241,7 +242,7 @@ class Replay:
         # right as soon as its predecessor's is.
         while (position[is_new] != 1 + position[before]).any():
             position[is_new] = 1 + position[before]
-        return position % self.sequence_length
+        return position
 
     def draw(self, size: int, generator: torch.Generator) -> NDArray[np.int_]:
         """Places of actions, drawn evenly, with replacement."""

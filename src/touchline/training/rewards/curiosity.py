@@ -27,6 +27,7 @@ from touchline.training.rewards.learned import (
     Figures,
     LearnedSignal,
     ReturnScale,
+    SignalModel,
     body_architecture,
     require_standard,
 )
@@ -53,7 +54,7 @@ def make(name: str, settings: CuriositySettings, setup: SignalSetup) -> LearnedS
     return LearnedSignal(name, settings, setup, model, ignores_ends=True, scale=scale)
 
 
-class Curiosity(nn.Module):
+class Curiosity(SignalModel):
     """Features, inverse model and forward model of one behavior."""
 
     has_learned: Tensor

@@ -31,6 +31,7 @@ from touchline.training.experience.transitions import Transitions
 from touchline.training.rewards.learned import (
     Figures,
     LearnedSignal,
+    SignalModel,
     body_architecture,
     require_standard,
 )
@@ -200,8 +201,8 @@ class Bottleneck(nn.Module):
         return of_spread + 0.5 * (of_means[0] + of_means[1])
 
 
-class GAIL(nn.Module):
-    """The discriminator as a `SignalModel`."""
+class GAIL(SignalModel):
+    """The discriminator as what judges transitions."""
 
     beta: Float[Tensor, ""]
     """β of VAIL: the price of information."""
@@ -216,13 +217,10 @@ class GAIL(nn.Module):
         self._discount = settings.gamma
         device = discriminator.estimate.bias.device
         self.register_buffer("beta", torch.zeros((), device=device))
-        # What demonstrators see is all it knows.
+        # What demonstrators see is all that it ever knows, as in ML-Agents.
         if discriminator.normalizer is not None:
             vectors = torch.from_numpy(experts.vectors)
             discriminator.normalizer.update(vectors.to(device))
-
-    def observe(self, transitions: Transitions) -> None:
-        """The normalizer knows demonstrations only, as in ML-Agents."""
 
     def reward(self, transitions: Transitions) -> Float[Tensor, " B"]:
         """The chosen form of D; with `absorbing_ends` an end is paid for as if it lasted."""

@@ -6,7 +6,7 @@ model thinks of old experience changes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -154,29 +154,24 @@ def _of_teams(
     return {team: v.numpy() for team, v in copied_part(prefix, state).items()}
 
 
-@runtime_checkable
-class SignalModel(Protocol):
-    """What judges transitions: a `torch.nn.Module`, whose methods needed here are listed last."""
+class SignalModel(nn.Module):
+    """What judges transitions."""
 
     def observe(self, transitions: Transitions) -> None:
         """Include new experience in the statistics of normalizers."""
 
     def reward(self, transitions: Transitions) -> Float[Tensor, " B"]:
         """What each action earns, before any scaling."""
+        raise NotImplementedError
 
     def loss(
         self, transitions: Transitions, generator: torch.Generator
     ) -> tuple[Float[Tensor, ""], Figures]:
         """What a gradient step descends; random numbers are drawn on the CPU."""
+        raise NotImplementedError
 
     def learned(self, figures: Figures) -> None:
         """Take note of a gradient step that was made."""
-
-    def parameters(self) -> Iterator[nn.Parameter]: ...
-
-    def state_dict(self) -> dict[str, Tensor]: ...
-
-    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> Any: ...
 
 
 class LearnedSignal:

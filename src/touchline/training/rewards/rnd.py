@@ -27,6 +27,7 @@ from touchline.training.rewards.learned import (
     Figures,
     LearnedSignal,
     ReturnScale,
+    SignalModel,
     body_architecture,
     require_standard,
 )
@@ -45,7 +46,7 @@ def make(name: str, settings: RNDSettings, setup: SignalSetup) -> LearnedSignal:
     return LearnedSignal(name, settings, setup, model, ignores_ends=True, scale=scale)
 
 
-class RND(nn.Module):
+class RND(SignalModel):
     """The fixed random network, and the one that predicts it."""
 
     def __init__(self, settings: RNDSettings, spec: BehaviorSpec) -> None:
@@ -95,9 +96,6 @@ class RND(nn.Module):
         """Its mean: equation 1 of the paper."""
         loss = self.reward(transitions).mean()
         return loss, {"rnd_loss": loss}
-
-    def learned(self, figures: Figures) -> None:
-        """There is nothing to take note of."""
 
     def _judged(self, transitions: Transitions) -> Obs:
         """What an action led to; in ML-Agents, what was observed before it."""
