@@ -105,14 +105,14 @@ def test_a_resumed_run_drops_what_was_written_after_its_resume_point(tmp_path):
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends():
     points = [(float(step), 1.0) for step in range(1001)]
-    kept = _thinned(iter(points), most=100)
+    kept = _thinned(points, most=100)
     assert 50 <= len(kept) <= 101
     assert kept[0] == points[0]
     assert kept[-1] == points[-1]
     gaps = {after[0] - before[0] for before, after in pairwise(kept)}
     assert max(gaps) == 16.0
-    assert _thinned(iter(points), most=2000) == points
-    assert _thinned(iter([]), most=10) == []
+    assert _thinned(points, most=2000) == points
+    assert _thinned([], most=10) == []
 
 
 def test_a_curve_is_drawn_where_an_episode_has_ended(tmp_path):

@@ -7,7 +7,7 @@ import csv
 import io
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -268,13 +268,10 @@ class MetricsWriter:
         """These columns of rows that have them all, thinned to what a picture can show."""
         with self._csv_path.open(newline="", encoding="utf-8") as file:
             rows = csv.DictReader(file)
-            texts = ([row.get(column) for column in columns] for row in rows)
-            points = (
-                tuple(float(text) for text in known if text)
-                for known in texts
-                if all(known)
-            )
-            return _thinned(points, CURVE_POINTS)
+            texts = [[row.get(column) for column in columns] for row in rows]
+        whole = [known for known in texts if all(known)]
+        points = [tuple(float(text) for text in known if text) for known in whole]
+        return _thinned(points, CURVE_POINTS)
 
     def _draw(self, points: Sequence[Point], label: str) -> Path:
         """A line, with a band around it where `points` hold step, middle and spread."""
@@ -316,20 +313,13 @@ def load_drawing() -> None:
         import_module(f"matplotlib.{module}")
 
 
-def _thinned(points: Iterable[Point], most: int) -> list[Point]:
+def _thinned(points: Sequence[Point], most: int) -> list[Point]:
     """Every k-th point, for the smallest power of two that leaves at most `most`, and the last."""
-    kept: list[Point] = []
     every = 1
-    number, point = -1, None
-    for number, point in enumerate(points):
-        if number % every == 0:
-            kept.append(point)
-        if len(kept) > most:
-            kept = kept[::2]
-            every *= 2
-    if point is not None and number % every:
-        kept.append(point)
-    return kept
+    while len(points[::every]) > most:
+        every *= 2
+    kept = list(points[::every])
+    return kept if kept[-1:] == points[-1:] else [*kept, points[-1]]
 
 
 def progress_line(behavior: str, row: Mapping[str, Any], max_steps: int) -> str:

@@ -147,10 +147,9 @@ def _behavior_table(
             in_training += (
                 f"; last {len(training.recent_groups)} groups {group_mean:.3f}"
             )
-        steps = f"{training.learner.steps:,}"
         cells = [
             training.name,
-            steps,
+            f"{training.learner.steps:,}",
             in_training,
             _evaluation(final),
             _evaluation(best),
