@@ -9,6 +9,7 @@ from tests.slot_rows import slot_rows
 from touchline.policies.policy import ChosenActions
 from touchline.training.algorithms.poca.lines import time_lines
 from touchline.training.experience.rollout import Rollout
+from touchline.training.experience.trajectories import horizon_cuts
 
 
 def rollout_of(rows, actions=None):
@@ -174,4 +175,5 @@ def test_a_horizon_cuts_all_members_at_the_same_step_also_those_born_later():
         for t in range(1, 7)
     ]  # fmt: skip
     lines = time_lines(rollout_of(rows))
-    assert lines.horizon(3)[:, 0].tolist() == [False, False, True] * 2
+    cuts = horizon_cuts(lines.decides, lines.begins, 3)
+    assert cuts[:, 0].tolist() == [False, False, True] * 2

@@ -337,7 +337,7 @@ class GamesLineup:
             self.learners[base] = learner
             own = self.settings.self_play
             self.self_play.enroll(base, spec, own, learner.policy, 0)
-        policy = self.self_play.policy(behavior, self.learners[base].policy)
+        policy = self.self_play.seating.policy(behavior, self.learners[base].policy)
         return Seat(policy, self.learners[base].generator)
 
     def roster(self, behaviors):

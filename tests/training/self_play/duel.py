@@ -144,7 +144,7 @@ class Match:
 
     def policy(self, name):
         learner = self.learners[base_name(name)]
-        return self.self_play.policy(name, learner.policy)
+        return self.self_play.seating.policy(name, learner.policy)
 
     def step(self):
         """One decision step of all areas; learners learn when they have enough."""

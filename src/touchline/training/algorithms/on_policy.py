@@ -116,20 +116,16 @@ class OnPolicyLearner(NetworkLearner):
             self.policy.forget_actor()
         # Counted only now: this update's rates are those of the steps before it.
         self.steps += num_actions
-        self._normalize_with(experience)
-        for signal in self.signals:
-            metrics |= signal.update(experience, self.generator)
-        learned = [*self._networks.values(), *models_of(self.signals)]
-        refuse_non_finite(self.behavior, self.steps, *learned)
-        return metrics
-
-    def _normalize_with(self, experience: list[Trajectories]) -> None:
-        """Include what agents acted on in the statistics of all normalizers."""
         # Only after the update: its values and the policy that acted saw the same normalization.
         for network in self._networks.values():
             if network.normalizer is not None:
                 for trajectories in experience:
                     self._include(trajectories, network.normalizer)
+        for signal in self.signals:
+            metrics |= signal.update(experience, self.generator)
+        learned = [*self._networks.values(), *models_of(self.signals)]
+        refuse_non_finite(self.behavior, self.steps, *learned)
+        return metrics
 
     def _valuation(self, return_steps: int | None = None) -> Valuation:
         """How what was added is valued."""

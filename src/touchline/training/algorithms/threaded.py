@@ -104,11 +104,14 @@ class Threaded:
     def update(self) -> Metrics:
         """Begin to learn from what was added; returns the figures of the update before."""
         self._wait()
-        self._note_who_acted()
+        learner = self._learner
+        if isinstance(learner, Delayed) and learner.acting_network is not None:
+            # Who acted in what was added last, before newer weights act.
+            learner.acting_network.load_state_dict(self._network.state_dict())
         metrics = self._publish()
         # The last update has no next batch to run with. The first ones may only fill a replay,
         # and how much is wanted after that is known when they are over.
-        is_last = self._learner.steps + self._num_added >= self._max_steps
+        is_last = learner.steps + self._num_added >= self._max_steps
         waits = is_last or not self._has_learned
         added = self._added
         self._added = []
@@ -132,12 +135,6 @@ class Threaded:
         self._update = None
         self._unreported = update.result()
         self._has_learned = bool(self._unreported)
-
-    def _note_who_acted(self) -> None:
-        """Of what was added last, before newer weights act."""
-        learner = self._learner
-        if isinstance(learner, Delayed) and learner.acting_network is not None:
-            learner.acting_network.load_state_dict(self._network.state_dict())
 
     def _publish(self) -> Metrics:
         """Let the newest weights act; returns the figures of their update."""

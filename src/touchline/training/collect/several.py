@@ -252,7 +252,10 @@ class SeveralCollectors:
 
     def _merged(self, answers: Mapping[int, Answer]) -> Collection:
         together = list(answers.values())
-        self._record_games(together)
+        reports = [answer.games for answer in together if answer.games is not None]
+        if reports and isinstance(self._lineup, GameHost):
+            names = list(self.slots.behaviors)
+            self._lineup.record_games(names, reports, self._plays)
         brought = [answer.collection for answer in together]
         merged = Collection(statistics=merged_statistics(c.statistics for c in brought))
         for collection in brought:
@@ -266,12 +269,6 @@ class SeveralCollectors:
                     merged.trajectories[key] = unpacked
         self._add_seconds(together)
         return merged
-
-    def _record_games(self, answers: Sequence[Answer]) -> None:
-        reports = [answer.games for answer in answers if answer.games is not None]
-        if reports and isinstance(self._lineup, GameHost):
-            names = list(self.slots.behaviors)
-            self._lineup.record_games(names, reports, self._plays)
 
     def _add_seconds(self, answers: Sequence[Answer]) -> None:
         """Parts of the work, as means over workers that work at the same time; waiting for them
@@ -418,14 +415,11 @@ class UnorderedCollectors(SeveralCollectors):
             self._number += 1
             call: Call = "collect", (self._number, shares, self._workers.slice_s)
             self._calls[index] = call, self._policies, self._version
-            self._note_drawn(index)
+            # Opponents that may begin a game there before its next answer.
+            plays = self._plays[index]
+            for base, drawn in self._drawn.items():
+                plays[base] = plays.get(base, set()) | drawn
             self._start(index, call, self._policies)
-
-    def _note_drawn(self, index: int) -> None:
-        """Opponents that may begin a game there before its next answer."""
-        plays = self._plays[index]
-        for base, drawn in self._drawn.items():
-            plays[base] = plays.get(base, set()) | drawn
 
     def _received(self) -> dict[int, Answer]:
         over = {}

@@ -65,11 +65,6 @@ class WorkerSetup:
     sends_logs: bool = False
     """Whether its players' logs go along with its answers, to another machine."""
 
-    @property
-    def seed_offset(self) -> int:
-        """What its first world's seed is above that of the run."""
-        return self.first_world + self.replacements * self.num_worlds
-
 
 @dataclass(frozen=True)
 class Shown:
@@ -229,8 +224,10 @@ class Worker:
 
     def reset(self, seed: int | None) -> Answer:
         """Restart the worlds; `seed` is that of the run's first world."""
-        own_seed = None if seed is None else seed + self._setup.seed_offset
-        self._collector.reset(own_seed)
+        setup = self._setup
+        if seed is not None:
+            seed += setup.first_world + setup.replacements * setup.num_worlds
+        self._collector.reset(seed)
         self._restored = None
         self._has_begun = True
         return self._shown()

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import NDArray
-
 from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.errors import UsageError
 from touchline.training.collect.collector import Collector
@@ -82,7 +80,12 @@ class ResumePoints:
         Worlds that cannot be restored (Unity players) restart with `seed`. Raises a UsageError for
         a point that does not fit.
         """
-        arrays, metadata = self._read(log)
+        arrays, metadata = self.folder.load_resume_point(log)
+        if metadata.get("resume_format") != FORMAT:
+            raise UsageError(
+                f"{self.folder.path}: its resume point is of an earlier Touchline; start another "
+                f"run with --initialize-from {self.folder.path.name}"
+            )
         with self.folder.refusing_broken_point():
             options = metadata.get("options", {})
             # Several collectors show the options of their worlds only after the first call.
@@ -113,23 +116,22 @@ class ResumePoints:
         # Before any reset, so that the first episodes already have them.
         self.collector.set_parameters(values)
         collected = below("collector", arrays)
-        if not collected:
-            log(
-                "the worlds cannot be restored: they restart, everything else continues"
-            )
-            self.collector.reset(seed)
-            return
         before = metadata.get("collectors")
         now = self.folder.config.cluster_settings.collectors
-        if before != now:
-            log(
+        why = ""
+        if not collected:
+            why = (
+                "the worlds cannot be restored: they restart, everything else continues"
+            )
+        elif before != now:
+            why = (
                 f"this run had collectors {before or 'none'}, now {now or 'none'}: "
                 "the worlds restart, so it is not the run that it would have been"
             )
-            self.collector.reset(seed)
-            return
-        if begins_self_play:
-            log("this run had no self-play: the worlds restart, so that games begin")
+        elif begins_self_play:
+            why = "this run had no self-play: the worlds restart, so that games begin"
+        if why:
+            log(why)
             self.collector.reset(seed)
             return
         for setting, count in self._worlds.items():
@@ -155,14 +157,3 @@ class ResumePoints:
                 f"{self.folder.path}: this run has the world's options {before}, not {now}; "
                 "resume it with those, or start another --run-id with --initialize-from"
             )
-
-    def _read(
-        self, log: Callable[[str], None]
-    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        arrays, metadata = self.folder.load_resume_point(log)
-        if metadata.get("resume_format") != FORMAT:
-            raise UsageError(
-                f"{self.folder.path}: its resume point is of an earlier Touchline; start another "
-                f"run with --initialize-from {self.folder.path.name}"
-            )
-        return arrays, metadata

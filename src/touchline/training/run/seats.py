@@ -62,7 +62,7 @@ class WithOpponents(LatestPolicies):
             return seat
         # Without `compact`: opponents may need other parts of the observations than the learner.
         return Seat(
-            self._self_play.policy(behavior, training.learner.policy),
+            self._self_play.seating.policy(behavior, training.learner.policy),
             seat.generator,
             is_learned_from=seat.is_learned_from,
         )

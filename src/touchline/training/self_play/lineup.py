@@ -17,7 +17,7 @@ from touchline.envs.saved_state import Arrays, below, kept, prefixed, put_back
 from touchline.envs.slots import AllRows
 from touchline.errors import UsageError
 from touchline.policies.network_policy import NetworkPolicy
-from touchline.policies.shared_slots import OWN, SharedSlots
+from touchline.policies.shared_slots import OWN
 from touchline.specs import BehaviorSpec, base_name, team_of
 from touchline.training.self_play.games import GameScores
 from touchline.training.self_play.pool import Pool
@@ -54,7 +54,7 @@ class SelfPlay:
         self.ratings = Ratings()
         self.steps_without_end = 0
         self._seed = seed
-        self._seating = Seating((seed,), self.pools)
+        self.seating = Seating((seed,), self.pools)
         self._learning_team = 0
         """With take_turns: the position of the team that learns."""
         self._num_swaps = 0
@@ -75,14 +75,11 @@ class SelfPlay:
         counters, arrays = self._absent or ({}, {})
         if behavior in counters:
             pool.restore(counters[behavior], below(behavior, arrays))
-            self._seating.replace_absent(behavior, pool.guests)
+            self.seating.replace_absent(behavior, pool.guests)
         else:
             pool.begin(steps)
         self.pools[behavior] = pool
         return pool
-
-    def policy(self, behavior: str, own: NetworkPolicy) -> SharedSlots:
-        return self._seating.policy(behavior, own)
 
     def require_opponents(self, behaviors: Iterable[str]) -> None:
         """Raise a UsageError unless these full names are of two teams or more."""
@@ -96,28 +93,28 @@ class SelfPlay:
     # games of this process
 
     def begin(self, rows: AllRows) -> None:
-        self._seating.begin(rows)
-        self.require_opponents(self._seating.behaviors)
+        self.seating.begin(rows)
+        self.require_opponents(self.seating.behaviors)
         self._assign()
 
     def follow(self, rows: AllRows, game_scores: GameScores) -> None:
-        self._seating.follow(rows, game_scores)
-        report = self._seating.take_report()
+        self.seating.follow(rows, game_scores)
+        report = self.seating.take_report()
         self.steps_without_end = report.steps_without_end
         self._count(report)
-        if self._seating.waiting:
+        if self.seating.waiting:
             self._assign()
 
     def _assign(self) -> None:
         # In this order: a game that begins now already meets the new opponents, in the new turn.
-        playing = {base: self._seating.playing(base) for base in self.pools}
+        playing = {base: self.seating.playing(base) for base in self.pools}
         self._swap([playing])
-        self._take_turns(self._seating.behaviors)
-        self._seating.assign(self._learning)
+        self._take_turns(self.seating.behaviors)
+        self.seating.assign(self._learning)
         for base, pool in self.pools.items():
             # Weights are released only when no area plays against them any more.
-            pool.release(self._seating.playing(base))
-        self._seating.share()
+            pool.release(self.seating.playing(base))
+        self.seating.share()
 
     # games of collectors
 
@@ -212,7 +209,7 @@ class SelfPlay:
 
     def arrays(self) -> Arrays:
         """Snapshots, areas and who plays in them."""
-        arrays = self._seating.state()
+        arrays = self.seating.state()
         for base, pool in self.pools.items():
             arrays |= prefixed(f"pool/{base}", pool.arrays())
         return arrays
@@ -220,7 +217,7 @@ class SelfPlay:
     def counters(self) -> dict[str, Any]:
         """Everything else, as plain values."""
         return kept(self, _KEPT) | {
-            "behaviors": self._seating.behaviors,
+            "behaviors": self.seating.behaviors,
             "ratings": self.ratings.state(),
             "pools": {base: pool.counters() for base, pool in self.pools.items()},
         }
@@ -230,4 +227,4 @@ class SelfPlay:
         put_back(self, _KEPT, counters)
         self.ratings.load_state(counters["ratings"])
         self._absent = counters["pools"], below("pool", arrays)
-        self._seating.load_state(arrays, counters["behaviors"])
+        self.seating.load_state(arrays, counters["behaviors"])

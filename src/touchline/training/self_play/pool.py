@@ -105,7 +105,11 @@ class Pool:
         """A new run: the first snapshot is the policy as it is now."""
         self.current = self._ratings.add(self.behavior, LATEST)
         self._add_files()
-        self._require_opponents()
+        if not self.settings.window and not self._files:
+            raise UsageError(
+                f"self_play.versus: no file is for {self.behavior}, and window 0 keeps no "
+                f"snapshots; add {self.behavior}=FILE"
+            )
         self._take_snapshot(steps)
 
     def learned(self, steps: int, *, is_done: bool) -> None:
@@ -212,13 +216,6 @@ class Pool:
             elif behavior == self.behavior:
                 sources.append(rest)
         return sources
-
-    def _require_opponents(self) -> None:
-        if not self.settings.window and not self._files:
-            raise UsageError(
-                f"self_play.versus: no file is for {self.behavior}, and window 0 keeps no "
-                f"snapshots; add {self.behavior}=FILE"
-            )
 
     def _take_snapshot(self, steps: int) -> None:
         """Put the policy as it is into the pool; from here on it is a player of its own."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.saved_state import Arrays, below, prefixed
-from touchline.envs.slots import AllRows, SlotRows, widened
+from touchline.envs.slots import AllRows, widened
 from touchline.policies.network_policy import NetworkPolicy
 from touchline.policies.shared_slots import OWN, Guest, SharedSlots
 from touchline.specs import base_name, team_of
@@ -123,8 +123,10 @@ class Seating:
         num_known = len(self._num_games)
         new = range(num_known, self._games.num_areas)
         self.waiting += [*(result.area for result in results), *new]
-        if not self.waiting and any(self._has_grown(n, row) for n, row in rows.items()):
-            # No new game, but new slots: who plays in their area acts in them, too.
+        # No new game, but maybe new slots: who plays in their area acts in them, too.
+        names = rows.keys() & self._policies.keys()
+        grown = [n for n in names if len(self._policies[n].player) != len(rows[n])]
+        if grown and not self.waiting:
             self.share()
 
     def assign(self, learning_team: int | None) -> None:
@@ -173,10 +175,6 @@ class Seating:
                 self.behaviors.append(name)
                 self._player[name] = np.full(num_begun, OWN)
                 self._learned[name] = np.ones(num_begun, np.bool_)
-
-    def _has_grown(self, name: str, rows: SlotRows) -> bool:
-        policy = self._policies.get(name)
-        return policy is not None and len(policy.player) != len(rows)
 
     def _count_steps(self, rows: AllRows) -> None:
         counts = self._report.opponent_steps

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float32, Int
 from numpy.typing import NDArray
 
 from touchline.training.algorithms.returns import next_true
-from touchline.training.experience.trajectories import Trajectories, horizon_cuts
+from touchline.training.experience.trajectories import Trajectories
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,6 @@ class TimeLines:
             total[step + 1] = total[step] + news[largest, lines]
         return np.diff(total, axis=0).astype(np.float32)
 
-    def horizon(self, length: int) -> Bool[np.ndarray, "T L"]:
-        """Moments at which a look-ahead stops: all members of a group at the same one."""
-        return horizon_cuts(self.decides, self.begins, length)
-
 
 def time_lines(trajectories: Trajectories) -> TimeLines:
     """The lines of all groups, in order of world and group, then the agents without a group."""
@@ -102,19 +98,24 @@ def time_lines(trajectories: Trajectories) -> TimeLines:
     acted_at = np.where(trajectories.acted, steps, -1)
     latest = np.maximum.accumulate(acted_at, axis=0)
     # A member is gone once the result of its latest action was an end and has arrived.
-    is_over = _at(trajectories.final, latest) >= 0
-    is_over &= _at(trajectories.value_row, latest) <= steps
+    # Before the first it reads the last step, which `latest >= 0` covers.
+    is_over = np.take_along_axis(trajectories.final, latest, axis=0) >= 0
+    is_over &= np.take_along_axis(trajectories.value_row, latest, axis=0) <= steps
     is_there = (latest >= 0) & ~is_over
-    own_line = _at(line_of, latest)
+    own_line = np.take_along_axis(line_of, latest, axis=0)
 
     # A slot may serve several lines one after the other: another group's agent may take it over.
     belongs = exists & (own_line[:, slot] == np.arange(num_lines)[:, None])
     acts = trajectories.acted[:, slot] & belongs
     decides = acts.any(axis=2)
     present = is_there[:, slot] & belongs & decides[..., None]
-    closings = _closings(trajectories, slot, belongs, decides)
-
-    action, at_slot, moment, line, member = closings
+    latest_moment = np.maximum.accumulate(np.where(decides, steps, -1), axis=0)
+    # Step, slot, moment, line and member of every result, which came with row t + 1, that is, at
+    # the end of step t.
+    action, line, member = np.nonzero(trajectories.valid[:, slot] & belongs)
+    at_slot = slot[line, member]
+    arrived = trajectories.value_row[action, at_slot] - 1
+    moment = latest_moment[arrived, line]
     final = np.full(present.shape, -1)
     final[moment, line, member] = trajectories.final[action, at_slot]
     truncated = np.zeros(present.shape, np.bool_)
@@ -134,8 +135,8 @@ def time_lines(trajectories: Trajectories) -> TimeLines:
         final=np.where(truncated, final, -1),
         last=final,
         ends=ends,
-        begins=_begins(decides, ends),
-        closings=closings,
+        begins=_begins(decides, ends, latest_moment),
+        closings=(action, at_slot, moment, line, member),
     )
 
 
@@ -168,36 +169,14 @@ def _members(
     return line_of, slot, exists
 
 
-def _closings(
-    trajectories: Trajectories,
-    slot: NDArray[Any],
-    belongs: NDArray[np.bool_],
-    decides: NDArray[np.bool_],
-) -> tuple[NDArray[np.int_], ...]:
-    """Step, slot, moment, line and member of every result."""
-    action, line, member = np.nonzero(trajectories.valid[:, slot] & belongs)
-    at_slot = slot[line, member]
-    # The result came with row t + 1, that is, at the end of step t.
-    arrived = trajectories.value_row[action, at_slot] - 1
-    steps = np.arange(len(decides))[:, None]
-    latest_moment = np.maximum.accumulate(np.where(decides, steps, -1), axis=0)
-    return action, at_slot, latest_moment[arrived, line], line, member
-
-
-def _at(values: NDArray[Any], step: NDArray[np.int_]) -> NDArray[Any]:
-    """[T, N] values at other steps; where the step is -1, the last one."""
-    return np.take_along_axis(values, step, axis=0)
-
-
 def _begins(
-    decides: Bool[np.ndarray, "T L"], ends: Bool[np.ndarray, "T L"]
+    decides: Bool[np.ndarray, "T L"],
+    ends: Bool[np.ndarray, "T L"],
+    latest_moment: Int[np.ndarray, "T L"],
 ) -> Bool[np.ndarray, "T L"]:
     """Moments that are a line's first, or the first after an end."""
-    num_steps, width = decides.shape
-    steps = np.arange(num_steps)[:, None]
-    up_to_here = np.maximum.accumulate(np.where(decides, steps, -1), axis=0)
-    none_yet = np.full((1, width), -1)
-    before = np.concatenate([none_yet, up_to_here[:-1]])
+    none_yet = np.full((1, decides.shape[1]), -1)
+    before = np.concatenate([none_yet, latest_moment[:-1]])
     # Where there is none before, -1 reads the last step, which the first condition covers.
     after_end = (before < 0) | np.take_along_axis(ends, before, 0)
     return np.asarray(decides & after_end)

@@ -22,7 +22,7 @@ from touchline.training.algorithms.poca.batch import Counts, Credited, GroupBatc
 from touchline.training.algorithms.poca.lines import TimeLines
 from touchline.training.algorithms.returns import generalized_advantage
 from touchline.training.algorithms.valuation import Valuation
-from touchline.training.experience.trajectories import Trajectories
+from touchline.training.experience.trajectories import Trajectories, horizon_cuts
 from touchline.training.rewards.signal import PaysGroups, RewardSignal
 
 
@@ -269,7 +269,9 @@ class Moments:
         value = np.zeros_like(outputs.next_value)
         value[step, line] = outputs.value
         # No look-ahead goes past an end, whether or not the value of a signal does.
-        truncated = lines.ends | lines.horizon(valuation.time_horizon)
+        # It stops for all members of a group at the same moment.
+        cuts = horizon_cuts(lines.decides, lines.begins, valuation.time_horizon)
+        truncated = lines.ends | cuts
         returns = []
         for column, signal in enumerate(valuation.signals):
             reward = self._rewards(signal)  # [T, L, G]
