@@ -146,10 +146,10 @@ class Replay:
         return_steps: int,
     ) -> Sample:
         """The actions at these places, each with the return that follows it."""
-        place, counts = self._chains(first, return_steps)
-        rewards = [rewards_at(at) for at in place.T]
+        places, counts = self._chains(first, return_steps)
+        rewards = [rewards_at(place) for place in places]
         reward, factor = _discounted(rewards, counts, gamma)
-        last = place[:, -1]
+        last = places[-1]
         factor = factor * self._counts_after(last, ignored)
         return self._sample(first, last, reward, factor)
 
@@ -162,16 +162,17 @@ class Replay:
         return_steps: int,
     ) -> Sample:
         assert self.sequence_length is not None
-        chains, is_there = self._chains(start, self.sequence_length)
+        places, there = self._chains(start, self.sequence_length)
+        is_there = np.stack(there, axis=1)  # [sequences, L]
         length = is_there.sum(axis=1)
-        place = chains[is_there]  # sequence by sequence
+        place = np.stack(places, axis=1)[is_there]  # sequence by sequence
         rewards = rewards_at(place)
         end = np.repeat(np.cumsum(length) - 1, length)[:, None]
         ahead = np.arange(len(place))[:, None] + np.arange(return_steps)
         # Past the end any reward will do, because it does not count.
         at = np.minimum(ahead, end)  # [B, return_steps]
         in_turn = [rewards[now] for now in at.T]
-        reward, factor = _discounted(in_turn, ahead <= end, gamma)
+        reward, factor = _discounted(in_turn, (ahead <= end).T, gamma)
         last = at[:, -1]
         factor = factor * self._counts_after(place[last], ignored)
         memory = torch.from_numpy(self._columns["memory"][start])
@@ -209,8 +210,8 @@ class Replay:
 
     def _chains(
         self, start: NDArray[Any], length: int
-    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """[B, L] places of actions and of those after them, and which are there.
+    ) -> tuple[list[NDArray[Any]], list[NDArray[np.bool_]]]:
+        """[B] places of actions, of those after them and so on, and which are there.
 
         Where an episode has ended or nothing more is known, the last place is repeated.
         """
@@ -225,7 +226,7 @@ class Replay:
             next_place = number % self.capacity
             places.append(np.where(goes_on, next_place, places[-1]))
             there.append(goes_on)
-        return np.stack(places, axis=1), np.stack(there, axis=1)
+        return places, there
 
     def _positions(self, previous: NDArray[Any]) -> NDArray[Any]:
         """Where in its sequence each of the newest actions is, if these had no end."""
@@ -391,16 +392,16 @@ class Replay:
 
 def _discounted(
     rewards: Sequence[NDArray[np.float32]],
-    counts: NDArray[np.bool_],
+    counts: Sequence[NDArray[np.bool_]] | NDArray[np.bool_],
     gamma: NDArray[np.float32],
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """[B, S] sums of rewards in order, of those that count [B, steps], and what follows' discount.
+    """[B, S] sums of rewards in order, where each counts [B], and the discount of what follows.
 
     The first of them counts everywhere.
     """
     total = rewards[0]
     factor = np.tile(gamma, (len(total), 1))
-    for reward, is_counted in zip(rewards[1:], counts.T[1:], strict=True):
+    for reward, is_counted in zip(rewards[1:], counts[1:], strict=True):
         counted = is_counted[:, None]
         total = total + counted * factor * reward
         factor = np.where(counted, factor * gamma, factor)
