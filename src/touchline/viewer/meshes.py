@@ -37,8 +37,6 @@ class MeshKey(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Copies:
-    """N copies of a mesh."""
-
     index: NDArray[np.intp]
     """[N] of the shapes that they show"""
     position: Floats
@@ -80,7 +78,6 @@ def copies_of(shapes: DrawnShapes, *, is_flat: bool = False) -> dict[MeshKey, Co
 
 
 def _by_mesh(shapes: DrawnShapes) -> Mapping[MeshKey, NDArray[np.intp]]:
-    """The indices of the shapes of each mesh."""
     is_capsule = shapes.kind == Kind.CAPSULE
     radius = np.maximum(shapes.size[:, 0], 1e-9)
     # Rounded, so that equal capsules share a mesh in spite of rounding errors of their sizes.
@@ -111,19 +108,13 @@ def unit_mesh(kind: Kind, ratio: float) -> tuple[Floats, NDArray[np.uint32]]:
 
 def _box() -> tuple[Floats, NDArray[np.uint32]]:
     """Six faces of four corners each, so that every face has its own normal."""
-    vertices: list[tuple[float, ...]] = []
-    faces: list[tuple[int, int, int]] = []
-    for axis in range(3):
-        for side in (-1.0, 1.0):
-            first = len(vertices)
-            for u, v in ((-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)):
-                corner = [0.0, 0.0, 0.0]
-                corner[axis] = side
-                corner[(axis + 1) % 3] = u * side  # the order turns with the side
-                corner[(axis + 2) % 3] = v
-                vertices.append(tuple(corner))
-            faces += [(first, first + 1, first + 2), (first, first + 2, first + 3)]
-    return np.array(vertices, np.float32), np.array(faces, np.uint32)
+    top = np.array([(-1, -1, 1), (1, -1, 1), (1, 1, 1), (-1, 1, 1)], np.float32)
+    sides = np.stack([np.roll(top, axis, axis=1) for axis in range(3)])
+    # Seen from outside, a mirrored side has its corners the other way around.
+    vertices = np.concatenate([sides, -sides[:, ::-1]]).reshape(-1, 3)
+    first = 4 * np.arange(6)[:, None]
+    faces = first + (0, 1, 2, 0, 2, 3)
+    return vertices, faces.reshape(-1, 3).astype(np.uint32)
 
 
 def _round(ratio: float) -> tuple[Floats, NDArray[np.uint32]]:
@@ -137,14 +128,11 @@ def _round(ratio: float) -> tuple[Floats, NDArray[np.uint32]]:
     y = np.sin(polar)[:, None] * np.sin(around)
     z = np.broadcast_to((np.cos(polar) + offset)[:, None], x.shape)
     vertices = np.stack([x, y, z], axis=-1).reshape(-1, 3).astype(np.float32)
-    faces = []
-    for ring in range(len(polar) - 1):
-        for k in range(_SEGMENTS):
-            here = ring * _SEGMENTS + k
-            right = ring * _SEGMENTS + (k + 1) % _SEGMENTS
-            below, below_right = here + _SEGMENTS, right + _SEGMENTS
-            faces += [(here, below, below_right), (here, below_right, right)]
-    return vertices, np.array(faces, np.uint32)
+    here = np.arange(x[1:].size).reshape(-1, _SEGMENTS)
+    right = np.roll(here, -1, axis=1)
+    below, below_right = here + _SEGMENTS, right + _SEGMENTS
+    faces = np.stack([here, below, below_right, here, below_right, right], axis=-1)
+    return vertices, faces.reshape(-1, 3).astype(np.uint32)
 
 
 def pointer_mesh() -> tuple[Floats, NDArray[np.uint32]]:
