@@ -158,7 +158,7 @@ def memory_figures(given: argparse.Namespace) -> None:
         end = time.monotonic() + 60.0 * given.minutes
         begin = time.monotonic()
         while time.monotonic() < end:
-            kept = page.simulation.status.history_bytes / 2**20
+            kept = page.simulation.history.num_bytes / 2**20
             minutes = (time.monotonic() - begin) / 60.0
             print(
                 f"memory:  {_resident_mib():.0f} MiB after {minutes:.1f} min, of which "

@@ -39,7 +39,7 @@ def draw(scene: str, browser: object, painter: Painter) -> None:
     recipe = EnvRecipe("scene", scene, num_areas=1)
     with opened(recipe, ["random"], ViewOptions(port=0)) as page:
         simulation = page.simulation
-        wait_for(lambda: simulation.status.time_s > 1.0)
+        wait_for(lambda: simulation.shown_s > 1.0)
         simulation.pause()
         wait_for(lambda: simulation.is_paused)
         (tableau,) = simulation.frame.tableaux.values()

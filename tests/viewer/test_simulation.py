@@ -14,9 +14,8 @@ from touchline.specs import ActionSpec, ActionTuple
 from touchline.training.demonstrations import read_demonstration
 from touchline.training.recording import write_demos
 from touchline.viewer.beside import Beside
-from touchline.viewer.hands import action_of, allowed_action
 from touchline.viewer.insight import Seat
-from touchline.viewer.keys import KEYS, keys_of, meaning_of
+from touchline.viewer.keys import KEYS, action_of, allowed_action, keys_of, meaning_of
 from touchline.viewer.scene_simulation import SceneSimulation
 from touchline.viewer.scoreboard import Tally
 
@@ -79,7 +78,7 @@ def test_a_paused_world_stands_still_until_it_is_stepped(simulation):
     _step(simulation)
     # One decision is five steps of 0.02 s.
     assert simulation.time_s() == pytest.approx(stopped + 0.1)
-    assert simulation.status.is_paused
+    assert simulation.is_paused
 
 
 def _play_anew(simulation):
@@ -167,9 +166,9 @@ def test_a_change_in_the_past_branches_and_the_old_branch_can_be_chosen(
     else:
         others = load_policies(["zero"], simulation.slots.behaviors)
         _done(simulation, lambda: simulation.replace_actors(others))
-    assert simulation.status.latest_s == times[-1]  # one can still look ahead
+    assert simulation.history[-1].time_s == times[-1]  # one can still look ahead
     _step(simulation)
-    assert simulation.status.latest_s == pytest.approx(times[4] + 0.1)
+    assert simulation.history[-1].time_s == pytest.approx(times[4] + 0.1)
     _step(simulation, 5)
     new = _looks(simulation)
     assert not np.array_equal(new, old)
@@ -255,7 +254,7 @@ def test_the_history_is_never_empty_while_a_world_is_restarted(simulation, monke
     seen, state = [], simulation.slots.state
 
     def state_that_is_looked_at():
-        seen.append(simulation.status.earliest_s)  # as pages do at any time
+        seen.append(simulation.history[0].time_s)  # as pages do at any time
         return state()
 
     monkeypatch.setattr(simulation.slots, "state", state_that_is_looked_at)

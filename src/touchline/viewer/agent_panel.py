@@ -34,8 +34,6 @@ CURVE_S = 1.0
 
 
 class AgentPanel:
-    """Controls and figures of the selected agent."""
-
     def __init__(
         self,
         server: viser.ViserServer,
@@ -81,7 +79,6 @@ class AgentPanel:
 
     @property
     def follows(self) -> bool:
-        """Whether the camera is to follow the selected agent."""
         return self._follow is not None and bool(self._follow.value)
 
     def offer_anew(self) -> None:
@@ -102,13 +99,11 @@ class AgentPanel:
         self._select(chosen if chosen in agents else next(iter(agents)))
 
     def pick(self, agent: Agent) -> None:
-        """Select this agent."""
         for label, offered in self._agents.items():
             if offered == agent:
                 self._select(label)
 
     def refresh(self) -> None:
-        """Show the selected agent's figures as they are now."""
         simulation = self._simulation
         if self._hands is not None:
             self._hands.refresh()
@@ -132,7 +127,6 @@ class AgentPanel:
                 self._judge(agent)
 
     def _judge(self, agent: Agent) -> None:
-        """Draw value and advantage, where there is a critic."""
         simulation = self._simulation
         place = simulation.place_of(agent)
         if place is None:
@@ -193,7 +187,6 @@ class AgentPanel:
         self._choose_by(self._agent.value, event.client)
 
     def _choose_by(self, label: str, viewer: viser.ClientHandle | None) -> None:
-        """Select the agent of this label, because a viewer wants that."""
         agent = self._agents.get(label)
         self._chosen = agent
         self._shown = ()

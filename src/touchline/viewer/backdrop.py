@@ -161,7 +161,6 @@ def _page_brightness(light: Light) -> tuple[float, float, float]:
 
 
 def shade(light: Light) -> float:
-    """How opaque a shadow on the ground is."""
     return min(1.0, light.sun * -SUN_DIRECTION[1])
 
 

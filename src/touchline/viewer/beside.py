@@ -52,14 +52,12 @@ class Beside:
         self._frames.clear()
 
     def restart(self, seed: int) -> None:
-        """Reset to the start of this seed's world."""
         self.rows = self.slots.reset(seed)
         self.returns = no_returns(self.rows)
         self.score = Tally()
         self._frames.clear()
 
     def state(self, time_s: float) -> Moment:
-        """Where this world is, for `load_state`."""
         world = self.slots.state()
         assert world is not None, "scenes can be restored"
         return Moment(
@@ -96,7 +94,6 @@ class Beside:
         return self._frames[0][1]
 
     def close(self) -> None:
-        """Close the world. Idempotent."""
         self.slots.close()
 
     def _play(self, areas: tuple[int, ...], every: int) -> None:

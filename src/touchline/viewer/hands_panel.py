@@ -12,9 +12,14 @@ import viser
 from touchline.log import Log
 from touchline.protocol.demonstrations import SUFFIX, DemoFile, encode_demo
 from touchline.training.recording import write_demos
-from touchline.viewer.hands import action_of
 from touchline.viewer.insight import Seat
-from touchline.viewer.keys import keyboard_html, keys_of, listener_html, script_html
+from touchline.viewer.keys import (
+    action_of,
+    keyboard_html,
+    keys_of,
+    listener_html,
+    script_html,
+)
 from touchline.viewer.scene_simulation import SceneSimulation
 from touchline.viewer.sheet import text_html
 
@@ -50,7 +55,6 @@ class HandsPanel:
         """A hidden field of the player's page, which writes the keys that are held into it."""
 
     def add_controls(self, folder: viser.GuiFolderHandle) -> None:
-        """Add them to the folder of the agent."""
         self._folder = folder
         gui = self._server.gui
         self._take = gui.add_checkbox("Take over", False, visible=False)
@@ -67,7 +71,6 @@ class HandsPanel:
         self._take.visible = seat is not None and bool(self._keys)
 
     def refresh(self) -> None:
-        """Show how long a recording is."""
         tape = self._simulation.tape
         self._record.label = (
             "Record" if tape is None else f"End recording ({len(tape)})"

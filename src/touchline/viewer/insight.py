@@ -51,7 +51,6 @@ class Insight:
 
     @property
     def reward(self) -> float:
-        """For the last decision."""
         return float(self.rows.reward[0])
 
     @property

@@ -10,13 +10,15 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from touchline.scenes.scene import ActionNames
+from touchline.specs import ActionSpec, ActionTuple
 from touchline.viewer.sheet import choice_name, continuous_name
 
 
 class Press(NamedTuple):
-    """What a held key does."""
-
     is_continuous: bool
     number: int
     """Number of the continuous action, or of the branch."""
@@ -92,10 +94,52 @@ def keys_of(scene: str) -> Keys:
 
 
 def meaning_of(press: Press, names: ActionNames) -> str:
-    """What the action that a key stands for is called."""
     if press.is_continuous:
         return continuous_name(names, press.number, press.value)
     return choice_name(names, press.number, int(press.value))
+
+
+def action_of(keys: Keys, held: Iterable[str], spec: ActionSpec) -> ActionTuple:
+    """The action [1, ...] of these held keys; keys that oppose each other on an axis cancel."""
+    action = spec.empty_action(1)
+    for code in held:
+        press = keys.get(code)
+        if press is None:
+            continue
+        if press.is_continuous:
+            action.continuous[0, press.number] += np.float32(press.value)
+        else:
+            action.discrete[0, press.number] = int(press.value)
+    # A letter and its arrow, held together, would make 2.
+    np.clip(action.continuous, -1.0, 1.0, out=action.continuous)
+    return action
+
+
+def allowed_action(
+    action: ActionTuple, allowed: NDArray[np.bool_] | None, spec: ActionSpec
+) -> ActionTuple:
+    """The action [1, ...] with the first allowed choice where its own is forbidden now.
+
+    `allowed` [choices of all branches] is the agent's mask, True = allowed.
+    """
+    if allowed is None:
+        return action
+    discrete = action.discrete.copy()
+    first = 0
+    for branch, size in enumerate(spec.discrete_branches):
+        choices = allowed[first : first + size]
+        if not choices[discrete[0, branch]]:
+            discrete[0, branch] = int(np.argmax(choices))
+        first += size
+    return ActionTuple(action.continuous, discrete)
+
+
+def with_own(actions: ActionTuple, slot: int, own: ActionTuple) -> ActionTuple:
+    """The actions [N, ...] of a behavior's slots, with that of one slot replaced."""
+    continuous, discrete = actions.continuous.copy(), actions.discrete.copy()
+    continuous[slot] = own.continuous[0]
+    discrete[slot] = own.discrete[0]
+    return ActionTuple(continuous, discrete)
 
 
 def keyboard_html(keys: Keys, names: ActionNames, held: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,14 +22,22 @@ from touchline.policies.loading import PolicySource, as_trained, load_sides, sou
 from touchline.policies.policy import SlotActor
 from touchline.viewer.keys import keys_of
 from touchline.viewer.page import Page
-from touchline.viewer.run_panel import sources_of, world_of
-from touchline.viewer.server import LOOPBACK, address_of, is_loopback
+from touchline.viewer.run_panel import StillStartingError, sources_of, world_of
+from touchline.viewer.server import (
+    LOOPBACK,
+    address_of,
+    close_server,
+    is_loopback,
+    open_server,
+)
+from touchline.viewer.sheet import text_html
 from touchline.viewer.simulation import Simulation
-from touchline.viewer.waiting import until_started
 
 if TYPE_CHECKING:
     from touchline.viewer.scene_page import ScenePage
 
+LOOK_S = 1.0
+"""Between two looks whether a run has started."""
 Load = Callable[..., Mapping[str, SlotActor]]
 """Actors for the behaviors of these slots, from the sources of the call or from others."""
 
@@ -117,9 +126,7 @@ def view(
             raise UsageError(
                 f"{run}: a run plays its own checkpoints; leave --policy away, or name its scene"
             )
-        (where, sources), port = until_started(
-            lambda: (world_of(run), sources_of(run)), host, port, log
-        )
+        (where, sources), port = _until_started(run, host, port, log)
         recipe = EnvRecipe(*where)
         if recipe.kind.is_player:
             # The run may be a copy of another person's, and its files name the program.
@@ -141,6 +148,32 @@ def view(
         if not is_loopback(host):
             log("whoever has this address can watch and control the simulation")
         page.simulation.join()
+
+
+def _until_started(
+    run: Path, host: str, port: int, log: Log
+) -> tuple[tuple[tuple[str, str], list[str]], int]:
+    """The world and the checkpoints of a run as soon as it has some, and the port to use then.
+
+    Until then, a page on this address says why there is nothing to see; it continues as the page of
+    the run, because browsers connect again.
+    """
+    try:
+        return (world_of(run), sources_of(run)), port
+    except StillStartingError as error:
+        reason = str(error)
+    server = open_server(host, port, "Touchline · waiting")
+    # Of port 0, the one that was found: the run's page must be where browsers connect again.
+    port = int(server.get_port())
+    try:
+        server.gui.add_html(text_html(f"{reason}. The page begins by itself then."))
+        log(f"{reason}; waiting for it on {address_of(host, port)}, Ctrl-C ends")
+        while True:
+            time.sleep(LOOK_S)
+            with suppress(StillStartingError):
+                return (world_of(run), sources_of(run)), port
+    finally:
+        close_server(server)
 
 
 @contextmanager

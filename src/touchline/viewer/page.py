@@ -85,11 +85,9 @@ class Page:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
         return int(self.server.get_port())
 
     def start(self) -> None:
-        """Begin to play, and to show it."""
         self._thread.start()
         self.simulation.start()
 
@@ -145,14 +143,12 @@ class Page:
             self.simulation.fail(failure)
 
     def _show_until_closed(self) -> None:
-        """Keep the page up to date until `_is_closing`."""
         while not self._is_closing:
             self.agent.offer_new()
             self._refresh()
             time.sleep(REFRESH_S)
 
     def _refresh(self) -> None:
-        """Show how it goes."""
         simulation = self.simulation
         self._pause.label = "Resume" if simulation.is_paused else "Pause"
         self._status.content = self._status_text()

@@ -100,7 +100,7 @@ def _recorded(
     returns = no_returns(rows)
     count = 0
     stage.score(f"0.0 s · {board}")
-    recording = stage.recording()
+    recording = stage.server.get_scene_serializer()
 
     def look() -> None:
         nonlocal count

@@ -26,13 +26,16 @@ from touchline.viewer.beside import Beside
 from touchline.viewer.curve import add_curve, draw_curve
 from touchline.viewer.scene_simulation import SceneSimulation
 from touchline.viewer.sheet import text_html
-from touchline.viewer.waiting import StillStartingError
 
 LATEST, NO_OTHER = "latest", "none"
 LOOK_S = 2.0
 """Between two looks at the run's files."""
 
 Load = Callable[[Sequence[str]], Mapping[str, SlotActor]]
+
+
+class StillStartingError(UsageError):
+    """A run that has nothing to show yet."""
 
 
 def world_of(run: Path) -> tuple[str, str]:
@@ -81,8 +84,6 @@ def steps_of(run: Path) -> list[int]:
 
 
 class RunPanel:
-    """The part of the page about a run."""
-
     def __init__(
         self,
         server: viser.ViserServer,

@@ -240,7 +240,6 @@ class ScenePage(Page):
         return position, float(np.abs(moving.size[body]).max())
 
     def _draw_lines(self, frame: Frame) -> None:
-        """Draw the selected agent's rays or grid."""
         seat = self.simulation.selected
         offset = self.stage.offsets.get(seat.area) if isinstance(seat, Seat) else None
         seen = _lines(frame)
@@ -261,7 +260,6 @@ class ScenePage(Page):
         self._lines.visible = True
 
     def _aim(self) -> None:
-        """Point all viewers' cameras at the shown areas."""
         self.stage.look(self.server.initial_camera, self._view(WIDE))
         for client in self.server.get_clients().values():
             self._aim_one(client)
@@ -295,19 +293,21 @@ class ScenePage(Page):
         is_scrubbing = time.monotonic() - self._scrubbed_s < 1.0
         if is_scrubbing:
             return  # or the handle would jump under the viewer's finger
-        status = self.simulation.status
+        latest_s = history[-1].time_s
         # Just after a restart both ends are the same moment, and a slider needs a length.
-        self._time.min = min(status.earliest_s, status.latest_s - 0.1)
-        self._time.max = status.latest_s
-        self._time.value = min(status.time_s, status.latest_s)
+        self._time.min = min(history[0].time_s, latest_s - 0.1)
+        self._time.max = latest_s
+        self._time.value = min(self.simulation.shown_s, latest_s)
 
     def _status_text(self) -> str:
-        status = self.simulation.status
-        state = "paused" if status.is_paused else f"{status.speed:.2g} ×"
-        kept_mb = status.history_bytes / 2**20
+        simulation, history = self.simulation, self.simulation.history
+        speed = f"{simulation.pace.measured:.2g} ×"
+        state = "paused" if simulation.is_paused else speed
+        kept_s = history[-1].time_s - history[0].time_s
+        kept_mb = history.num_bytes / 2**20
         return (
-            f"**{status.time_s:.2f} s** · {state} · seed {self.simulation.seed}  \n"
-            f"{status.latest_s - status.earliest_s:.0f} s kept, {kept_mb:.0f} MiB"
+            f"**{simulation.shown_s:.2f} s** · {state} · seed {simulation.seed}  \n"
+            f"{kept_s:.0f} s kept, {kept_mb:.0f} MiB"
         )
 
 

@@ -23,9 +23,9 @@ from touchline.sensors.grids import Cells, HasGrids
 from touchline.sensors.rays import Traces
 from touchline.specs import ActionTuple
 from touchline.viewer.beside import Beside
-from touchline.viewer.hands import allowed_action, with_own
 from touchline.viewer.history import BUDGET_BYTES, History, Moment
 from touchline.viewer.insight import Seat, only_slot
+from touchline.viewer.keys import allowed_action, with_own
 from touchline.viewer.scoreboard import Scoreboard, Tally
 from touchline.viewer.simulation import Agent, Place, Simulation, new_returns
 from touchline.viewer.tape import Tape
@@ -40,8 +40,6 @@ KEEPING_SHARE = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """What there is to see at one time."""
-
     number: int
     time_s: float
     tableaux: Mapping[int, Tableau]
@@ -50,21 +48,6 @@ class Frame:
     """Traces of the selected agent; None where there are none."""
     cells: Cells | None = None
     """Likewise."""
-
-
-@dataclass(frozen=True)
-class Status:
-    """How the simulation goes."""
-
-    time_s: float
-    is_paused: bool
-    speed: float
-    """Times natural speed, as measured."""
-    earliest_s: float
-    """The time machine goes back to here..."""
-    latest_s: float
-    """...and forward to here."""
-    history_bytes: int
 
 
 class SceneSimulation(Simulation):
@@ -108,7 +91,7 @@ class SceneSimulation(Simulation):
         self._kept_s = -math.inf
         self._keeping_s = 0.0
         """How long it took to keep the last moment."""
-        # Before any page reads `status`, which needs a first and a last moment.
+        # Before any page reads the history, which needs a first and a last moment.
         self._keep()
         self.frame = self._look(0)
 
@@ -121,21 +104,11 @@ class SceneSimulation(Simulation):
             return self.frame
 
     @property
-    def status(self) -> Status:
-        """How it goes now."""
-        moments = self.history
-        return Status(
-            # The time of the picture; without watchers there are no new pictures, only the clock.
-            time_s=self.frame.time_s if self.is_watched else self.time_s(),
-            is_paused=self.is_paused,
-            speed=0.0 if self.is_paused else self._pace.measured,
-            earliest_s=moments[0].time_s,
-            latest_s=moments[-1].time_s,
-            history_bytes=moments.num_bytes,
-        )
+    def shown_s(self) -> float:
+        """The time of the picture; without watchers there are no new ones, only the clock."""
+        return self.frame.time_s if self.is_watched else self.time_s()
 
     def close(self) -> None:
-        """End the thread and close the worlds. Idempotent."""
         super().close()
         if self.beside is not None:
             self.beside.close()
@@ -225,12 +198,10 @@ class SceneSimulation(Simulation):
         self._publish(0)
 
     def show_areas(self, areas: tuple[int, ...]) -> None:
-        """Let frames show these areas."""
         self.shown_areas = areas
         self._publish(0)
 
     def select(self, agent: Agent | None) -> None:
-        """Show the rays or the grid of this agent."""
         super().select(agent)
         self._publish(0)
 
@@ -242,7 +213,6 @@ class SceneSimulation(Simulation):
             self._hands[seat] = action
 
     def record(self, seat: Seat) -> None:
-        """Begin to record what this agent does."""
         self._num_tapes += 1
         self.tape = Tape(seat, self._num_tapes)
 
@@ -337,7 +307,7 @@ class SceneSimulation(Simulation):
         if is_single:
             self._publish(0)
         else:
-            self._pace.wait(self.time_s(), self.speed)
+            self.pace.wait(self.time_s(), self.speed)
 
     def _future(self) -> Moment | None:
         """The next moment of the recorded future, as long as that is what would happen again.
@@ -355,7 +325,6 @@ class SceneSimulation(Simulation):
 
     @property
     def _is_past(self) -> bool:
-        """Whether there is a recorded future."""
         return self._at + 1 < len(self.history)
 
     def _decide(self) -> dict[str, ActionTuple]:
@@ -384,7 +353,7 @@ class SceneSimulation(Simulation):
         # The Academy counts a round after this.
         time_s = self.time_s(more_rounds=1)
         if not self.is_paused:
-            self._pace.wait(time_s, self.speed)
+            self.pace.wait(time_s, self.speed)
         now = time.monotonic()
         # Less than a whole frame: a sleep that ends early must not leave out every other frame.
         if now - self._frame_s >= 0.9 / FRAMES_PER_S:
@@ -440,7 +409,6 @@ class SceneSimulation(Simulation):
         self._keeping_s = self._kept_s - now
 
     def _moment(self) -> Moment:
-        """Where the simulation is now."""
         time_s = self.time_s()
         world = self.slots.state()
         assert world is not None, "scenes can be restored"

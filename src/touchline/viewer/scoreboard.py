@@ -96,7 +96,6 @@ class Scoreboard:
         return replace(self, won=won, ended=ended, last=last)
 
     def name_of(self, team: int) -> str:
-        """What people call a team."""
         return self.team_names[team] if team < len(self.team_names) else f"team {team}"
 
     def __str__(self) -> str:

@@ -62,7 +62,6 @@ class OneSensor:
         self._html = gui.add_html("", visible=False)
 
     def show(self, insight: Insight) -> None:
-        """Show what the chosen sensor of the agent observes."""
         names = sensor_names(insight)
         if tuple(self._sensor.options) != names:
             self._sensor.options = names
@@ -80,7 +79,6 @@ class OneSensor:
             self._html.content = drawn + (tags_html(tags) if is_grid else "")
 
     def set_visible(self, visible: bool) -> None:
-        """Whether an agent is selected."""
         for handle in (self._sensor, self._numbers, self._html):
             handle.visible = visible
 
@@ -97,7 +95,6 @@ class AllSensors:
         panel.expand()
 
     def show(self, insight: Insight) -> None:
-        """Show all that the agent observes."""
         names = sensor_names(insight)
         cards = [
             (name, self._html(insight, number))

@@ -149,7 +149,6 @@ def fan_html(rays: NDArray[Any], most_deg: float) -> str:
 
 
 def tags_html(names: Sequence[str]) -> str:
-    """The tags of a sensor, each in its color."""
     tags = "".join(
         f'<span style="color:{_color(tag)}">&#9632; {escape(name)}</span> '
         for tag, name in enumerate(names)
@@ -158,7 +157,6 @@ def tags_html(names: Sequence[str]) -> str:
 
 
 def _meeting(ray: NDArray[Any]) -> tuple[str, str]:
-    """The color of what a ray met, and its name."""
     tags = np.flatnonzero(ray[:-2])
     if len(tags):
         return _color(int(tags[0])), f"tag {tags[0]}"
@@ -219,7 +217,6 @@ def influences_html(found: Sequence[Influence], sensors: Sequence[str]) -> str:
 
 
 def facts_html(facts: Sequence[tuple[str, str]]) -> str:
-    """Names and values, a line each."""
     rows = "".join(
         f"<span>{escape(name)}</span><span>{escape(value)}</span>"
         for name, value in facts
@@ -270,13 +267,10 @@ def cards_html(cards: Sequence[tuple[str, str]]) -> str:
 
 
 def text_html(text: str) -> str:
-    """A line of text."""
     return f'<div style="font-size:12px;padding:.3em .75em 0">{escape(text)}</div>'
 
 
 class BoardRow(NamedTuple):
-    """One line of a scoreboard."""
-
     color: str
     """Color of a team, as CSS names it; empty where it has none."""
     who: str

@@ -90,7 +90,7 @@ class Simulation:
         self.board = Scoreboard()
         """Scores of this world alone, since the policies play."""
         self._moments: deque[Moment] = deque(maxlen=MOST_MOMENTS)
-        self._pace = Pace()
+        self.pace = Pace()
         self._wants_step = False
         self._is_closing = False
         self._orders: dict[str, Callable[[], None]] = {}
@@ -103,7 +103,6 @@ class Simulation:
     # what pages call
 
     def start(self) -> None:
-        """Begin to play."""
         self._thread.start()
 
     def order(self, name: str, do: Callable[[], None]) -> None:
@@ -140,18 +139,15 @@ class Simulation:
         self.is_paused = True
 
     def resume(self) -> None:
-        """Play on."""
         self.is_paused = False
-        self._pace.restart()
+        self.pace.restart()
 
     def step_once(self) -> None:
-        """Play one exchange and stop."""
         self._wants_step = True
 
     def set_speed(self, speed: float) -> None:
-        """Play at a multiple of natural speed."""
         self.speed = speed
-        self._pace.restart()
+        self.pace.restart()
 
     def restart(self) -> None:
         """Reset the world; a recording starts again."""
@@ -161,7 +157,6 @@ class Simulation:
         self._begin(self.slots.reset(None if self.replay is None else 0))
 
     def select(self, agent: Agent | None) -> None:
-        """Show this agent."""
         self.selected = agent
 
     # what pages read
@@ -258,7 +253,7 @@ class Simulation:
     def _advance(self) -> None:
         """Play one exchange, at the pace that is set."""
         # Waited for in pieces, so that orders are obeyed.
-        wait_s = self._pace.wait_s(self.time_s(), self.speed)
+        wait_s = self.pace.wait_s(self.time_s(), self.speed)
         if not self._takes_step() and wait_s > 0.0:
             self._wake.wait(min(wait_s, 0.05))
             self._wake.clear()
@@ -322,7 +317,7 @@ class Simulation:
         self.taken = {}
         self.decisions = 0
         self._moments.clear()
-        self._pace.restart()
+        self.pace.restart()
 
     def _remember(self) -> None:
         """Keep this moment for the curves; its time is its decision, as no clock is known."""
@@ -376,7 +371,6 @@ class Pace:
 
 
 def no_returns(rows: Mapping[str, SlotRows]) -> Returns:
-    """Before the first reward."""
     return {name: np.zeros(len(row)) for name, row in rows.items()}
 
 

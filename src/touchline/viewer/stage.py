@@ -42,13 +42,11 @@ _ROOM = 1.2
 
 
 class Stage:
-    """The 3-D scene of all pages."""
-
     def __init__(
         self, server: viser.ViserServer, on_click: Clicked | None = None
     ) -> None:
         """`on_click` is called when a viewer clicks on something that moves."""
-        self._server = server
+        self.server = server
         self._scene = server.scene
         self._on_click = on_click
         self._root = self._scene.add_frame(ROOT, show_axes=False)
@@ -175,7 +173,6 @@ class Stage:
         self._mark.visible = True
 
     def score(self, text: str) -> None:
-        """Write a text above the middle of what is shown."""
         if self._score is None:
             middle = np.mean(list(self.offsets.values()), axis=0)
             self._score = self._scene.add_label(
@@ -187,12 +184,7 @@ class Stage:
             )
         self._score.text = text
 
-    def recording(self) -> Any:
-        """Viser's recording of all that is shown from now on (`insert_sleep`, `as_html`)."""
-        return self._server.get_scene_serializer()
-
     def _begin(self, tableaux: Mapping[int, Tableau]) -> None:
-        """Lay out other areas than before."""
         self._areas = tuple(tableaux)
         first = next(iter(tableaux.values()))
         self._target = np.array(first.camera.target)
