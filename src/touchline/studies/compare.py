@@ -185,7 +185,6 @@ def _sample(values: NDArray[np.float64]) -> Sample:
 
 
 def comparison_lines(comparison: RunComparison) -> Iterator[str]:
-    """The figures as a table for people."""
     yield f"A = {comparison['a']}, B = {comparison['b']}"
     yield ""
     yield "| behavior | over | A: mean (interquartile) | B: mean (interquartile) | A better, 95 % |"

@@ -195,7 +195,6 @@ def distill(
 
 
 def distill_lines(figures: Mapping[str, Any]) -> Iterator[str]:
-    """The comparison for people."""
     yield (
         f"{figures['scene']}, {figures['behavior']}: learned from "
         f"{figures['decisions']:,} decisions of the teacher"

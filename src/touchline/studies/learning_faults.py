@@ -57,8 +57,6 @@ _RECENT_EPISODES = 100
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is likely wrong with a run."""
-
     behavior: str
     name: str
     figure: str

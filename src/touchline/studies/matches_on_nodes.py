@@ -51,7 +51,6 @@ def _packed(source: str) -> tuple[str, str, Mapping[str, bytes]]:
 
 
 def _play_with(policies: Any, match: Match) -> Score:
-    """Play a match with these policies, a reference to the store."""
     packed = ray.get(policies)
     with tempfile.TemporaryDirectory(prefix="touchline-match-") as folder:
         seats = []

@@ -186,7 +186,6 @@ class _Measurement:
 
 
 def _size(trajectories: Trajectories) -> int:
-    """Bytes of all arrays."""
     found = 0
     for value in vars(trajectories).values():
         parts = value if isinstance(value, tuple) else (value,)

@@ -6,7 +6,7 @@ policy carries (`references`). What is compared, and how much chance explains: `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -96,7 +96,12 @@ def parity(
         statistics = Path(reference)
     elif reference is not None:
         name = str(reference) if isinstance(reference, Path) else reference
-        player = reference_recipe(recipe, EnvRecipe.parse(name))
+        # With the same seed a player made of the scene would repeat it, and show nothing.
+        player = replace(
+            EnvRecipe.parse(name),
+            seed=recipe.seed + 1,
+            parameters=recipe.parameters,
+        )
     if save is not None and player is None:
         raise UsageError("only a player's figures can be saved: give --env PLAYER, too")
     with ExitStack() as worlds:
@@ -163,7 +168,6 @@ class _Side:
 
 
 def _require_same(here: _Side, there: _Side, *, is_over: bool) -> None:
-    """Raise a UsageError unless both worlds have the same behaviors and observations."""
     # Until all `is_over`, one of them may show more behaviors later.
     both = [name for name in here.specs if name in there.specs]
     is_same = len(both) == len(here.specs) == len(there.specs)
@@ -251,7 +255,6 @@ def _plain(number: float) -> float | None:
 
 
 def parity_lines(figures: Mapping[str, Any]) -> Iterator[str]:
-    """The figures as a table."""
     kind, name = figures["reference"]["kind"], figures["reference"]["name"]
     yield f"{figures['scene']} compared with {name} ({kind}), policy {figures['policy']}"
     if kind == "statistics" and figures["policy"] in BUILT_IN:
@@ -275,7 +278,7 @@ def parity_lines(figures: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _table(own: Mapping[str, Any]) -> Iterator[str]:
-    rows = [(name, row) for name, row in own["figures"].items()]
+    rows = list(own["figures"].items())
     observations = own["observations"]
     first = sorted(observations, key=_size_of_difference, reverse=True)
     differing = [o for o in first if o["mean"]["differs"] or o["spread"]["differs"]]
@@ -317,25 +320,20 @@ def draw_parity(figures: Mapping[str, Any], path: Path) -> None:
     count = max(len(behaviors), 1)
     figure = Figure(figsize=(12, 5 * count), layout="constrained")
     axes = figure.subplots(2 * count, 1, squeeze=False)[:, 0]
-    parts: dict[str, Callable[[Mapping[str, Any]], tuple[float, float]]] = {
-        "difference of means, in spreads": _mean_point,
-        "difference of spreads, as a share": _spread_point,
-    }
     for row, (behavior, own) in enumerate(behaviors.items()):
-        for part, (label, point) in enumerate(parts.items()):
-            _draw_differences(axes[2 * row + part], own["observations"], point)
-            axes[2 * row + part].set(ylabel=label)
-        axes[2 * row].set(title=f"{behavior}: {_title(own)}")
-        axes[2 * row + 1].set(xlabel="observation index")
+        means, spreads = axes[2 * row : 2 * row + 2]
+        _draw_differences(means, [_mean_point(o) for o in own["observations"]])
+        _draw_differences(spreads, [_spread_point(o) for o in own["observations"]])
+        title = f"{behavior}: {_title(own)}"
+        means.set(title=title, ylabel="difference of means, in spreads")
+        spreads.set(ylabel="difference of spreads, as a share")
+        spreads.set(xlabel="observation index")
     reference = figures["reference"]["name"]
     figure.suptitle(
         f"{figures['scene']} compared with {reference}; gray: chance explains it"
     )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=110)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot write the picture {path}: {error}") from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
 
 
 def _title(own: Mapping[str, Any]) -> str:
@@ -360,13 +358,8 @@ def _spread_point(observation: Mapping[str, Any]) -> tuple[float, float]:
     return row["here"] / scale - 1.0, row["chance"] / scale
 
 
-def _draw_differences(
-    axes: Axes,
-    observations: Sequence[Mapping[str, Any]],
-    point: Callable[[Mapping[str, Any]], tuple[float, float]],
-) -> None:
-    points = np.array([point(o) for o in observations]).reshape(-1, 2)
-    difference, chance = points.T
+def _draw_differences(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
+    difference, chance = np.array(points).reshape(-1, 2).T
     place = np.arange(len(points))
     axes.bar(place, 2 * chance, bottom=-chance, width=1.0, color="0.85")
     beyond = np.abs(difference) > chance
@@ -374,9 +367,3 @@ def _draw_differences(
     axes.plot(place[beyond], difference[beyond], "o", color="C3")
     axes.axhline(0.0, color="0.5", linewidth=0.8)
     axes.margins(x=0.01)
-
-
-def reference_recipe(recipe: EnvRecipe, player: EnvRecipe) -> EnvRecipe:
-    """The player with the world's parameters, and a seed of its own."""
-    # With the same seed a player made of the scene would repeat it, and show nothing.
-    return replace(player, seed=recipe.seed + 1, parameters=recipe.parameters)

@@ -104,11 +104,6 @@ class Model:
         }
         return self._option(name, parts, costs.agents * areas * players, threaded)
 
-    def collectors(self, count: int) -> Option:
-        """Collectors in processes of their own on this machine, at most one for each core."""
-        name = f"--cluster local:1 --collectors {count}"
-        return self._collectors(name, count, network=0.0)
-
     def machines(self, count: int) -> Option:
         """Collectors on all cores of a number of machines but one core, which learns."""
         collectors = max(count * self.cores - 1, 1)
@@ -118,9 +113,10 @@ class Model:
         sent = steps * others * self.costs.bytes_per_action
         sent += (count - 1) * self.costs.weight_bytes * steps / self.update_steps
         name = f"{count} x {self.cores} cores"
-        return self._collectors(name, collectors, sent / NETWORK_BYTES_PER_S)
+        return self.collectors(name, collectors, sent / NETWORK_BYTES_PER_S)
 
-    def _collectors(self, name: str, count: int, network: float) -> Option:
+    def collectors(self, name: str, count: int, network: float = 0.0) -> Option:
+        """Collectors in processes of their own, at most one for each core."""
         costs = self.costs
         parts = {
             "simulation": costs.simulation,
@@ -253,7 +249,8 @@ def _options(
             b.hyperparameters.collects_in_rounds for b in behaviors.values()
         )
         if model.cores > 1 and collect_in_rounds:
-            yield model.collectors(model.cores)
+            name = f"--cluster local:1 --collectors {model.cores}"
+            yield model.collectors(name, model.cores)
     if recipe.kind.is_player and not recipe.is_editor:
         players = worthwhile_players(model)
         if players > 1:
@@ -313,7 +310,6 @@ def _advice(options: list[Option], machines: list[Option]) -> Iterator[str]:
 
 
 def plan_lines(found: Plan) -> Iterator[str]:
-    """Tables of what was measured and computed."""
     costs = found.costs
     areas = "" if found.num_areas is None else f"{found.num_areas} areas, "
     actions = f"{costs.agents:.1f} actions in a decision step"

@@ -156,7 +156,6 @@ class Curve:
 
     @property
     def latest(self) -> str:
-        """Its last point in words."""
         text = f"{self.middle[-1]:.3f}"
         if self.low is not None and self.high is not None:
             text += f" [{self.low[-1]:.3f}, {self.high[-1]:.3f}]"
@@ -165,8 +164,6 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """The curves of one behavior."""
-
     behavior: str
     label: str
     curves: Sequence[Curve]
@@ -356,7 +353,6 @@ def new_figure(
 
 
 def _draw(axes: Axes, curve: Curve, color: str, style: str) -> object:
-    """Draw a curve; returns its line for the legend."""
     is_point = len(curve.x) < 2
     marker = "o" if is_point else ""
     if curve.low is not None and curve.high is not None:

@@ -309,7 +309,6 @@ def _summary(study: RunLayout, name: str, scores: dict[int, float]) -> SeedFigur
 
 
 def _draw(study: RunLayout, behavior: str, seeds: Sequence[int]) -> Path | None:
-    """The learning curves of all seeds, and their mean with its interval."""
     from touchline.studies import plot
 
     layouts = map(study.seed, seeds)

@@ -103,13 +103,11 @@ class Dimension(Part):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Of a range."""
         assert self.low is not None, "a list has none"
         assert self.high is not None, "a list has none"
         return self.low, self.high
 
     def distribution(self, *, is_whole: bool) -> BaseDistribution:
-        """As Optuna has it."""
         from optuna.distributions import (
             CategoricalDistribution,
             FloatDistribution,
@@ -158,7 +156,6 @@ def read_space(path: Path, read: Read) -> dict[str, BaseDistribution]:
 
 
 def _require_taken(read: Read, key: str, value: Any, place: str) -> None:
-    """Refuse a key that is unknown, and a value that it does not take."""
     try:
         read({key: value})
     except UsageError as error:

@@ -234,15 +234,11 @@ def _parts(games: int) -> list[int]:
 
 def names_of(entrants: Sequence[str]) -> list[str]:
     """What entrants are called: files by their own name, where that is unambiguous."""
-    short = []
-    for entrant in entrants:
-        parts = [_short(source) for source in sources_of(entrant)]
-        short.append(",".join(parts))
-    names = []
-    for name, entrant in zip(short, entrants, strict=True):
-        is_unique = short.count(name) == 1
-        names.append(name if is_unique else entrant)
-    return names
+    short = [",".join(map(_short, sources_of(entrant))) for entrant in entrants]
+    return [
+        name if short.count(name) == 1 else entrant
+        for name, entrant in zip(short, entrants, strict=True)
+    ]
 
 
 def _short(source: str) -> str:
@@ -285,11 +281,10 @@ def figures_of(names: Sequence[str], tallies: NDArray[np.int64]) -> dict[str, An
                 "score": float(points[at].sum() / num_games),
             }
         )
-    matrix = []
-    for i in order:
-        # Nothing on the diagonal: no entrant plays against itself.
-        row = [None if i == j else tallies[i, j].tolist() for j in order]
-        matrix.append(row)
+    # Nothing on the diagonal: no entrant plays against itself.
+    matrix = [
+        [None if i == j else tallies[i, j].tolist() for j in order] for i in order
+    ]
     upsets = list(_upsets(names, order, points, games))
     return {"entrants": entrants, "matrix": matrix, "upsets": upsets}
 
@@ -317,7 +312,6 @@ def _upsets(
 
 
 def tournament_lines(figures: Mapping[str, Any]) -> Iterator[str]:
-    """The figures of a tournament as a table for people."""
     width = max(len("entrant"), *(len(e["name"]) for e in figures["entrants"]))
     numbers = "".join(f"{n + 1:>5}" for n in range(len(figures["entrants"])))
     yield f"    {'entrant':{width}}  rating [95 %]         won drawn  lost  {numbers}"
@@ -325,7 +319,8 @@ def tournament_lines(figures: Mapping[str, Any]) -> Iterator[str]:
         low, high = entrant["rating_ci95"]
         rating = f"{entrant['rating']:6.0f} [{low:5.0f}, {high:5.0f}]"
         counts = f"{entrant['won']:5} {entrant['drawn']:5} {entrant['lost']:5}"
-        against = "".join(_share(cell) for cell in figures["matrix"][rank])
+        shares = [cell and f"{_percent(cell):.0f}" for cell in figures["matrix"][rank]]
+        against = "".join(f"{share or '–':>5}" for share in shares)
         yield f"{rank + 1:2}. {entrant['name']:{width}}  {rating} {counts}  {against}"
     yield "On the right: score of the row against the column, in %; a draw is half a win."
     for upset in figures["upsets"]:
@@ -334,12 +329,6 @@ def tournament_lines(figures: Mapping[str, Any]) -> Iterator[str]:
             f"not transitive: {upset['rated_higher']} is rated above {upset['loses_to']}, but "
             f"scores {100 * upset['score']:.0f} % [{low:.0f}, {high:.0f}] against it"
         )
-
-
-def _share(cell: Sequence[int] | None) -> str:
-    if cell is None:
-        return f"{'–':>5}"
-    return f"{_percent(cell):5.0f}"
 
 
 def _percent(cell: Sequence[int]) -> float:

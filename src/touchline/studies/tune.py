@@ -55,8 +55,6 @@ MOST_FAILURES = 3
 
 @dataclass
 class Begun:
-    """A trial under way."""
-
     trial: optuna.Trial
     config: RunConfig
     layout: RunLayout
@@ -310,7 +308,8 @@ class _Search:
             return
         name = f"trial {trial.number}"
         self.begun[name] = Begun(trial, config, own, position)
-        shown = ", ".join(f"{_last(k)} {v}" for k, v in trial.params.items())
+        tried = [(key.rpartition(".")[2], v) for key, v in trial.params.items()]
+        shown = ", ".join(f"{key} {value}" for key, value in tried)
         self.log(f"{name}: {shown}")
         yield job_of(name, own, config, recipe, to_wandb=False)
 
@@ -396,14 +395,10 @@ def points_of(layout: RunLayout, config: RunConfig) -> Iterator[tuple[int, float
         # A table that is being written may end in the middle of a line.
         text, _, _ = read_text(path, MOST_TABLE).rpartition("\n")
         rows = csv.DictReader(text.splitlines())
-        shown = [
-            (float(r["step"]), float(r["mean_return"]))
-            for r in rows
-            if r["mean_return"]
-        ]
+        shown = [(r["step"], r["mean_return"]) for r in rows if r["mean_return"]]
         if not shown:
             return  # the mean needs all of them
-        step, value = np.array(shown).T
+        step, value = np.array(shown, np.float64).T
         curves.append((step / settings.max_steps, value))
     if not curves:
         return
@@ -411,7 +406,3 @@ def points_of(layout: RunLayout, config: RunConfig) -> Iterator[tuple[int, float
     for point in range(1, min(int(POINTS * done), POINTS) + 1):
         values = [np.interp(point / POINTS, share, value) for share, value in curves]
         yield point, float(np.mean(values))
-
-
-def _last(key: str) -> str:
-    return key.rpartition(".")[2]

@@ -131,7 +131,6 @@ class _Tally:
         self._observe(rows)
 
     def add(self, rows: SlotRows) -> None:
-        """Sum one step's rows."""
         self._widen(len(rows))
         # Results first: they belong to the actions before this step's observations.
         sums = self._open_sums
