@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from touchline.drawing.look import FLAT
-from touchline.drawing.pixels import Painter, draw
+from touchline.drawing.pixels import Painter
 from touchline.drawing.tableau import NO_SHAPES, Camera, Kind, Tableau, make_shapes
 from touchline.envs.env import EnvRecipe, make
 from touchline.errors import UsageError
@@ -25,7 +25,7 @@ def _seen_from_above(shapes):
 
 def test_z_is_up_and_x_is_right_in_a_picture_from_above():
     square = make_shapes(Kind.BOX, 0.5, (1.5, 0.0, 1.5), RED)
-    picture = draw(_seen_from_above(square), 40, 40)
+    picture = Painter().draw(_seen_from_above(square), 40, 40)
     is_red = (picture == (255, 0, 0)).all(axis=2)
     expected = np.zeros((40, 40), np.bool_)
     expected[:10, 30:] = True  # 10 pixels per meter; row 0 is the top
@@ -34,7 +34,7 @@ def test_z_is_up_and_x_is_right_in_a_picture_from_above():
 
 @pytest.mark.parametrize("kind", Kind)
 def test_every_kind_of_shape_is_drawn(kind):
-    picture = draw(
+    picture = Painter().draw(
         _seen_from_above(make_shapes(kind, 1.0, (0.0, 0.0, 0.0), RED)), 40, 40
     )
     assert (picture[20, 20] == (255, 0, 0)).all()
@@ -43,8 +43,8 @@ def test_every_kind_of_shape_is_drawn(kind):
 def test_what_is_not_shown_is_not_drawn():
     square = make_shapes(Kind.BOX, 0.5, (0.0, 0.0, 0.0), RED)
     hidden = replace(square, shown=np.array([False]))
-    picture = draw(_seen_from_above(hidden), 40, 40)
-    assert (picture == draw(_seen_from_above(NO_SHAPES), 40, 40)).all()
+    picture = Painter().draw(_seen_from_above(hidden), 40, 40)
+    assert (picture == Painter().draw(_seen_from_above(NO_SHAPES), 40, 40)).all()
 
 
 def test_a_painter_draws_any_size_and_after_it_was_closed():
@@ -60,13 +60,15 @@ def test_a_painter_draws_any_size_and_after_it_was_closed():
 
 def test_a_picture_that_is_too_large_is_refused():
     with pytest.raises(UsageError, match="largest is 3840 x 2160"):
-        draw(_seen_from_above(NO_SHAPES), 4000, 100)
+        Painter().draw(_seen_from_above(NO_SHAPES), 4000, 100)
 
 
 def test_an_environment_draws_its_tableau():
     with make(EnvRecipe("scene", "Basic")) as env:
         env.reset(seed=0)
-        assert (env.render(0, 160, 120) == draw(env.tableau(0), 160, 120)).all()
+        assert (
+            env.render(0, 160, 120) == Painter().draw(env.tableau(0), 160, 120)
+        ).all()
         with pytest.raises(UsageError, match="area must be 0 to 0, got 1"):
             env.render(1)
 

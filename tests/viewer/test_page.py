@@ -26,7 +26,7 @@ from tests.viewer.browser import (
 )
 
 from touchline.drawing.look import FLOOR_COLORS, GREEN, ORANGE, ground_colors
-from touchline.drawing.pixels import draw
+from touchline.drawing.pixels import Painter
 from touchline.envs.env import EnvRecipe
 from touchline.specs import ActionTuple
 from touchline.training.demonstrations import read_demonstration
@@ -108,7 +108,7 @@ def test_a_page_shows_what_a_film_shows_in_the_same_colors(browser):
         (tableau,) = page.simulation.frame.tableaux.values()
         _open(browser, page)
         shown = _scene(picture(browser)) / 255
-    film = draw(tableau, 640, 480) / 255
+    film = Painter().draw(tableau, 640, 480) / 255
     for name, color in {
         "goal": GREEN,
         "block": ORANGE,

@@ -43,15 +43,6 @@ _TEXELS = 256
 """A side of the ground's picture, and of each of the six of the sky."""
 
 
-def draw(tableau: Tableau, width: int = 640, height: int = 480) -> NDArray[np.uint8]:
-    """One picture [height, width, 3]. For several, keep a `Painter`."""
-    painter = Painter()
-    try:
-        return painter.draw(tableau, width, height)
-    finally:
-        painter.close()
-
-
 class Painter:
     """Draws tableaux of any scene at any size.
 
@@ -65,9 +56,7 @@ class Painter:
         self._drawn: tuple[Camera, Light, int, int] | None = None
         """Camera around its target, light, width and height that the renderer was made for."""
 
-    def draw(
-        self, tableau: Tableau, width: int = 640, height: int = 480
-    ) -> NDArray[np.uint8]:
+    def draw(self, tableau: Tableau, width: int, height: int) -> NDArray[np.uint8]:
         """What the tableau's camera shows, uint8 [height, width, 3].
 
         Raises a MissingError where OpenGL does not work, and a UsageError for a size that cannot be
