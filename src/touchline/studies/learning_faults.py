@@ -8,7 +8,7 @@ runs of one algorithm alone, its settings name (`HyperparameterSettings.faults`)
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -53,15 +53,6 @@ EVALUATION_SHARE = 0.25
 _Z95 = 1.96
 # Training's return at a checkpoint is the mean of this many.
 _RECENT_EPISODES = 100
-
-
-@dataclass(frozen=True)
-class Finding:
-    behavior: str
-    name: str
-    figure: str
-    """What was measured, and what it is compared with."""
-    advice: str
 
 
 def rewards_never_seen(run: RunFigures) -> str | None:
@@ -144,12 +135,13 @@ def learning_rate_ended(run: RunFigures) -> str | None:
     )
 
 
-def simulation_bound(run: RunFigures) -> str | None:
-    return _bound(run, ("simulation", "wire"))
-
-
-def learning_bound(run: RunFigures) -> str | None:
-    return _bound(run, ("learning",))
+def bound(run: RunFigures, parts: Sequence[str]) -> str | None:
+    """Whether these parts of the work take most of the time."""
+    whole = sum(run.seconds.values())
+    spent = sum(run.seconds.get(part, 0.0) for part in parts)
+    if whole < MIN_SECONDS or spent < BOUND * whole:
+        return None
+    return f"{' and '.join(parts)} took {spent / whole:.0%} of {whole:,.0f} s"
 
 
 def evaluation_below_training(run: RunFigures) -> str | None:
@@ -235,12 +227,12 @@ FAULTS = (
     ),
     Fault(
         "simulation-bound",
-        simulation_bound,
+        partial(bound, parts=("simulation", "wire")),
         "raise num_envs (players) or num_areas (scenes), use no_graphics",
     ),
     Fault(
         "learning-bound",
-        learning_bound,
+        partial(bound, parts=("learning",)),
         "lower num_epoch or hidden_units, raise batch_size; more areas will not help",
     ),
     Fault(
@@ -258,13 +250,24 @@ FAULTS = (
 )
 
 
-def findings_of(run: RunFigures) -> list[Finding]:
-    """What is likely wrong with one behavior of a run."""
+def diagnose(run: Path) -> list[dict[str, str]]:
+    """What is likely wrong with each behavior of a run, as values for JSON.
+
+    A `figure` says what was measured, and what it is compared with. Raises a UsageError for folders
+    that are no run.
+    """
     found = []
-    for fault in (*_of_algorithm(run.trainer_type), *FAULTS):
-        figure = _checked(fault, run)
-        if figure is not None:
-            found.append(Finding(run.behavior, fault.name, figure, fault.advice))
+    for figures in read_run_figures(run):
+        for fault in (*_of_algorithm(figures.trainer_type), *FAULTS):
+            figure = _checked(fault, figures)
+            if figure is not None:
+                finding = {
+                    "behavior": figures.behavior,
+                    "name": fault.name,
+                    "figure": figure,
+                    "advice": fault.advice,
+                }
+                found.append(finding)
     return found
 
 
@@ -289,20 +292,3 @@ def _of_algorithm(trainer_type: str) -> Sequence[Fault]:
     place = algorithm_settings(trainer_type).faults
     found: Sequence[Fault] = imported(place) if place else ()
     return found
-
-
-def diagnose(run: Path) -> list[dict[str, str]]:
-    """The findings on a run folder, as values for JSON; raises a UsageError for other folders."""
-    return [
-        asdict(finding)
-        for figures in read_run_figures(run)
-        for finding in findings_of(figures)
-    ]
-
-
-def _bound(run: RunFigures, parts: Sequence[str]) -> str | None:
-    whole = sum(run.seconds.values())
-    spent = sum(run.seconds.get(part, 0.0) for part in parts)
-    if whole < MIN_SECONDS or spent < BOUND * whole:
-        return None
-    return f"{' and '.join(parts)} took {spent / whole:.0%} of {whole:,.0f} s"
