@@ -322,8 +322,10 @@ def draw_parity(figures: Mapping[str, Any], path: Path) -> None:
     axes = figure.subplots(2 * count, 1, squeeze=False)[:, 0]
     for row, (behavior, own) in enumerate(behaviors.items()):
         means, spreads = axes[2 * row : 2 * row + 2]
-        _draw_differences(means, [_mean_point(o) for o in own["observations"]])
-        _draw_differences(spreads, [_spread_point(o) for o in own["observations"]])
+        observations = own["observations"]
+        shifts = [(o["shift"], o["shift_by_chance"]) for o in observations]
+        _draw_differences(means, shifts)
+        _draw_differences(spreads, [_spread_point(o["spread"]) for o in observations])
         title = f"{behavior}: {_title(own)}"
         means.set(title=title, ylabel="difference of means, in spreads")
         spreads.set(ylabel="difference of spreads, as a share")
@@ -344,22 +346,18 @@ def _title(own: Mapping[str, Any]) -> str:
     )
 
 
-def _mean_point(observation: Mapping[str, Any]) -> tuple[float, float]:
-    """(difference, what chance explains)"""
-    shift, chance = observation["shift"], observation["shift_by_chance"]
-    return (np.nan, np.nan) if shift is None else (shift, chance)
-
-
-def _spread_point(observation: Mapping[str, Any]) -> tuple[float, float]:
-    row = observation["spread"]
+def _spread_point(row: Mapping[str, Any]) -> tuple[float, float]:
     scale = row["reference"]
     if scale <= _HARDLY:
         return np.nan, np.nan
     return row["here"] / scale - 1.0, row["chance"] / scale
 
 
-def _draw_differences(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    difference, chance = np.array(points).reshape(-1, 2).T
+def _draw_differences(
+    axes: Axes, points: Sequence[tuple[float | None, float | None]]
+) -> None:
+    """Draw (difference, what chance explains) of each observation; None where not known."""
+    difference, chance = np.array(points, np.float64).reshape(-1, 2).T
     place = np.arange(len(points))
     axes.bar(place, 2 * chance, bottom=-chance, width=1.0, color="0.85")
     beyond = np.abs(difference) > chance

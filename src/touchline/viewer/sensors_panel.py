@@ -35,20 +35,18 @@ def sensor_names(insight: Insight) -> tuple[str, ...]:
     )
 
 
-class Readers:
-    """What is known of the layouts of ray sensors, by behavior and number of the sensor."""
+Readers = dict[tuple[str, int], FanReader]
+"""What is known of the layouts of ray sensors, by behavior and number of the sensor."""
 
-    def __init__(self) -> None:
-        self._readers: dict[tuple[str, int], FanReader] = {}
 
-    def layout(self, insight: Insight, number: int) -> FanLayout | None:
-        """How an observation divides into rays; None where it has none."""
-        sensor = insight.spec.observation_specs[number]
-        if not is_ray_sensor(sensor):
-            return None
-        key = insight.behavior, number
-        reader = self._readers.setdefault(key, FanReader(sensor))
-        return reader.read(np.asarray(insight.obs[number]))
+def _layout(readers: Readers, insight: Insight, number: int) -> FanLayout | None:
+    """How an observation divides into rays; None where it has none."""
+    sensor = insight.spec.observation_specs[number]
+    if not is_ray_sensor(sensor):
+        return None
+    key = insight.behavior, number
+    reader = readers.setdefault(key, FanReader(sensor))
+    return reader.read(np.asarray(insight.obs[number]))
 
 
 class OneSensor:
@@ -56,7 +54,7 @@ class OneSensor:
 
     def __init__(self, gui: viser.GuiApi, simulation: Simulation) -> None:
         self._simulation = simulation
-        self._readers = Readers()
+        self._readers: Readers = {}
         self._sensor = gui.add_dropdown("Sensor", ("-",), visible=False)
         self._numbers = gui.add_checkbox("Numbers", False, visible=False)
         self._html = gui.add_html("", visible=False)
@@ -70,7 +68,7 @@ class OneSensor:
         values, tags = np.asarray(insight.obs[index]), self._simulation.seen_tags
         if self._numbers.value:
             self._html.content = numbers_html(values)
-        elif (layout := self._readers.layout(insight, index)) is not None:
+        elif (layout := _layout(self._readers, insight, index)) is not None:
             about = f"{layout.rays} rays, {layout.tags} tags, drawn in the scene:"
             self._html.content = text_html(about) + tags_html(tags)
         else:
@@ -87,7 +85,7 @@ class AllSensors:
     """Every sensor as a picture, a fan or bars: on a wide page where scenes have their picture."""
 
     def __init__(self, gui: viser.GuiApi) -> None:
-        self._readers = Readers()
+        self._readers: Readers = {}
         panel = gui.add_panel()
         with panel.add_tab("Observations"):
             self._observations = gui.add_html("")
@@ -111,7 +109,7 @@ class AllSensors:
         values = np.asarray(insight.obs[number])
         if values.ndim == 3:
             return image_html(values)
-        layout = self._readers.layout(insight, number)
+        layout = _layout(self._readers, insight, number)
         if layout is not None:
             about = (
                 f"{layout.rays} rays, {layout.tags} tags; the wire has no angles, drawn over "

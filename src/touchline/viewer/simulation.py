@@ -225,7 +225,10 @@ class Simulation:
     def _run(self) -> None:
         try:
             while not self._is_closing:
-                self._obey()
+                with self._lock:
+                    orders, self._orders = self._orders, {}
+                for do in orders.values():
+                    do()
                 if self.is_paused and not self._wants_step:
                     # An order that came since sets the event again.
                     self._wake.wait(1.0)
@@ -235,12 +238,6 @@ class Simulation:
         # Raised again in the main thread, by `join`.
         except BaseException as failure:
             self.fail(failure)
-
-    def _obey(self) -> None:
-        with self._lock:
-            orders, self._orders = self._orders, {}
-        for do in orders.values():
-            do()
 
     def _takes_step(self) -> bool:
         """Whether the exchange that begins is a single step, after which the world stands still."""
@@ -349,7 +346,11 @@ class Pace:
         wait_s = self.wait_s(time_s, speed)
         if wait_s > 0.0:
             time.sleep(wait_s)
-        self._measure(time_s)
+        assert self._mark is not None, "set by the first wait"
+        now = time.monotonic()
+        if now - self._mark[0] >= 0.5:
+            self.measured = (time_s - self._mark[1]) / (now - self._mark[0])
+            self._mark = now, time_s
 
     def wait_s(self, time_s: float, speed: float) -> float:
         """How long it is until this time of the world; at most 0 where it is late."""
@@ -361,13 +362,6 @@ class Pace:
         if now - due > LAG_S:
             self._start = now, time_s
         return due - now
-
-    def _measure(self, time_s: float) -> None:
-        assert self._mark is not None
-        now = time.monotonic()
-        if now - self._mark[0] >= 0.5:
-            self.measured = (time_s - self._mark[1]) / (now - self._mark[0])
-            self._mark = now, time_s
 
 
 def no_returns(rows: Mapping[str, SlotRows]) -> Returns:
