@@ -68,7 +68,9 @@ def test_players_share_the_cores_and_this_process_serves_them_in_turn():
 
 
 def test_collectors_on_the_cores_of_a_machine_share_one_learner():
-    assert _model().collectors("", 4).steps_per_s == pytest.approx(40 / (0.008 + 4 * 0.002))
+    assert _model().collectors("", 4).steps_per_s == pytest.approx(
+        40 / (0.008 + 4 * 0.002)
+    )
 
 
 def test_machines_send_trajectories_once_and_weights_once_per_update():
