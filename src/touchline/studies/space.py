@@ -143,7 +143,7 @@ def read_space(path: Path, read: Read) -> dict[str, BaseDistribution]:
     try:
         space = _Space.model_validate(tree.values).root
     except ValidationError as error:
-        raise UsageError(explain(error, tree, Dimension)) from None
+        raise UsageError(explain(error, tree)) from None
     found = {}
     for key, dimension in space.items():
         place = tree.place((key,))

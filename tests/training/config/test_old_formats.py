@@ -459,7 +459,7 @@ def test_the_command_says_what_it_could_not_carry_over(tmp_path, capsys):
         ),
         (
             "--curriculum mass.yaml",
-            "curriculum of mass: sampler-type: unknown key; known keys: measure, thresholds",
+            "curriculum of mass: sampler-type: unknown key; known keys: measure, min_lesson_length",
         ),
         ("--curriculum empty", "--curriculum empty: no BEHAVIOR.json in this folder"),
         ("-o old.yaml", "-o old.yaml: is an input; give the new file another name"),

@@ -401,8 +401,7 @@ def _curriculum(behavior: str, written: object) -> _Curriculum:
     try:
         return _Curriculum.model_validate(_block(shown, written))
     except ValidationError as error:
-        why = explain(error, YamlTree(shown), _Curriculum)
-        raise UsageError(shortened(why, 1000)) from None
+        raise UsageError(shortened(explain(error, YamlTree(shown)), 1000)) from None
 
 
 def _lessons(behavior: str, curriculum: _Curriculum, values: list[Any]) -> list[Block]:

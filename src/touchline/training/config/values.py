@@ -105,7 +105,7 @@ class Part(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _empty_is_default(cls, values: Any) -> Any:
+    def _keys_are_known(cls, values: Any) -> Any:
         # Take out what was left empty, as in `memory:` with nothing behind it.
         # YAML reads that as null, and ML-Agents writes null for what was not given.
         if values is None:
@@ -115,8 +115,13 @@ class Part(BaseModel):
         given = {}
         for key, value in values.items():
             field = cls.model_fields.get(key)
-            may_be_empty = field and (field.default_factory or field.default is None)
-            if value is not None or not may_be_empty:
+            if field is None:
+                # Unlike pydantic's own error, this one says which keys there are.
+                context = {"key": str(key), "known": sorted(cls.model_fields)}
+                raise PydanticCustomError("unknown_key", "unknown key {key}", context)
+            if value is not None or not (
+                field.default_factory or field.default is None
+            ):
                 given[key] = value
         return given
 
