@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from importlib import import_module
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from touchline.envs.slots import AllRows, SlotRows, Slots, widened
 from touchline.errors import RunError, UsageError
 from touchline.flag import Flag
 from touchline.log import Log, Progress, no_progress, now_and_then, silent
+from touchline.plugins import imported
 from touchline.policies.loading import (
     PolicySource,
     as_trained,
@@ -33,7 +33,7 @@ from touchline.policies.loading import (
 )
 from touchline.policies.policy import Actors, Policy, SlotActor
 from touchline.specs import BehaviorSpec, base_name, team_of
-from touchline.training.evaluation_figures import Evaluation
+from touchline.training.evaluation_figures import Z95, Evaluation
 from touchline.training.quotas import Ended, Quotas
 
 MOST_DECISIONS = 20_000
@@ -41,8 +41,6 @@ MOST_DECISIONS = 20_000
 
 The longest episodes of the scenes have 5,000.
 """
-# Standard deviations on either side of the mean that hold 95 % of a normal distribution.
-_Z95 = 1.96
 
 
 def evaluate(
@@ -137,14 +135,12 @@ def evaluate_opponents(
     """
     check_episodes(episodes)
     recipe = replace(EnvRecipe.parse(env), seed=seed)
-    module, _, function = recipe.kind.opponents.partition(":")
-    if not module:
+    if not recipe.kind.opponents:
         raise UsageError(f"{recipe.target} has no opponents with names")
-    # Only a string names the module, because the core never imports the wing that plays such
-    # games.
-    play_all = getattr(import_module(module), function)
     sources = sources_in(policy)
-    table: dict[str, Any] = play_all(
+    # Only a string names the function, because the core never imports the wing that plays such
+    # games.
+    table: dict[str, Any] = imported(recipe.kind.opponents)(
         as_trained(recipe, sources),
         sources,
         list(opponents),
@@ -156,65 +152,60 @@ def evaluate_opponents(
     return table
 
 
-@dataclass
-class Games:
-    """Whole episodes of groups, from the side of the evaluated team."""
+class Game(NamedTuple):
+    """The result of a group's game."""
 
-    returns: list[float] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    interrupted: int = 0
-
-    def figures(self) -> dict[str, Any]:
-        returns = np.array(self.returns)
-        return {
-            "played": len(returns),
-            "decided": len(returns) - self.interrupted,
-            "won": int((returns > 0).sum()),
-            "lost": int((returns < 0).sum()),
-            "interrupted": self.interrupted,
-            "mean_length": _mean(self.lengths),
-        }
+    group_return: float
+    length: int
+    is_interrupted: bool
 
 
-@dataclass
-class Outcomes:
-    """Finished episodes of one behavior."""
+class Played(NamedTuple):
+    """Episodes that depend on each other: those of one game, or one of an agent without a group."""
 
-    returns: list[float] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    cluster_sizes: list[int] = field(default_factory=list)
-    """Successive episodes that belong to one game; 1 for an agent without a group."""
-    games: Games = field(default_factory=Games)
-    scores: list[float] = field(default_factory=list)
-    """Return of each episode; the group's return and the mean of its members' for a game."""
+    returns: Sequence[float]
+    lengths: Sequence[int]
+    game: Game | None = None
 
-    def add(
-        self, returns: Sequence[float], lengths: Sequence[int], group_return: float
-    ) -> None:
-        """Episodes that depend on each other: those of one game."""
-        self.returns += returns
-        self.lengths += lengths
-        self.cluster_sizes.append(len(returns))
-        self.scores.append(_mean(returns) + group_return)
+    @property
+    def score(self) -> float:
+        """Return of the episode; the group's return and the mean of its members' for a game."""
+        return _mean(self.returns) + (self.game.group_return if self.game else 0.0)
 
-    def figures(self) -> dict[str, Any]:
-        count = len(self.returns)
-        mean = _mean(self.returns)
-        std = float(np.std(self.returns, ddof=1)) if count > 1 else 0.0
-        half = _Z95 * clustered_error(np.array(self.returns), self.cluster_sizes)
-        of_groups = self.games.returns
-        group_mean = _mean(of_groups)
-        group_half = _Z95 * clustered_error(np.array(of_groups), [1] * len(of_groups))
-        return {
-            "episodes": count,
-            "mean_return": mean,
-            "std_return": std,
-            "ci95": [mean - half, mean + half],
-            "mean_length": _mean(self.lengths),
-            "mean_group_return": group_mean,
-            "group_ci95": [group_mean - group_half, group_mean + group_half],
-            "games": self.games.figures() if self.games.returns else None,
-        }
+
+def figures_of(played: Sequence[Played]) -> dict[str, Any]:
+    """The figures of finished episodes; games are seen from the side of the evaluated team."""
+    returns = [value for one in played for value in one.returns]
+    games = [one.game for one in played if one.game]
+    group_returns = [game.group_return for game in games]
+    return {
+        "episodes": len(returns),
+        "mean_return": _mean(returns),
+        "std_return": float(np.std(returns, ddof=1)) if len(returns) > 1 else 0.0,
+        "ci95": _interval(returns, [len(one.returns) for one in played]),
+        "mean_length": _mean([n for one in played for n in one.lengths]),
+        "mean_group_return": _mean(group_returns),
+        "group_ci95": _interval(group_returns, [1] * len(games)),
+        "games": _game_figures(games) if games else None,
+    }
+
+
+def _game_figures(games: Sequence[Game]) -> dict[str, Any]:
+    interrupted = sum(game.is_interrupted for game in games)
+    return {
+        "played": len(games),
+        "decided": len(games) - interrupted,
+        "won": sum(game.group_return > 0 for game in games),
+        "lost": sum(game.group_return < 0 for game in games),
+        "interrupted": interrupted,
+        "mean_length": _mean([game.length for game in games]),
+    }
+
+
+def _interval(values: Sequence[float], cluster_sizes: Sequence[int]) -> list[float]:
+    mean = _mean(values)
+    half = Z95 * clustered_error(np.array(values), cluster_sizes)
+    return [mean - half, mean + half]
 
 
 def clustered_error(values: NDArray[np.float64], cluster_sizes: Sequence[int]) -> float:
@@ -257,9 +248,9 @@ def measure(
     behaviors = _by_behavior(tallies)
     return {
         "seed": seed,
-        **_joined(_lowest_team(tallies)).figures(),
+        **figures_of(_lowest_team(tallies)),
         "agent_steps_per_s": round(speed),
-        "behaviors": {name: outcomes.figures() for name, outcomes in behaviors.items()},
+        "behaviors": {name: figures_of(own) for name, own in behaviors.items()},
     }
 
 
@@ -294,11 +285,10 @@ def _fill_quotas(
     return tallies, agent_steps
 
 
-def _by_behavior(tallies: Mapping[str, _Tally]) -> dict[str, Outcomes]:
-    behaviors: dict[str, Outcomes] = {}
+def _by_behavior(tallies: Mapping[str, _Tally]) -> dict[str, list[Played]]:
+    behaviors: dict[str, list[Played]] = {}
     for name, tally in tallies.items():
-        base = base_name(name)
-        behaviors[base] = _joined([behaviors.get(base, Outcomes()), tally.outcomes])
+        behaviors.setdefault(base_name(name), []).extend(tally.played)
     return behaviors
 
 
@@ -334,7 +324,7 @@ def play(
             # Closed worlds refer to themselves and would pile up until Python collects them.
             gc.collect()
     return {
-        name: {**own.figures(), "scores": own.scores, **in_games}
+        name: {**figures_of(own), "scores": [one.score for one in own], **in_games}
         for name, own in _by_behavior(tallies).items()
     }
 
@@ -404,19 +394,22 @@ def _one_side(names: Sequence[str], rows: AllRows) -> list[str]:
     return shown
 
 
-def _lowest_team(tallies: Mapping[str, _Tally]) -> Iterator[Outcomes]:
+def _lowest_team(tallies: Mapping[str, _Tally]) -> list[Played]:
     """The outcomes of all behaviors; where groups play each other, of the lowest team."""
     first = min(map(team_of, tallies), default=0)
-    for name, tally in tallies.items():
-        if team_of(name) == first or not tally.outcomes.games.returns:
-            yield tally.outcomes
+    return [
+        one
+        for name, tally in tallies.items()
+        if team_of(name) == first or not any(one.game for one in tally.played)
+        for one in tally.played
+    ]
 
 
 class _Tally:
     """The outcomes of one behavior's slots, as far as they belong to the quota of a unit."""
 
     def __init__(self, rows: SlotRows, episodes: int) -> None:
-        self.outcomes = Outcomes()
+        self.played: list[Played] = []
         self.quotas = Quotas(rows, episodes)
         self._return = np.zeros(len(rows))
         self._group_return = np.zeros(len(rows))
@@ -442,11 +435,10 @@ class _Tally:
         self.quotas.begin(rows)
 
     def _finish_lone(self, ended: NDArray[np.intp]) -> None:
-        counted = self.quotas.end_lone(ended)
-        self.outcomes.returns += self._return[counted].tolist()
-        self.outcomes.scores += self._return[counted].tolist()
-        self.outcomes.lengths += self._length[counted].tolist()
-        self.outcomes.cluster_sizes += [1] * len(counted)
+        for slot in self.quotas.end_lone(ended):
+            self.played.append(
+                Played([float(self._return[slot])], [int(self._length[slot])])
+            )
 
     def _finish_members(self, ended: Ended, rows: SlotRows) -> None:
         """Count a game that is over by its last member, which was there for all that it earned."""
@@ -457,12 +449,13 @@ class _Tally:
             return
         # The longest of those that ended now was present from the game's beginning.
         longest = ended.members[np.argmax(self._length[ended.members])]
-        games = self.outcomes.games
-        games.returns.append(float(self._group_return[longest]))
-        games.lengths.append(int(self._length[longest]))
-        games.interrupted += int(rows.truncated[longest])
+        game = Game(
+            float(self._group_return[longest]),
+            int(self._length[longest]),
+            bool(rows.truncated[longest]),
+        )
         returns, lengths = zip(*members, strict=True)
-        self.outcomes.add(returns, lengths, games.returns[-1])
+        self.played.append(Played(returns, lengths, game))
         members.clear()
 
     def _widen(self, size: int) -> None:
@@ -497,19 +490,6 @@ def _agents(rows: SlotRows, which: NDArray[np.bool_]) -> Iterator[tuple[int, int
     return zip(
         rows.env_index[which].tolist(), rows.agent_id[which].tolist(), strict=True
     )
-
-
-def _joined(parts: Iterable[Outcomes]) -> Outcomes:
-    joined = Outcomes()
-    for part in parts:
-        joined.returns += part.returns
-        joined.lengths += part.lengths
-        joined.cluster_sizes += part.cluster_sizes
-        joined.scores += part.scores
-        joined.games.returns += part.games.returns
-        joined.games.lengths += part.games.lengths
-        joined.games.interrupted += part.games.interrupted
-    return joined
 
 
 def _mean(values: Sequence[float]) -> float:

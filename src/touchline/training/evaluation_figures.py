@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from math import sqrt
 from typing import Any, NotRequired, TypedDict
 
-# Standard normal quantile of a 95 % interval.
-_Z = 1.96
+Z95 = 1.96
+"""Standard deviations on either side of the mean that hold 95 % of a normal distribution."""
 
 
 def wilson_interval(won: int, games: int) -> list[float]:
@@ -15,10 +15,10 @@ def wilson_interval(won: int, games: int) -> list[float]:
     if games == 0:
         return [0.0, 1.0]
     rate = won / games
-    spread = _Z**2 / games
+    spread = Z95**2 / games
     middle = (rate + spread / 2) / (1 + spread)
     variance = rate * (1 - rate) / games + spread / (4 * games)
-    half = _Z * sqrt(variance) / (1 + spread)
+    half = Z95 * sqrt(variance) / (1 + spread)
     return [max(middle - half, 0.0), min(middle + half, 1.0)]
 
 
