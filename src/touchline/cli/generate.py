@@ -14,9 +14,8 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,18 +23,12 @@ import typer
 import typer.main
 
 import touchline
-from touchline.cli.options import (
-    KINDS,
-    SHARED,
-    WORLD,
-    Shared,
-    identifier,
-    parameter_values,
-)
 from touchline.cli.output import log, show, show_json
 from touchline.cli.progress import shown
 from touchline.cli.signature import REQUIRED, Parameter, Signature, signature_of
+from touchline.errors import UsageError
 from touchline.flag import Flag
+from touchline.plugins import imported
 
 if TYPE_CHECKING:
     from touchline.envs.env import EnvRecipe
@@ -43,6 +36,66 @@ if TYPE_CHECKING:
 
 PASSED = {"log", "progress", "watch"}
 """Parameters without a flag."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """How a parameter appears in every verb that has it."""
+
+    flag: Flag = field(default_factory=Flag)
+    kind: Any = None
+    """What Typer parses; None: as its annotation says."""
+    completion: Callable[[], list[str]] | None = None
+    """What shell completion offers."""
+    help: str = ""
+    """What it is in verbs whose docstring does not say it."""
+
+
+def _scene_names() -> list[str]:
+    from touchline.scenes import SCENES
+
+    return [*SCENES, "editor"]
+
+
+def _preset_names() -> list[str]:
+    from touchline.training.config.reading import preset_names
+
+    return preset_names()
+
+
+SHARED = {
+    "env": Shared(Flag("ENV"), str, _scene_names),
+    "target": Shared(Flag("ENV|RUN"), str, _scene_names),
+    "config": Shared(Flag("CONFIG"), str, _preset_names),
+    "policy": Shared(Flag("--policy", "[BEHAVIOR=]FILE")),
+    "versus": Shared(Flag(metavar="FILE")),
+    "deterministic": Shared(Flag("--deterministic/--stochastic")),
+    "changes": Shared(Flag("--set", "A.B.C=VALUE"), list[str]),
+    "record_wire": Shared(Flag(metavar="FILE.wire.gz")),
+    "picture": Shared(Flag(metavar="FILE.png")),
+    "num_areas": Shared(Flag(min=1)),
+    "as_json": Shared(Flag("--json"), help="Figures as JSON instead of text."),
+}
+WORLD = {
+    "seed": Parameter("seed", "int", 0, "Seed of all random numbers.", Flag()),
+    "num_areas": Parameter("num_areas", "int", None, "", Flag()),
+    "parameters": Parameter(
+        "parameters",
+        "Sequence",
+        None,
+        "Set an environment parameter.",
+        Flag("--parameter", "NAME=VALUE"),
+    ),
+}
+"""The flags that describe a world, besides ENV."""
+KINDS = {
+    "bool": bool,
+    "Sequence": list[str],
+    "Iterable": list[str],
+    "int": int,
+    "float": float,
+}
+"""Word in the source of a type -> what Typer parses; the first that is found counts."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +140,7 @@ class Call:
 
     def __call__(self, **more: Any) -> Any:
         """Call the function, also with these arguments."""
-        function = found(self.verb.function)
+        function = imported(self.verb.function)
         given = self.values | more
         if self.world is not None and "env" not in given:
             given["env"] = self.recipe
@@ -118,19 +171,13 @@ def show_figures(call: Call, result: Any, *, as_json: bool) -> None:
     if as_json or (result is not None and not call.verb.lines):
         show_json(result)
     elif result is not None:
-        show("\n".join(found(call.verb.lines)(result)))
-
-
-def found(place: str) -> Any:
-    """The object of "module:object", imported now."""
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
+        show("\n".join(imported(call.verb.lines)(result)))
 
 
 def command_of(verb: Verb | str, name: str) -> Any:
     """The command of a verb, or of "module:app" with verbs of its own."""
     if isinstance(verb, str):
-        group = typer.main.get_group(found(verb))
+        group = typer.main.get_group(imported(verb))
         group.name = name
         return group
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -141,7 +188,7 @@ def command_of(verb: Verb | str, name: str) -> Any:
 def summary_of(verb: Verb | str) -> str:
     """The first paragraph of what help says about a verb, without building its command."""
     if isinstance(verb, str):
-        callback = found(verb).registered_callback
+        callback = imported(verb).registered_callback
         text = inspect.cleandoc(callback.callback.__doc__ or "")
     else:
         text = signature_of(verb.function).about
@@ -166,7 +213,7 @@ def _function_for_typer(verb: Verb, name: str) -> Callable[..., None]:
         target = " ".join(first) if isinstance(first, list) else str(first or "")
         has_world = "env" in signature.parameters and not signature.takes_settings
         world = {key: given[key] for key in WORLD} if has_world else None
-        shell = found(run) if run else show_result
+        shell = imported(run) if run else show_result
         shell(
             Call(name, verb, values, target, world),
             **{keyword.name: given[keyword.name] for keyword in extra},
@@ -349,3 +396,20 @@ def _typed_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     if given[identifier(LOAD)]:
         typed["resume"] = True
     return typed
+
+
+def parameter_values(texts: list[str] | None) -> Mapping[str, float]:
+    """The environment parameters that `--parameter NAME=VALUE` sets."""
+    values = {}
+    for text in texts or []:
+        name, _, value = text.partition("=")
+        try:
+            values[name] = float(value)
+        except ValueError:
+            raise UsageError(f"--parameter {text}: expected NAME=NUMBER") from None
+    return values
+
+
+def identifier(flag: str) -> str:
+    """The name of a flag as a keyword."""
+    return flag.removeprefix("--").replace("-", "_")
