@@ -13,7 +13,7 @@ import ray
 from touchline.jobs.ray import Nodes, check_cluster, connected
 from touchline.policies.files.run_layout import RunLayout
 from touchline.studies.matches import Match, Score, play, sources_of
-from touchline.training.config.cluster_settings import place_of
+from touchline.training.config.settings import place_of
 from touchline.training.world import player_check
 from touchline.whole import write_whole
 
