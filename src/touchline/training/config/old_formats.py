@@ -28,8 +28,7 @@ from touchline.training.algorithms.settings import (
 )
 from touchline.training.config.cloning_settings import CloningSettings
 from touchline.training.config.explain import explain
-from touchline.training.config.old_versions import flat_blocks, old_version
-from touchline.training.config.reading import read_config
+from touchline.training.config.reading import flat_blocks, old_version, read_config
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.config.values import Part
 from touchline.training.config.yaml_tree import YamlTree
