@@ -36,14 +36,6 @@ class NewLessons:
     needs_reset: bool
     lines: tuple[str, ...]
 
-    def before(self, later: NewLessons) -> NewLessons:
-        """Both, one right after the other."""
-        return NewLessons(
-            {**self.values, **later.values},
-            self.needs_reset or later.needs_reset,
-            self.lines + later.lines,
-        )
-
 
 class Curriculum:
     """Which lesson each environment parameter is in."""
@@ -87,28 +79,26 @@ class Curriculum:
         """Continue to the next lesson where this one is over, and to later ones where that is over,
         too; `progress` is each behavior's steps / max_steps.
         """
-        found = None
+        new: dict[str, ParameterValue] = {}
+        needs_reset = False
+        lines = []
         # All at once: collectors take new parameters between two rounds only.
-        while (new := self._advance_once(progress)) is not None:
-            found = new if found is None else found.before(new)
-        return found
+        while over := self._over(progress):
+            for name in over:
+                # `require_reset` belongs to the lesson that is over.
+                criteria = self._lesson(name).completion_criteria
+                needs_reset |= criteria is not None and criteria.require_reset
+                self._current[name] += 1
+                new[name] = value_of(self._lesson(name))
+                lines.append(self._line(name))
+            for returns in self._returns.values():
+                returns.clear()
+        return NewLessons(new, needs_reset, tuple(lines)) if new else None
 
-    def _advance_once(self, progress: Mapping[str, float]) -> NewLessons | None:
+    def _over(self, progress: Mapping[str, float]) -> list[str]:
         over = [name for name in self._lessons if self._is_over(name, progress)]
         self._has_new_returns.clear()
-        if not over:
-            return None
-        # Read before the lessons change: `require_reset` belongs to the lesson that is over.
-        criteria = [self._lesson(name).completion_criteria for name in over]
-        for name in over:
-            self._current[name] += 1
-        for returns in self._returns.values():
-            returns.clear()
-        return NewLessons(
-            {name: value_of(self._lesson(name)) for name in over},
-            any(c is not None and c.require_reset for c in criteria),
-            tuple(self._line(name) for name in over),
-        )
+        return over
 
     def state(self) -> dict[str, Any]:
         """Everything needed to continue from here, as plain values."""
