@@ -17,7 +17,6 @@ from touchline.log import Log
 from touchline.policies.files.checkpoints import read_arrays
 from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.loading import as_trained, load_policies
-from touchline.policies.policy import SlotActor
 from touchline.specs import BehaviorSpec, base_name
 from touchline.training.collect.collector import Lineup, Seat
 from touchline.training.collect.local import LocalCollector
@@ -62,7 +61,6 @@ class _Behavior:
 
     name: str
     config: BehaviorConfig
-    actors: dict[str, SlotActor] = field(default_factory=dict)
     steps: int = 0
     returns: list[float] = field(default_factory=list)
     """Returns of the episodes that ended since the last summary."""
@@ -88,6 +86,7 @@ class _TrainedPolicies(Lineup):
         self.behaviors: dict[str, _Behavior] = {}
         self._config = config
         self._seed = seed
+        self._seats: dict[str, Seat] = {}
 
     @property
     def all_done(self) -> bool:
@@ -96,27 +95,25 @@ class _TrainedPolicies(Lineup):
         return bool(behaviors) and all(b.steps >= b.config.max_steps for b in behaviors)
 
     def seat(self, behavior: str, spec: BehaviorSpec) -> Seat:
+        if behavior in self._seats:
+            return self._seats[behavior]
         name = base_name(behavior)
-        if name not in self.behaviors:
-            self.behaviors[name] = _Behavior(name, _settings(self._config, name))
-        actors = self.behaviors[name].actors
-        if behavior not in actors:
-            actors[behavior] = self._load(behavior, spec)
-        actor = actors[behavior]
-        return Seat(actor.policy, actor.generator, is_learned_from=False)
-
-    def _load(self, behavior: str, spec: BehaviorSpec) -> SlotActor:
-        name = base_name(behavior)
-        settings = self.behaviors[name].config.network_settings
-        num_before = sum(len(known.actors) for known in self.behaviors.values())
+        settings = self._config.behavior(name)
+        if settings is None:
+            raise UsageError(
+                f"the world has a behavior {name!r} without a configuration"
+            )
+        self.behaviors.setdefault(name, _Behavior(name, settings))
         loaded = load_policies(
             [str(_source(self._config, name))],
             {behavior: spec},
-            deterministic=settings.deterministic,
+            deterministic=settings.network_settings.deterministic,
             # Another stream for each, or the teams of a behavior would draw the same noise.
-            seed=self._seed + num_before,
+            seed=self._seed + len(self._seats),
         )
-        return loaded[behavior]
+        actor = loaded[behavior]
+        seat = Seat(actor.policy, actor.generator, is_learned_from=False)
+        return self._seats.setdefault(behavior, seat)
 
 
 def _curriculum(config: RunConfig) -> Curriculum:
@@ -128,13 +125,6 @@ def _curriculum(config: RunConfig) -> Curriculum:
         _, metadata = read_arrays(resume_point)
         curriculum.load_state(metadata["curriculum"])
     return curriculum
-
-
-def _settings(config: RunConfig, name: str) -> BehaviorConfig:
-    settings = config.behavior(name)
-    if settings is None:
-        raise UsageError(f"the world has a behavior {name!r} without a configuration")
-    return settings
 
 
 def _source(config: RunConfig, name: str) -> Path:
