@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.side_by_side import copies_of
@@ -25,6 +24,7 @@ from touchline.training.algorithms.settings import (
     DEFAULT_ALGORITHM,
     algorithm_settings,
 )
+from touchline.training.collect.local import EpisodeMeter
 from touchline.training.rewards.settings import WORLD_REWARD
 
 LOOKS_FOR_S = 4.0
@@ -97,15 +97,16 @@ def look_at(recipe: EnvRecipe, seed: int = 0) -> dict[str, Seen]:
         slots = Slots(env)
         rows = slots.reset(seed)
         actors: dict[str, SlotActor] = {}
-        lengths: dict[str, NDArray[np.int64]] = {}
+        meters: dict[str, EpisodeMeter] = {}
         counts: dict[str, list[int]] = {}
         seconds: list[float] = []
         start = time.perf_counter()
         while time.perf_counter() - start < LOOKS_FOR_S or len(seconds) < FEWEST_STEPS:
             for name, spec in slots.behaviors.items():
                 actors.setdefault(name, SlotActor(RandomPolicy(spec), spec, seed))
+                meters.setdefault(name, EpisodeMeter())
                 seen.setdefault(base_name(name), Seen(spec))
-            for name, count in _note(seen, rows, lengths).items():
+            for name, count in _note(seen, rows, meters).items():
                 counts.setdefault(name, []).append(count)
             began = time.perf_counter()
             rows = slots.step(
@@ -121,7 +122,7 @@ def look_at(recipe: EnvRecipe, seed: int = 0) -> dict[str, Seen]:
 
 
 def _note(
-    seen: Mapping[str, Seen], rows: AllRows, lengths: dict[str, NDArray[np.int64]]
+    seen: Mapping[str, Seen], rows: AllRows, meters: Mapping[str, EpisodeMeter]
 ) -> dict[str, int]:
     """Add one step of all behaviors; returns how many agents of each decide."""
     deciding: dict[str, int] = {}
@@ -137,14 +138,7 @@ def _note(
                 one.largest = max(
                     one.largest, float(np.abs(values[row.deciding]).max(initial=0))
                 )
-        known = lengths.get(name, np.zeros(0, np.int64))
-        length = np.zeros(len(row), np.int64)
-        length[: len(known)] = known
-        length += row.closed
-        ended = row.terminated | row.truncated
-        one.lengths += length[ended].tolist()
-        length[ended] = 0
-        lengths[name] = length
+        one.lengths += meters[name].add(row).lengths
     for name, count in deciding.items():
         seen[name].agents = max(seen[name].agents, count)
     return deciding
