@@ -9,7 +9,7 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from touchline.errors import UsageError
 
@@ -27,7 +27,10 @@ MOST_DATA = 2048 * MIB
 def read_bounded(path: Path, most: int) -> bytes:
     """The bytes of a file of at most `most` bytes; a device or a pipe is refused."""
     try:
-        with _opened(path) as file:
+        # A device never ends, and opening a pipe waits for its writer.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise OSError(22, "it is no regular file")
+        with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             # A read takes the memory that it is called with, so not that of the limit.
             data = b"" if size > most else file.read(size)
@@ -59,10 +62,3 @@ def read_json(path: Path, most: int = MOST_JSON) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise UsageError(f"{path}: expected keys and values, got {str(found)[:80]!r}")
     return found
-
-
-def _opened(path: Path) -> IO[bytes]:
-    """A regular file, opened: a device never ends, and opening a pipe waits for its writer."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(22, "it is no regular file")
-    return path.open("rb")

@@ -93,7 +93,7 @@ def push(
     _check_name(repo)
     layout = RunLayout(run_of(Path(run), log))
     files = _files_of(layout)
-    card = _card(layout, repo)
+    card = _card(layout, repo, has_replay=REPLAY in files)
     sizes = {name: path.stat().st_size for name, path in files.items()}
     sizes[CARD] = len(card.encode())
     if dry_run:
@@ -118,11 +118,6 @@ def pull(
         The model repository.
     folder
         The run folder to write, results/NAME by default.
-
-    Returns
-    -------
-    Path
-        The folder.
 
     Raises
     ------
@@ -185,7 +180,7 @@ def _files_of(layout: RunLayout) -> dict[str, Path]:
     return files
 
 
-def _card(layout: RunLayout, repo: str) -> str:
+def _card(layout: RunLayout, repo: str, *, has_replay: bool) -> str:
     """The model card: tags as YAML, then what was trained and how to use it."""
     trainers = _trainers(layout)
     trained = layout.behaviors()
@@ -198,6 +193,12 @@ def _card(layout: RunLayout, repo: str) -> str:
     is_scene = status.get("world") == "scene"
     env = status.get("target") if is_scene else "builds/game.x86_64"
     folder = f"results/{repo.partition('/')[2]}"
+    # The hub does not open pages of a repository in a frame.
+    replay = f"https://huggingface.co/{repo}/resolve/main/{REPLAY}?download=true"
+    watch = (
+        f"[Watch it play]({replay}): one file, to be opened in any browser, with a camera, a time "
+        "line and the score."
+    )
     return "\n".join(
         [
             "---",
@@ -212,7 +213,7 @@ def _card(layout: RunLayout, repo: str) -> str:
             "| --- | --- | --- | --- |",
             *rows,
             "",
-            *_replay_lines(layout, repo),
+            *([watch, ""] if has_replay else []),
             "In Unity, assign the `.onnx` file to the agent's Behavior Parameters as its model.",
             "In Python:",
             "",
@@ -226,19 +227,6 @@ def _card(layout: RunLayout, repo: str) -> str:
             "",
         ]
     )
-
-
-def _replay_lines(layout: RunLayout, repo: str) -> list[str]:
-    """Where to watch the policy play, if there is a replay."""
-    if REPLAY not in _files_of(layout):
-        return []
-    # The hub does not open pages of a repository in a frame.
-    where = f"https://huggingface.co/{repo}/resolve/main/{REPLAY}?download=true"
-    return [
-        f"[Watch it play]({where}): one file, to be opened in any browser, with a camera, a time "
-        "line and the score.",
-        "",
-    ]
 
 
 def _row(name: str, trainer: str, status: Any) -> str:
@@ -281,9 +269,8 @@ def _plain_files(repo: str, offered: Iterable[str]) -> list[str]:
             raise UsageError(
                 f"{repo}: refused: the path {name!r} leads out of the folder"
             )
-    taken = [name for name in names if _is_plain(name)]
-    policies = [name for name in taken if _is_policy(PurePosixPath(name))]
-    if not policies:
+    taken = [name for name in names if _is_plain(PurePosixPath(name))]
+    if not any(_is_policy(PurePosixPath(name)) for name in taken):
         raise UsageError(
             f"{repo}: no policy in it: expected NAME{MODEL} or NAME/{LATEST}; "
             f"it has {', '.join(names[:8]) or 'no files'}"
@@ -315,8 +302,7 @@ def _leads_out(name: str) -> bool:
     return has_separator or name.startswith("/") or ".." in name.split("/")
 
 
-def _is_plain(name: str) -> bool:
-    path = PurePosixPath(name)
+def _is_plain(path: PurePosixPath) -> bool:
     # Hidden folders hold the library's own records of a download.
     is_hidden = any(part.startswith(".") for part in path.parts)
     return path.suffix in PLAIN and not is_hidden

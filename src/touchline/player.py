@@ -75,17 +75,20 @@ def build(
     The player runs with the Python and the Touchline that wrote it.
     """
     scene_class(scene)  # raises for an unknown one
+    path = [str(Path(__file__).resolve().parents[1])]
+    if ":" in scene:  # the module of a scene of your own
+        path.append(str(Path.cwd()))
     areas = [] if num_areas is None else ["--num-areas", str(num_areas)]
     launcher = Launcher(
         f"The Touchline scene {scene} as a player; takes the arguments of a Unity build.",
         "touchline.player",
         [scene, *areas],
-        _module_search_path(scene),
+        path,
     )
     # A scene of your own, `module:Class`, is a file under its class's name.
     name = scene.rpartition(":")[2]
     try:
-        path = launcher.write(Path(folder), name)
+        player = launcher.write(Path(folder), name)
     except OSError as error:
         raise UsageError(
             f"cannot write the player {name} into {folder}: {error.strerror}"
@@ -95,15 +98,7 @@ def build(
     with open_scene(EnvRecipe("scene", scene, 1)) as env:
         env.reset()
         env.step()
-    return path
-
-
-def _module_search_path(scene: str) -> list[str]:
-    """Where the launched player finds Touchline, and the module of a scene of your own."""
-    folders = [Path(__file__).resolve().parents[1]]
-    if ":" in scene:
-        folders.append(Path.cwd())
-    return list(map(str, folders))
+    return player
 
 
 def executed(spec: ActionSpec, actions: ActionTuple) -> ActionTuple:
@@ -190,10 +185,7 @@ class Player:
     def _send(
         self, message: bytes, timeout_s: float | None = None
     ) -> Welcome | Order | None:
-        """Send a message and return the answer.
-
-        None when Python sends goodbye, hangs up or is not there.
-        """
+        """The answer to a message; None when Python sends goodbye, hangs up or is not there."""
         if len(message) > OFFICIAL_LIMIT_BYTES:
             logger.warning(
                 "a message of %.1f MiB: official ML-Agents takes 4 MiB at most, use fewer areas",

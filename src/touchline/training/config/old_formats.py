@@ -75,11 +75,6 @@ def convert(
         What mlagents-learn took as --sampler.
     log
         Gets a line for everything that could not be carried over.
-
-    Returns
-    -------
-    Path
-        The new file.
     """
     target = Path(output)
     if target.suffix not in (".yaml", ".yml"):
