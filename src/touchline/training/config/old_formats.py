@@ -170,7 +170,8 @@ def _curricula_of(path: Path, target: Path, log: Log) -> Block:
 def _from_flat(blocks: Block, notices: list[str]) -> Block:
     default = _block("default", blocks.pop("default", None))
     behaviors: Block = {}
-    wholes: dict[str, tuple[Any, Block]] = {}
+    lost: set[str] = set()
+    carried: set[str] = set()
     # Names that point at each other in a circle end where one comes again.
     for name in blocks:
         own, passed = blocks[name], {name}
@@ -180,14 +181,18 @@ def _from_flat(blocks: Block, notices: list[str]) -> Block:
             own = blocks[own]
         block = _block(name, own)
         whole = deepcopy({**default, **block})
-        wholes[name] = (block.keys(), deepcopy(whole))
-        behaviors[name] = _behavior(name, whole, block.keys(), notices)
+        behaviors[name], left_out = _behavior(name, whole, block.keys(), notices)
+        of_default = default.keys() - block.keys()
+        lost |= of_default & left_out
+        carried |= of_default - left_out
     new = {"behaviors": behaviors}
     if not default:
         return new
     about_default: list[str] = []
     try:
-        block = _behavior("default", deepcopy(default), default.keys(), about_default)
+        block, _ = _behavior(
+            "default", deepcopy(default), default.keys(), about_default
+        )
     except UsageError:
         if not behaviors:
             raise
@@ -202,7 +207,10 @@ def _from_flat(blocks: Block, notices: list[str]) -> Block:
         if block and _as_trained(kept).behaviors == _as_trained(new).behaviors:
             notices += about_default
             return kept
-    notices += _lost_of_default(default, wholes)
+    notices += [
+        f"default.{key}: left out; no behavior has such a setting"
+        for key in sorted(lost - carried)
+    ]
     notices.append(
         "default: carried over into the listed behaviors alone, as default_settings would change "
         "them today; a behavior that is not listed needs a block of its own"
@@ -210,25 +218,13 @@ def _from_flat(blocks: Block, notices: list[str]) -> Block:
     return new
 
 
-def _lost_of_default(default: Block, wholes: dict[str, tuple[Any, Block]]) -> list[str]:
-    """Lines about its keys that went into none of these: (own keys, block with `default`)."""
-    lost: set[str] = set()
-    carried: set[str] = set()
-    for name, (own, whole) in wholes.items():
-        lines: list[str] = []
-        # As if all keys were its own: then there is a line about each that it does not take.
-        _behavior(name, whole, {*whole}, lines)
-        about = [line for line in lines if "has no such setting today" in line]
-        out = {line.removeprefix(f"{name}.").partition(":")[0] for line in about}
-        given = default.keys() - own
-        lost |= given & out
-        carried |= given - out
-    why = "left out; no behavior has such a setting"
-    return [f"default.{key}: {why}" for key in sorted(lost - carried)]
+def _behavior(
+    name: str, old: Block, own: Any, notices: list[str]
+) -> tuple[Block, set[str]]:
+    """One flat block, sorted into today's, and the keys that have no place there.
 
-
-def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
-    """One flat block, sorted into today's; `own` are the keys that it has without `default`."""
+    `own` are the keys that it has without `default`.
+    """
     trainer = _trainer_of(name, old, notices)
     new: Block = {"trainer_type": trainer}
     if trainer in _OFFLINE:
@@ -258,8 +254,7 @@ def _behavior(name: str, old: Block, own: Any, notices: list[str]) -> Block:
             f"{name}.{key}: left out, as without use_recurrent it had no effect"
             for key in memory.keys() & own
         ]
-    _place_the_rest(name, old, new, own, notices)
-    return new
+    return new, _place_the_rest(name, old, new, own, notices)
 
 
 def _rename(
@@ -282,8 +277,9 @@ def _trainer_of(name: str, old: Block, notices: list[str]) -> str:
 
 def _place_the_rest(
     name: str, old: Block, new: Block, own: Any, notices: list[str]
-) -> None:
-    """Carry over what has no new place; `own` are the keys that are not of `default`."""
+) -> set[str]:
+    """Carry over what stays where it was; returns the keys that are left out."""
+    left_out = set()
     for key, value in old.items():
         if key in ("hyperparameters", "network_settings"):
             # Today's block among flat keys, as in files that were rewritten by half.
@@ -291,11 +287,14 @@ def _place_the_rest(
             _put_over(new[key], given, f"{name}.{key}", notices)
         elif key in BehaviorConfig.model_fields:
             new[key] = value
-        # The default block holds keys of another trainer, which this one passed over.
-        elif key in own or key in _OF_SIGNALS:
-            notices.append(
-                f"{name}.{key}: left out; {new['trainer_type']} has no such setting today"
-            )
+        else:
+            left_out.add(key)
+            # The default block holds keys of another trainer, which this one passed over.
+            if key in own or key in _OF_SIGNALS:
+                notices.append(
+                    f"{name}.{key}: left out; {new['trainer_type']} has no such setting today"
+                )
+    return left_out
 
 
 def _tidy_blocks_within(name: str, old: Block, notices: list[str]) -> None:
