@@ -227,8 +227,7 @@ def _places(schema: dict[str, Any]) -> dict[str, str]:
                 inner += ".PARAMETER"
             for model in _references(value):
                 found = schema["$defs"].get(model, {})
-                is_shown = model != "UnknownSampler"  # it only words an error
-                if is_shown and model not in places and found.get("properties"):
+                if model not in places and found.get("properties"):
                     places[model] = inner
                     waiting.append((inner, found))
     return dict(sorted(places.items(), key=lambda item: item[1].startswith(behavior)))

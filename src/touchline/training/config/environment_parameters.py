@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from touchline.training.config.values import (
     Count,
@@ -44,6 +51,9 @@ class ConstantParameters(_Seeded):
     value: Number = 0.0
     """The value."""
 
+    def to_value(self) -> ParameterValue:
+        return self.value
+
 
 class UniformParameters(_Seeded):
     """Parameters of a uniform distribution."""
@@ -61,6 +71,11 @@ class UniformParameters(_Seeded):
             )
         return self
 
+    def to_value(self) -> ParameterValue:
+        from touchline.parameters import Uniform
+
+        return Uniform(self.min_value, self.max_value, self.own_seed)
+
 
 class GaussianParameters(_Seeded):
     """Parameters of a normal distribution."""
@@ -69,6 +84,11 @@ class GaussianParameters(_Seeded):
     """The mean."""
     st_dev: NotNegative = 1.0
     """The standard deviation."""
+
+    def to_value(self) -> ParameterValue:
+        from touchline.parameters import Gaussian
+
+        return Gaussian(self.mean, self.st_dev, self.own_seed)
 
 
 class MultiRangeParameters(_Seeded):
@@ -86,107 +106,59 @@ class MultiRangeParameters(_Seeded):
                 raise ValueError(f"intervals: {low:g} is larger than {high:g}")
         return self
 
-
-class ConstantSampler(Part):
-    """A constant, written as a sampler."""
-
-    sampler_type: Literal["constant"]
-    """The distribution."""
-    sampler_parameters: ConstantParameters = Field(default_factory=ConstantParameters)
-    """Its parameters."""
-
-    def to_value(self) -> ParameterValue:
-        return self.sampler_parameters.value
-
-
-class UniformSampler(Part):
-    """Uniform draws from one range."""
-
-    sampler_type: Literal["uniform"]
-    """The distribution."""
-    sampler_parameters: UniformParameters = Field(default_factory=UniformParameters)
-    """Its parameters."""
-
-    def to_value(self) -> ParameterValue:
-        from touchline.parameters import Uniform
-
-        given = self.sampler_parameters
-        return Uniform(given.min_value, given.max_value, given.own_seed)
-
-
-class GaussianSampler(Part):
-    """Draws from a normal distribution."""
-
-    sampler_type: Literal["gaussian"]
-    """The distribution."""
-    sampler_parameters: GaussianParameters = Field(default_factory=GaussianParameters)
-    """Its parameters."""
-
-    def to_value(self) -> ParameterValue:
-        from touchline.parameters import Gaussian
-
-        given = self.sampler_parameters
-        return Gaussian(given.mean, given.st_dev, given.own_seed)
-
-
-class MultiRangeSampler(Part):
-    """Uniform draws from one of several ranges."""
-
-    sampler_type: Literal["multirangeuniform"]
-    """The distribution."""
-    sampler_parameters: MultiRangeParameters = Field(
-        default_factory=MultiRangeParameters
-    )
-    """Its parameters."""
-
     def to_value(self) -> ParameterValue:
         from touchline.parameters import MultiRangeUniform
 
-        given = self.sampler_parameters
-        return MultiRangeUniform(given.intervals, given.own_seed)
+        return MultiRangeUniform(self.intervals, self.own_seed)
 
 
-class UnknownSampler(Part):
-    """Stands for a block of an unknown type, so that the error names the known ones."""
+SamplerParameters = (
+    ConstantParameters | UniformParameters | GaussianParameters | MultiRangeParameters
+)
+_PARAMETERS: dict[str, type[SamplerParameters]] = {
+    "constant": ConstantParameters,
+    "uniform": UniformParameters,
+    "gaussian": GaussianParameters,
+    "multirangeuniform": MultiRangeParameters,
+}
+
+
+class Sampler(Part):
+    """A distribution to draw from; a constant may be written as one."""
 
     sampler_type: Literal["constant", "uniform", "gaussian", "multirangeuniform"]
-    sampler_parameters: Any = None
+    """The distribution."""
+    # The default is None so that `_read_parameters` makes those of the sampler_type.
+    sampler_parameters: SamplerParameters = Field(
+        default=None, validate_default=True, json_schema_extra={"default": {}}
+    )
+    """Its parameters."""
 
-    def to_value(self) -> ParameterValue:
-        raise AssertionError("a sampler of a known type is read as one")
+    @field_validator("sampler_parameters", mode="before")
+    @classmethod
+    def _read_parameters(cls, value: Any, info: ValidationInfo) -> Any:
+        if "sampler_type" not in info.data:  # it is unknown, which is reported already
+            return ConstantParameters()
+        # pydantic puts the place of this field before the places in errors raised here.
+        return _PARAMETERS[info.data["sampler_type"]].model_validate(value)
 
 
 def _form(value: Any) -> str:
     """The tag of the form that a value has, of those in `ParameterSettings`."""
     # Tags carry brackets, so that error texts can leave them out.
+    # A value comes as a mapping from a file, and as a model when it is checked again.
+    if isinstance(value, Mapping):
+        return "[curriculum]" if "curriculum" in value else "[sampler]"
     if isinstance(value, Curriculum):
         return "[curriculum]"
-    if isinstance(value, Mapping) and "curriculum" in value:
-        return "[curriculum]"
-    return _lesson_form(value)
+    return "[sampler]" if isinstance(value, Sampler) else "[number]"
 
 
 def _lesson_form(value: Any) -> str:
-    if not isinstance(value, Mapping | Part):
-        return "[number]"
-    # A value comes as a mapping from a file, and as a model when it is checked again.
-    if isinstance(value, Part):
-        kind = getattr(value, "sampler_type", None)
-    else:
-        kind = value.get("sampler_type")
-    # An unknown type becomes an `UnknownSampler`, whose error lists the known ones.
-    is_known = kind in ("constant", "uniform", "gaussian", "multirangeuniform")
-    return f"[{kind}]" if is_known else "[sampler]"
+    return "[sampler]" if isinstance(value, Mapping | Sampler) else "[number]"
 
 
-_Values = (
-    Annotated[Number, Tag("[number]")]
-    | Annotated[ConstantSampler, Tag("[constant]")]
-    | Annotated[UniformSampler, Tag("[uniform]")]
-    | Annotated[GaussianSampler, Tag("[gaussian]")]
-    | Annotated[MultiRangeSampler, Tag("[multirangeuniform]")]
-    | Annotated[UnknownSampler, Tag("[sampler]")]
-)
+_Values = Annotated[Number, Tag("[number]")] | Annotated[Sampler, Tag("[sampler]")]
 LessonValue = Annotated[_Values, Discriminator(_lesson_form)]
 
 
@@ -258,4 +230,4 @@ def value_of(lesson: Lesson) -> ParameterValue:
     """The value of the parameter in this lesson, as worlds take it."""
     if isinstance(lesson.value, float):
         return lesson.value
-    return lesson.value.to_value()
+    return lesson.value.sampler_parameters.to_value()
