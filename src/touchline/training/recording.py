@@ -244,14 +244,21 @@ class EpisodeRecorder:
     def file(self, min_return: float = -math.inf) -> DemoFile:
         """The episodes that returned enough; each action moves to the record after it."""
         columns = _Records(*zip(*self._records, strict=True))
-        slot = np.concatenate(columns.slot)
         # Slot by slot; stable, so that each slot's records stay in order of time.
-        order = np.argsort(slot, kind="stable")
-        order = order[self._has_returned(min_return, order)]
+        order = np.argsort(np.concatenate(columns.slot), kind="stable")
 
         def column(parts: Any) -> Any:
             return np.concatenate(parts)[order]
 
+        episode = np.cumsum(column(columns.flags)[:, 0]) - 1
+        returns = np.bincount(episode, weights=column(columns.rewards).sum(axis=1))
+        is_kept = returns >= min_return - 1e-6  # rewards are sums of float32
+        if not is_kept.any():
+            raise RunError(
+                f"{self._name}: none of the {len(returns)} episodes returned {min_return:g} or "
+                f"more; the best returned {returns.max():.3f}"
+            )
+        order = order[is_kept[episode]]
         begins, done, interrupted = column(columns.flags).T
         # A record holds the action before it; what rolls into an episode's first one belongs to
         # another episode.
@@ -279,22 +286,6 @@ class EpisodeRecorder:
             has_current_actions=True,
             name=base_name(self._name),
         )
-
-    def _has_returned(self, least: float, order: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """[K]: the record, in this order, is of an episode whose return is `least` or more."""
-        flags = [records.flags for records in self._records]
-        begins = np.concatenate(flags)[order, 0]
-        paid = [records.rewards for records in self._records]
-        rewards = np.concatenate(paid)[order].sum(axis=1)
-        episode = np.cumsum(begins) - 1
-        returns = np.bincount(episode, weights=rewards)
-        enough = returns >= least - 1e-6  # rewards are sums of float32
-        if not enough.any():
-            raise RunError(
-                f"{self._name}: none of the {len(returns)} episodes returned {least:g} or more; "
-                f"the best returned {returns.max():.3f}"
-            )
-        return np.asarray(enough[episode])
 
     def _widen(self, size: int) -> None:
         # Slots that the world has added record nothing.
