@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import imageio_ffmpeg
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
 
 from touchline.envs.env import Drawable, Env, EnvRecipe, Watchable, make
@@ -104,7 +103,8 @@ def play(
 def film_demonstration(
     path: str | os.PathLike[str], to: str | os.PathLike[str]
 ) -> None:
-    """What the cameras of a demonstration saw, as an mp4 file `to`, one action after another.
+    """What the cameras of a demonstration saw, as an mp4 file `to`, side by side, ten actions per
+    second.
 
     Raises a UsageError that names the file, also where its agents had no camera: a demonstration
     holds what agents observed and not the world, which therefore cannot be drawn.
@@ -115,7 +115,29 @@ def film_demonstration(
             f"{path}: its agents observe no pictures, and a demonstration holds nothing else of "
             "the world, so there is nothing to film"
         )
-    film_pictures(cameras, Path(to))
+    _check_name(Path(to))
+    height = max(camera.shape[2] for camera in cameras)
+    scale = max(1, round(PICTURE_HEIGHT / height))
+    height += height * scale % 2  # video needs even lengths
+    shown = []
+    for camera in cameras:
+        # Unless three channels make up each picture, they are gray; of stacked ones the latest
+        # are shown.
+        is_gray = camera.shape[1] % 3 > 0
+        colors = camera[:, -1:].repeat(3, 1) if is_gray else camera[:, -3:]
+        above = (
+            (0, 0),
+            (0, 0),
+            (height - camera.shape[2], 0),
+            (0, camera.shape[3] % 2),
+        )
+        shown.append(np.pad(colors, above))
+    joined = np.concatenate(shown, axis=3).transpose(0, 2, 3, 1)  # [R, H, W, 3]
+    pictures = np.clip(joined * 255 + 0.5, 0, 255).astype(np.uint8)
+    size = (pictures.shape[2] * scale, pictures.shape[1] * scale)
+    with _open_video(Path(to), size, PICTURES_PER_SECOND) as video:
+        for picture in pictures:
+            _write(video, [picture.repeat(scale, axis=0).repeat(scale, axis=1)])
 
 
 def _check_record(recipe: EnvRecipe, record: Path | str | None) -> None:
@@ -170,7 +192,6 @@ def film(
     def take_frame() -> None:
         frames.append(env.render(area, width, height))
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     # A film of no time shows one picture.
     total = remaining = max(1, round(seconds * frames_per_second))
     with (
@@ -187,39 +208,6 @@ def film(
             rows = slots.step(actions)
 
 
-def film_pictures(
-    sensors: Sequence[Float[NDArray[Any], "R C H W"]], path: Path
-) -> None:
-    """What cameras saw as an mp4 file, side by side, ten pictures per second.
-
-    Numbers are in [0, 1]. Of stacked pictures the latest are shown; unless three channels make up
-    each, they are gray.
-    Raises a UsageError for a file name with another ending.
-    """
-    _check_name(path)
-    height = max(sensor.shape[2] for sensor in sensors)
-    scale = max(1, round(PICTURE_HEIGHT / height))
-    height += height * scale % 2  # video needs even lengths
-    shown = []
-    for sensor in sensors:
-        is_gray = sensor.shape[1] % 3 > 0
-        colors = sensor[:, -1:].repeat(3, 1) if is_gray else sensor[:, -3:]
-        above = (
-            (0, 0),
-            (0, 0),
-            (height - sensor.shape[2], 0),
-            (0, sensor.shape[3] % 2),
-        )
-        shown.append(np.pad(colors, above))
-    joined = np.concatenate(shown, axis=3).transpose(0, 2, 3, 1)
-    pictures = np.clip(joined * 255 + 0.5, 0, 255).astype(np.uint8)
-    size = (pictures.shape[2] * scale, pictures.shape[1] * scale)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _open_video(path, size, PICTURES_PER_SECOND) as video:
-        for picture in pictures:
-            _write(video, [picture.repeat(scale, axis=0).repeat(scale, axis=1)])
-
-
 def _check_name(path: Path) -> None:
     if path.suffix != ".mp4":
         raise UsageError(f"{path}: expected a file name that ends in .mp4")
@@ -230,6 +218,7 @@ def _open_video(
     path: Path, size: tuple[int, int], frames_per_second: float
 ) -> Iterator[Any]:
     """A video file that takes frames; complete when the context ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     video: Any = imageio_ffmpeg.write_frames(
         str(path),
         size,
