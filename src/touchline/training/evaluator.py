@@ -31,7 +31,6 @@ from touchline.training.curriculum import Curriculum
 from touchline.training.evaluation import play
 from touchline.training.evaluation_figures import what_was_played
 from touchline.training.run.folder import RunFolder
-from touchline.training.run.metrics import MetricsWriter
 from touchline.training.run.stopwatch import Stopwatch
 
 EPISODES = 50
@@ -89,7 +88,7 @@ class Evaluator:
     ) -> None:
         """Begin to measure the latest checkpoints of the `evaluated` among all `trainings`."""
         assert self._underway is None, "finish the last evaluation first"
-        abouts = {t.name: _about(t, curriculum) for t in evaluated}
+        abouts = [(t, _about(t, curriculum)) for t in evaluated]
         kind = self.recipe.kind
         playing = None
         wanted = self.folder.config.evaluation.episodes
@@ -104,8 +103,7 @@ class Evaluator:
             policies = {t.name: t.learner.policy for t in trainings}
             with self.stopwatch("evaluation"):
                 playing = self.place.start(self._job(recipe, episodes, policies))
-        writers = {training.name: training.writer for training in evaluated}
-        self._underway = _Underway(abouts, writers, playing)
+        self._underway = _Underway(abouts, playing)
         # In this process, looking at the job is what plays it.
         self.record()
 
@@ -137,13 +135,13 @@ class Evaluator:
             if outcome.failure:
                 self.log(f"no evaluation: {outcome.failure}")
             figures = outcome.value or {}
-        for name, about in self._underway.abouts.items():
-            found = self._with_figures(name, about, figures.get(name))
+        for training, about in self._underway.abouts:
+            found = self._with_figures(training.name, about, figures.get(training.name))
             rates = win_rates(found)
             if rates:
-                self._underway.writers[name].write_evaluation(found["steps"], rates)
+                training.writer.write_evaluation(found["steps"], rates)
             if "score" in found:
-                self.folder.add_evaluation(name, found)
+                self.folder.add_evaluation(training.name, found)
         self._underway = None
 
     def finish(self, stop: Event) -> None:
@@ -181,10 +179,8 @@ class Evaluator:
 class _Underway:
     """An evaluation that was started."""
 
-    abouts: Mapping[str, dict[str, Any]]
-    """Base name -> what is known without playing."""
-    writers: Mapping[str, MetricsWriter]
-    """Base name -> where the figures go."""
+    abouts: Sequence[tuple[BehaviorTraining, dict[str, Any]]]
+    """What is evaluated, and what is known of it without playing."""
     playing: Running | None
 
 
