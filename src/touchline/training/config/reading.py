@@ -46,30 +46,18 @@ def read_config(
     of_several: bool = False,
     text: str | None = None,
 ) -> RunConfig:
-    """The configuration of a preset's name or a YAML file.
+    """The configuration of a preset's name or of a YAML file; of None, ML-Agents' defaults.
 
-    Parameters
-    ----------
-    source
-        A preset's name, or the path of a YAML file; None: ML-Agents' defaults for every behavior.
-    changes
-        `a.b.c=value` texts, as `--set` takes them, or dotted keys and their values. A star stands
-        for every behavior, as in `behaviors.*.max_steps`.
-    overrides
-        Dotted keys and their values from the command line (see `flags`), which win.
-    log
-        Gets a line for each old spelling, for each key that is ignored, and for each that is
-        written twice.
-    of_several
-        For several runs, of which only those that were begun can be resumed: `initialize_from`
-        stays next to `resume`, for the others.
-    text
-        What the file `source` will hold, where it is not written yet.
+    `changes` are `a.b.c=value` texts, as `--set` takes them, or dotted keys and their values; a
+    star stands for every behavior, as in `behaviors.*.max_steps`. `overrides` are dotted keys and
+    their values from the command line (see `flags`), which win. `log` gets a line for each old
+    spelling, for each key that is ignored, and for each that is written twice.
 
-    Raises
-    ------
-    UsageError
-        Names file, line, column and key of the first mistake.
+    `of_several`: of several runs, only those that were begun can be resumed, so `initialize_from`
+    stays next to `resume` for the others. `text` is what the file `source` will hold, where it is
+    not written yet.
+
+    Raises a UsageError that names file, line, column and key of the first mistake.
     """
     overrides = overrides or {}
     tree = (

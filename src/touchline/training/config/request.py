@@ -48,26 +48,11 @@ def read_run(
 ) -> RunRequest:
     """Read the configuration of a run.
 
-    Parameters
-    ----------
-    config
-        A preset's name, the path of an ML-Agents YAML, or a game, which is played for some seconds
-        to choose its settings; None: ML-Agents' defaults.
-    changes
-        What is changed in it.
-    settings
-        Names of flags as identifiers (`num_envs`) and their values, which win over `changes`.
-    more
-        Dotted keys and their values, which win over all.
-    verb
-        What the error asks for where there is neither a configuration nor a world.
-    of_several
-        As in `read_config`.
-
-    Raises
-    ------
-    UsageError
-        Names the place of the first mistake.
+    `config` is a preset's name, the path of an ML-Agents YAML, or a game, which is played for some
+    seconds to choose its settings; None: ML-Agents' defaults. `settings` are names of flags as
+    identifiers (`num_envs`) and their values, which win over `changes`; `more` are dotted keys,
+    which win over all. `verb` is for the error where there is neither a configuration nor a world;
+    `of_several` as in `read_config`. Raises a UsageError that names the place of the first mistake.
     """
     given = keys_of(settings or {})
     if config is None and "env_settings.env_path" not in given:
