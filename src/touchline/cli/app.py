@@ -203,15 +203,18 @@ def run(arguments: list[str]) -> int:
     try:
         # Otherwise Typer would exit by itself, with its own codes and texts.
         code = app(_with_env_args(arguments), standalone_mode=False)
-    except MissingError as error:
-        return _fail(_with_all_extras(error, arguments), 2)
-    except UsageError as error:
-        return _fail(error, 2)
-    except ModuleNotFoundError as error:
-        missing = missing_extra(error, arguments[0])
-        if missing is None:
-            raise
-        return _fail(_with_all_extras(missing, arguments), 2)
+    except (UsageError, ModuleNotFoundError) as error:
+        wrong: Exception | None = error
+        if isinstance(error, ModuleNotFoundError):
+            wrong = missing_extra(error, arguments[0])
+            if wrong is None:
+                raise
+        if not isinstance(wrong, MissingError):
+            return _fail(error, 2)
+        # It reads the names of all scenes.
+        from touchline.cli.missing import with_all_extras
+
+        return _fail(with_all_extras(str(wrong), arguments), 2)
     except TouchlineError as error:
         return _fail(error, 1)
     except (KeyboardInterrupt, typer.Abort):
@@ -249,14 +252,6 @@ def _with_env_args(arguments: list[str]) -> list[str]:
     return arguments[:at] + [
         f"--env-args={argument}" for argument in arguments[at + 1 :]
     ]
-
-
-def _with_all_extras(error: MissingError, arguments: list[str]) -> str:
-    from touchline.cli.missing import (
-        with_all_extras,
-    )  # it reads the names of all scenes
-
-    return with_all_extras(str(error), arguments)
 
 
 def _fail(error: BaseException | str, code: int) -> int:

@@ -102,16 +102,15 @@ def play(
 
 
 def tune(call: Call) -> None:
-    result = call()
+    exit_if_stopped(call())
+
+
+def exit_if_stopped(result: Any) -> None:
+    """Say how to continue a run or a study that Ctrl-C ended, and end the command."""
     if result.interrupted:
-        say_how_to_continue(result.folder)
+        same = f"the same command with --resume --run-id {result.folder.name}"
+        log(f"stopped early, all is saved; to continue: {same}")
         raise typer.Exit(STOPPED_EARLY)
-
-
-def say_how_to_continue(folder: Path) -> None:
-    """A line about a run or a study that Ctrl-C ended."""
-    same = f"the same command with --resume --run-id {folder.name}"
-    log(f"stopped early, all is saved; to continue: {same}")
 
 
 def view(call: Call) -> None:

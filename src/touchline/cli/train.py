@@ -8,15 +8,12 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from touchline.cli.output import log, show
 from touchline.cli.progress import until_first_line
-from touchline.cli.results import say_how_to_continue
+from touchline.cli.results import exit_if_stopped
 from touchline.cli.training_table import training_table
 from touchline.errors import UsageError
 from touchline.flag import Flag
-from touchline.interrupts import STOPPED_EARLY
 from touchline.operating_systems import quoted
 
 if TYPE_CHECKING:
@@ -67,15 +64,12 @@ def train(
 
         _set_up_logging(is_debugging=request.config.debug)
         result = train_seeds(request, several, to_wandb=to_wandb, log=log)
-        if result.interrupted:
-            say_how_to_continue(result.folder)
-            raise typer.Exit(STOPPED_EARLY)
+        exit_if_stopped(result)
         return
     trained = _run(request, record_wire, to_wandb=to_wandb)
     _summarize(trained)
     _suggest(request, trained)
-    if trained.interrupted:
-        raise typer.Exit(STOPPED_EARLY)
+    exit_if_stopped(trained)
 
 
 def _run(
@@ -145,8 +139,6 @@ def _summarize(result: TrainingResult) -> None:
         # A run that was stopped early may not have reached its first line of metrics.
         if own.curve:
             log(f"curve: {own.curve}")
-    if result.interrupted:
-        say_how_to_continue(result.folder)
 
 
 def _evaluation(own: BehaviorResult) -> list[str]:
