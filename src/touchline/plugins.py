@@ -65,7 +65,9 @@ class Plugins:
         """
         if name in self.own:
             return imported(self.own[name])
-        return self.require(name, self._place(name), self.contract)
+        place, *_ = _added(self.group)[name]
+        self.refuse_twice(name)
+        return self.require(name, place, self.contract)
 
     def require(self, name: str, path: str, contract: str) -> Any:
         """What `path` names, which the entry of this name brings; it fulfills the contract.
@@ -111,11 +113,6 @@ class Plugins:
                 f"the name stands for {' and '.join(places)}; "
                 "expected one of them, uninstall the other package",
             )
-
-    def _place(self, name: str) -> str:
-        place, *_ = _added(self.group)[name]
-        self.refuse_twice(name)
-        return place
 
     def _error(self, name: str, what: str) -> UsageError:
         return UsageError(f"entry point {name!r} of {self.group}: {what}")

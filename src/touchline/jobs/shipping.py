@@ -41,13 +41,12 @@ def pack_build(player: Path) -> Build:
     Raises a UsageError where a file cannot be read.
     """
     content = io.BytesIO()
-    root = player.parent
-    for parent in player.parents:
-        if parent.suffix == ".app":  # a macOS application is a folder
-            root = parent.parent
+    # A macOS application is a folder.
+    bundle = next((p for p in player.parents if p.suffix == ".app"), None)
+    root = player.parent if bundle is None else bundle.parent
     try:
         with tarfile.open(fileobj=content, mode="w") as archive:
-            for path in _parts(player):
+            for path in _parts(player) if bundle is None else [bundle]:
                 name = str(path.relative_to(root))
                 archive.add(path, name, filter=_without_circumstances)
     except OSError as error:
@@ -58,10 +57,6 @@ def pack_build(player: Path) -> Build:
 
 
 def _parts(player: Path) -> Iterator[Path]:
-    bundle = next((p for p in player.parents if p.suffix == ".app"), None)
-    if bundle is not None:
-        yield bundle
-        return
     yield player
     for beside in sorted(player.parent.iterdir()):
         is_data = beside.name == f"{player.stem}_Data" and beside.is_dir()
