@@ -42,6 +42,9 @@ MOST_DECISIONS = 20_000
 The longest episodes of the scenes have 5,000.
 """
 
+RETURN, GROUP_RETURN, LENGTH = range(3)
+"""Columns of what is summed over an episode."""
+
 
 def evaluate(
     env: str | EnvRecipe,
@@ -411,58 +414,47 @@ class _Tally:
     def __init__(self, rows: SlotRows, episodes: int) -> None:
         self.played: list[Played] = []
         self.quotas = Quotas(rows, episodes)
-        self._return = np.zeros(len(rows))
-        self._group_return = np.zeros(len(rows))
-        self._length = np.zeros(len(rows), np.int64)
+        self._sums = np.zeros((len(rows), 3))
+        """Return, group return and length of each slot's open episode."""
         self._members: dict[int, list[tuple[float, int]]]
         self._members = {group: [] for group in self.quotas.groups}
         """Per group: (return, length) of the episodes that ended in its current game."""
 
     def add(self, rows: SlotRows, moved: NDArray[np.bool_] | None = None) -> None:
         """Count one step's rows; `moved` are slots whose agent only changed its behavior."""
-        self._widen(len(rows))
-        self._return += rows.reward
-        self._group_return += rows.group_reward
-        self._length += rows.closed
+        self.quotas.widen(len(rows))
+        self._sums = widened(self._sums, len(rows))
+        self._sums[:, RETURN] += rows.reward
+        self._sums[:, GROUP_RETURN] += rows.group_reward
+        self._sums[:, LENGTH] += rows.closed
         ended = np.flatnonzero(rows.terminated | rows.truncated)
         # Ends before begins: one row may show both, and the new episode stays open.
         if len(ended):
             self._finish_lone(ended if moved is None else ended[~moved[ended]])
             for found in self.quotas.end_members(ended):
                 self._finish_members(found, rows)
-            for array in (self._return, self._group_return, self._length):
-                array[ended] = 0
+            self._sums[ended] = 0
         self.quotas.begin(rows)
 
     def _finish_lone(self, ended: NDArray[np.intp]) -> None:
         for slot in self.quotas.end_lone(ended):
-            self.played.append(
-                Played([float(self._return[slot])], [int(self._length[slot])])
-            )
+            value, _, length = self._sums[slot].tolist()
+            self.played.append(Played([value], [int(length)]))
 
     def _finish_members(self, ended: Ended, rows: SlotRows) -> None:
         """Count a game that is over by its last member, which was there for all that it earned."""
         members = self._members[ended.group]
-        for slot in ended.members:
-            members.append((float(self._return[slot]), int(self._length[slot])))
+        for value, _, length in self._sums[ended.members].tolist():
+            members.append((value, int(length)))
         if not ended.is_over:
             return
         # The longest of those that ended now was present from the game's beginning.
-        longest = ended.members[np.argmax(self._length[ended.members])]
-        game = Game(
-            float(self._group_return[longest]),
-            int(self._length[longest]),
-            bool(rows.truncated[longest]),
-        )
+        longest = ended.members[np.argmax(self._sums[ended.members, LENGTH])]
+        _, group_return, length = self._sums[longest].tolist()
+        game = Game(group_return, int(length), bool(rows.truncated[longest]))
         returns, lengths = zip(*members, strict=True)
         self.played.append(Played(returns, lengths, game))
         members.clear()
-
-    def _widen(self, size: int) -> None:
-        self.quotas.widen(size)
-        self._return = widened(self._return, size)
-        self._group_return = widened(self._group_return, size)
-        self._length = widened(self._length, size)
 
 
 def _moved(rows: AllRows) -> dict[str, NDArray[np.bool_]]:
