@@ -40,14 +40,6 @@ def first_checkpoint(config: RunConfig, behavior: str) -> Path | None:
     return path
 
 
-def check_first_checkpoints(config: RunConfig) -> None:
-    """Refuse first checkpoints that are missing, before anything heavy starts."""
-    if config.checkpoint_settings.resume:
-        return
-    for name in config.behaviors:
-        first_checkpoint(config, name)
-
-
 def _path(settings: CheckpointSettings, behavior: str, given: str | None) -> Path:
     """`given` is a path, or a file's bare name in the run of `initialize_from`."""
     if given is None:

@@ -25,7 +25,7 @@ from touchline.training.config.environment_parameters import lessons_of, value_o
 from touchline.training.config.settings import BehaviorConfig, EnvSettings, RunConfig
 from touchline.training.curriculum import Curriculum
 from touchline.training.demonstrations import read_demonstration
-from touchline.training.warm_start import check_first_checkpoints
+from touchline.training.warm_start import first_checkpoint
 
 
 def recipe_of(
@@ -158,7 +158,9 @@ def check_files(config: RunConfig) -> None:
 
     Whether a demonstration fits its behavior shows once the world does.
     """
-    check_first_checkpoints(config)
+    if not config.checkpoint_settings.resume:
+        for name in config.behaviors:
+            first_checkpoint(config, name)
     for name, behavior in config.behaviors.items():
         for key, path in _demo_paths(behavior):
             try:
