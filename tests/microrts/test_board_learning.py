@@ -46,12 +46,15 @@ def _rows(rng, begins, *, staged=True):
         rng.random((4, 20, CHOICES)) < 0.5,
     )
     flat[:, 0], second[:, :, FIRST_CHOICE] = True, True
+    rows = any_rows(rng, begins)
+    reward, group_reward = rng.normal(size=(4, 2)).astype(np.float32).T
     return replace(
-        any_rows(rng, begins),
+        rows,
         obs=(planes,),
         action_mask=flat if staged else second.reshape(4, -1),
         second_mask=second if staged else None,
-        rewards=rng.normal(size=(4, 2)).astype(np.float32),
+        reward=reward,
+        group_reward=group_reward,
         final_obs=(np.zeros((0, *planes.shape[1:]), np.float32),),
     )
 

@@ -58,9 +58,9 @@ def test_a_meter_goes_on_from_its_state():
 
 def _score(scene, area, goal):
     """Let the ball lie in a goal, so that the next step ends the game."""
-    scene._goal[area] = goal
+    scene.fields.goal[area] = goal
     scene._end_at_goals()
-    scene._goal[area] = 0
+    scene.fields.goal[area] = 0
 
 
 @pytest.mark.parametrize("scene", ["SoccerTwos", "StrikersVsGoalie"])

@@ -96,7 +96,7 @@ def test_a_behavior_that_is_done_still_acts_and_its_experience_is_not_kept(tmp_p
     counters = metadata["behaviors"]["SmallWallJump"]
     assert 128 <= counters["steps"] < 256
     # A rollout that has just begun holds the latest rows alone, which are saved once.
-    assert "collector/rows/SmallWallJump?team=0/flags" in arrays
+    assert "collector/rows/SmallWallJump?team=0/deciding" in arrays
     assert not any("rollout/SmallWallJump?team=0/rows" in name for name in arrays)
     assert counters["returns"] == []
 

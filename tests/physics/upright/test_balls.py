@@ -127,9 +127,7 @@ def test_logged_steps_of_soccer_are_met(shared):
                 )
             error = np.linalg.norm(speed[:5, [0, 2]] - velocity[t + 1, field], axis=1)
             normals = met["normal"][met["a"] == 4]
-            met_wall = bool(
-                normals["nx"].any() or normals["ny"].any() or normals["nz"].any()
-            )
+            met_wall = bool(normals["along"].any())
             kind = (
                 "ball"
                 if any(b == 4 for _, b in pairs)

@@ -268,13 +268,9 @@ def test_an_exported_policy_acts_here_as_its_checkpoint_does(tmp_path, network):
     tensors = {f"network.{k}": v for k, v in network.state_dict().items()}
     write_checkpoint(tmp_path / "p.safetensors", tensors, network_metadata(network))
     first = _rows(spec)
-    flags = first.flags.copy()
-    # Which slots decide, where an episode begins.
-    flags[:, 0], flags[:, 1] = (
-        np.arange(20) % 4 > 0,
-        np.arange(20) % 3 == 0,
+    later = replace(
+        first, deciding=np.arange(20) % 4 > 0, begins=np.arange(20) % 3 == 0
     )
-    later = replace(first, flags=flags)
     actions = []
     for policy in (
         OnnxPolicy(tmp_path / "p.onnx", deterministic=True),

@@ -84,7 +84,15 @@ def test_results_of_actions_from_before_a_rollout_do_not_count_towards_an_update
 def test_a_rollout_of_a_behavior_that_idles_stays_small():
     rows = any_rows(np.random.default_rng(0), True)
     idle = any_rows(np.random.default_rng(1), False)
-    idle = replace(idle, flags=np.zeros_like(idle.flags))
+    nothing = np.zeros(len(idle), np.bool_)
+    idle = replace(
+        idle,
+        deciding=nothing,
+        begins=nothing,
+        closed=nothing,
+        terminated=nothing,
+        truncated=nothing,
+    )
     rollout = Rollout()
     rollout.begin(idle)
     for _ in range(1000):
