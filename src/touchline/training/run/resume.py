@@ -14,7 +14,7 @@ from touchline.training.run.enrollment import Enrollment
 from touchline.training.run.folder import RunFolder
 from touchline.training.run.stopwatch import Stopwatch
 
-FORMAT = 2
+FORMAT = 3
 """Version 0.1.0 wrote none; a resume point of another format is refused."""
 
 
