@@ -17,7 +17,7 @@ from touchline.envs.env import EnvRecipe, MLAgentsEnv, TeamMerging
 from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.errors import NonFiniteError, UsageError
 from touchline.parameters import ParameterValue
-from touchline.physics.kernels import announce_as
+from touchline.physics.kernels import announce_as, compiled
 from touchline.scenes import compile_seconds, scene_class
 from touchline.scenes.scene import Scene
 from touchline.specs import ActionTuple, BehaviorSpec
@@ -119,7 +119,8 @@ class SceneEnv(MLAgentsEnv):
         # After a RESET every agent begins a new episode and does nothing (zeros) for one physics
         # step before it decides, as recorded sessions show.
         self._check_open()
-        scene, academy = self.scene, self.scene.academy
+        scene = self.scene
+        academy = self.scene.academy
         scene.game_scores = {}
         self.set_parameters(parameters or {})
         if seed is None:
@@ -132,16 +133,23 @@ class SceneEnv(MLAgentsEnv):
             scene.streams.restart(seed)
             academy.restart()
             scene.restart()
+            scene.begin_episodes(np.flatnonzero(academy.enabled))
+            self._receive(academy.collect(scene))
         else:
             academy.restart_clock()
-        scene.begin_episodes(np.flatnonzero(academy.enabled))
-        then = academy.advance if seed is None else academy.collect
-        self._receive(then(scene))
+            scene.begin_episodes(np.flatnonzero(academy.enabled))
+            self._receive(academy.advance(scene))
 
     def execute(self, behavior: str, actions: ActionTuple) -> None:
         """Set actions without checking masks, as a Unity player does."""
         self.scene.academy.set_actions(behavior, actions)
         self._sent[behavior] = actions
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError(
+                f"{self.scene.name}: this environment is closed; make a new one"
+            )
 
     def step(self) -> None:
         self._check_open()
@@ -252,12 +260,6 @@ class SceneEnv(MLAgentsEnv):
     def _actions_so_far(self, behavior: str) -> ActionTuple | None:
         return self._sent.get(behavior)
 
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise UsageError(
-                f"{self.scene.name}: this environment is closed; make a new one"
-            )
-
     def _receive(self, exchange: Exchange | None) -> None:
         assert exchange is not None, "after a reset every agent decides"
         self.exchanges += 1
@@ -269,16 +271,33 @@ class SceneEnv(MLAgentsEnv):
 def _refuse_non_finite(scene: str, exchange: Exchange, number: int) -> None:
     for behavior, pair in exchange.items():
         for steps in pair:
-            for i, array in enumerate((steps.reward, *steps.obs)):
-                is_finite = np.isfinite(array)
-                if is_finite.all():
+            if not len(steps):
+                continue
+            arrays = (steps.reward, *steps.obs)
+            # One compiled pass over everything; only a failure is searched for its place.
+            flat = tuple(array.reshape(-1) for array in arrays)
+            if _are_finite(flat):
+                continue
+            for i, array in enumerate(arrays):
+                if np.isfinite(array).all():
                     continue
-                row = int(np.argwhere(~is_finite)[0, 0])
+                row = int(np.argwhere(~np.isfinite(array))[0, 0])
                 what = f"observation {i - 1}" if i else "reward"
                 raise NonFiniteError(
                     f"{scene}: {behavior}: agent {steps.agent_id[row]} sent {what} with a NaN or "
                     f"an infinity at exchange {number}"
                 )
+
+
+@compiled
+def _are_finite(arrays: tuple[NDArray[np.float32], ...]) -> bool:
+    not_finite = 0
+    for values in arrays:
+        # By index and to the end, without a break: so it becomes vector instructions.
+        for i in range(len(values)):
+            # "Not less" is true of NaN, too, with which every comparison fails.
+            not_finite += not abs(values[i]) < np.float32(np.inf)
+    return not_finite == 0
 
 
 def _flattened(exchange: Exchange) -> dict[str, NDArray[Any]]:
@@ -305,18 +324,20 @@ def _unflattened(
 ) -> tuple[DecisionSteps, TerminalSteps]:
     """One behavior's steps from what `_flattened` made of them, copied."""
     copies = {name: array.copy() for name, array in flat.items()}
-    decision, terminal = below("decision", copies), below("terminal", copies)
-    if not decision:
+    decision = below("decision", copies)
+    terminal = below("terminal", copies)
+    decision_obs = _take_list(decision, "obs")
+    terminal_obs = _take_list(terminal, "obs")
+    masks = _take_list(decision, "action_mask")
+    if not decision_obs:
         return DecisionSteps.empty(spec), TerminalSteps.empty(spec)
-    obs, last = _take_list(decision, "obs"), _take_list(terminal, "obs")
-    masks = _take_list(decision, "action_mask") or None
-    return (
-        DecisionSteps(obs=obs, action_mask=masks, **decision),
-        TerminalSteps(obs=last, **terminal),
-    )
+    decisions = DecisionSteps(obs=decision_obs, action_mask=masks or None, **decision)
+    return decisions, TerminalSteps(obs=terminal_obs, **terminal)
 
 
 def _take_list(named: dict[str, NDArray[Any]], key: str) -> list[NDArray[Any]]:
     """Remove `key/0`, `key/1` and so on; returns them in order."""
-    count = sum(name.startswith(f"{key}/") for name in named)
-    return [named.pop(f"{key}/{i}") for i in range(count)]
+    parts = [name for name in named if name.startswith(key + "/")]
+    # As numbers: as text, "10" comes before "2".
+    parts.sort(key=lambda name: int(name.rpartition("/")[2]))
+    return [named.pop(name) for name in parts]
