@@ -14,7 +14,7 @@ SECOND = np.array(
 )
 
 
-def test_the_choose_allowed_choice_of_each_branch():
+def test_the_first_allowed_choice_of_each_branch():
     assert choose_allowed(ActionSpec(0, (3, 2)), MASK, None).tolist() == [
         [1, 0],
         [0, 1],
