@@ -5,6 +5,7 @@ in shuffled passes; a learner with a replay lets it judge each minibatch again, 
 model thinks of old experience changes.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -154,21 +155,21 @@ def _of_teams(
     return {team: v.numpy() for team, v in copied_part(prefix, state).items()}
 
 
-class SignalModel(nn.Module):
+class SignalModel(nn.Module, ABC):
     """What judges transitions."""
 
     def observe(self, transitions: Transitions) -> None:
         """Include new experience in the statistics of normalizers."""
 
+    @abstractmethod
     def reward(self, transitions: Transitions) -> Float[Tensor, " B"]:
         """What each action earns, before any scaling."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss(
         self, transitions: Transitions, generator: torch.Generator
     ) -> tuple[Float[Tensor, ""], Figures]:
         """What a gradient step descends; random numbers are drawn on the CPU."""
-        raise NotImplementedError
 
     def learned(self, figures: Figures) -> None:
         """Take note of a gradient step that was made."""
