@@ -25,7 +25,7 @@ COLUMNS = (
 """Fields of `SlotRows` with one number per slot."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class SlotRows:
     """One behavior's N slots after a step. The arrays are new; later steps never change them.
 

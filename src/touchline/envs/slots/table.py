@@ -66,6 +66,9 @@ class Table:
         """Whose slot it is, -1 where it is free."""
         self._present = np.full((size, 3), -1, np.int32)
         """Agent, group and world of the agent that is there; -1 where no episode runs."""
+        self._shown_ids: tuple[NDArray[np.int32], ...] | None = None
+        """Columns of `_present` that rows show, shared by steps with the same agents; None after a
+        change."""
         self._active = np.zeros(size, np.bool_)
         """Whether an episode runs in each slot."""
         self._deciding: Index = _NONE_DECIDING
@@ -204,6 +207,7 @@ class Table:
             self._present[slots, 0] = steps.agent_id
             self._present[slots, 1] = steps.group_id
             self._present[slots, 2] = self._env_index
+            self._shown_ids = None
             all_decide = len(slots) == len(self._agent_id)
             if all_decide and (slots[:-1] < slots[1:]).all():
                 slots = slice(None)
@@ -225,12 +229,7 @@ class Table:
             final_slot = np.concatenate(results.final_slot).astype(np.int32)
             sensors = zip(*results.final_obs, strict=True)
             final_obs = tuple(np.concatenate(parts) for parts in sensors)
-        if results.ended_ids is None:
-            ids = self._present.copy()
-        else:
-            # An agent that ended and one that moved in can share a slot: the present one shows.
-            ids = np.where(self._active[:, None], self._present, results.ended_ids)
-        agent_id, group_id, env_index = ids.T
+        agent_id, group_id, env_index = self._row_ids()
         return SlotRows(
             obs=tuple(self._obs),
             # Masks are written to in place at the next step; observations are replaced or
@@ -250,6 +249,16 @@ class Table:
             final_obs=final_obs,
             second_mask=None if self._second_mask is None else self._second_mask.copy(),
         )
+
+    def _row_ids(self) -> tuple[NDArray[np.int32], ...]:
+        """Agents, groups and worlds of the rows, [N] each."""
+        if self._results.ended_ids is not None:
+            # An agent that ended and one that moved in can share a slot: the present one shows.
+            is_active = self._active[:, None]
+            return tuple(np.where(is_active, self._present, self._results.ended_ids).T)
+        if self._shown_ids is None:
+            self._shown_ids = tuple(self._present.T.copy())
+        return self._shown_ids
 
     def _match(
         self, steps: DecisionSteps
@@ -310,7 +319,7 @@ class Table:
         self._present[slots] = -1
         self._active[slots] = False
         self._blank(slots)
-        self._known = None
+        self._known = self._shown_ids = None
 
     def _count_unattributed(
         self, reward: NDArray[np.float32], group_reward: NDArray[np.float32]
@@ -433,7 +442,7 @@ class Table:
         """Prepare `_find`, after agents got or lost slots."""
         owners = enumerate(self._agent_id.tolist())
         self._slot_of = {agent: slot for slot, agent in owners if agent >= 0}
-        self._known = None
+        self._known = self._shown_ids = None
 
 
 class _Results:

@@ -133,6 +133,10 @@ def step_upright(first: int, last: int, upright: Upright) -> None:
     records = new_records()
     poses = np.zeros((BODIES + 1, 6))
     world = upright.world
+    # Coefficients are the same in every area, and gaps are read below only: one area's arrays stay
+    # in the processor's nearest memory, those of all would not.
+    friction = world.friction[0]
+    gaps = np.empty_like(world.gaps[0])
     for a in range(first, last):
         upright.before[a] = world.boxes[a, AGENT, :3]
         x = world.boxes[a, SWITCH, X]
@@ -144,13 +148,13 @@ def step_upright(first: int, last: int, upright: Upright) -> None:
             world.yaw[a],
             world.drag[a],
             world.gravity[a],
-            world.friction[a],
+            friction,
             poses,
-            world.gaps[a],
+            gaps,
         )
         _hold_switch(world.boxes[a, SWITCH], world.velocity[a, SWITCH], x, z)
         upright.moving[a] = poses[AGENT, :3]
-        upright.pressed[a] = world.gaps[a, AGENT, SWITCH_COLUMN] < TOUCH_M
+        upright.pressed[a] = gaps[AGENT, SWITCH_COLUMN] < TOUCH_M
 
 
 @compiled
