@@ -7,12 +7,22 @@ from touchline.envs.env import EnvRecipe, make
 from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
 from touchline.scenes.basic import Basic
-from touchline.specs import ActionTuple
 
 
 @pytest.mark.parametrize(
     "scene",
-    ["Hallway", "PushBlock", "Pyramids", "SoccerTwos", "StrikersVsGoalie", "WallJump"],
+    [
+        "3DBallHard",
+        "CooperativePushBlock",
+        "DungeonEscape",
+        "Hallway",
+        "PushBlock",
+        "Pyramids",
+        "SoccerTwos",
+        "StrikersVsGoalie",
+        "Visual3DBall",
+        "WallJump",
+    ],
 )
 def test_the_state_is_a_last_sensor_for_critics_and_changes_nothing_else(scene):
     rng = np.random.default_rng(0)
@@ -35,9 +45,7 @@ def test_the_state_is_a_last_sensor_for_critics_and_changes_nothing_else(scene):
                 assert state.shape == (len(also), spec.state_size)
                 assert state.dtype == np.float32
                 largest = max(largest, np.abs(state).max(initial=0))
-                branches = spec.action_spec.discrete_branches
-                chosen = [rng.integers(0, n, len(also)) for n in branches]
-                action = ActionTuple(discrete=np.stack(chosen, 1).astype(np.int32))
+                action = spec.action_spec.random_action(len(also), rng)
                 for env in (plain, shown):
                     env.set_actions(name, action)
             for env in (plain, shown):

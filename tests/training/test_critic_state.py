@@ -8,6 +8,7 @@ import onnx
 import pytest
 import torch
 import yaml
+from safetensors.numpy import load_file
 
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
@@ -110,6 +111,22 @@ def test_a_run_resumes_bit_for_bit(changes, tmp_path, monkeypatch):
     resumed = _train(tmp_path / "cut", **changes).folder
     for name in ("SoccerTwos.onnx", "SoccerTwos/checkpoint.safetensors"):
         assert (resumed / name).read_bytes() == (whole / name).read_bytes()
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_the_critic_of_a_group_sees_the_state_and_its_policies_do_not(tmp_path):
+    keys = SMALL | {"checkpoint_settings.results_dir": str(tmp_path)}
+    del keys["behaviors.*.self_play.save_steps"]
+    recipe = EnvRecipe("scene", "DungeonEscape", 4)
+    folder = trainer.train(read_config("DungeonEscape", (), keys), recipe).folder
+    weights = load_file(folder / "DungeonEscape" / "checkpoint.safetensors")
+    with make(EnvRecipe("scene", "DungeonEscape", 1, options={"state": True})) as shown:
+        (spec,) = shown.behaviors.values()
+    assert spec.state_size
+    assert weights["critic.member.weight"].shape[1] == spec.observation_size
+    with make(EnvRecipe("scene", "DungeonEscape", 1)) as world:
+        actors = load_policies([str(folder)], world.behaviors)
+        assert measure(Slots(world), actors, 2, seed=0)
 
 
 def test_default_settings_ask_for_the_state_too(tmp_path):

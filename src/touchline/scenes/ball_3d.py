@@ -102,6 +102,8 @@ The headband's size, place, tilt and color are those of ML-Agents' `AgentCube_Bl
 `Headband.mat`; the scene scales the head by 5 and turns it by 180 degrees about y.
 """
 _VECTOR = ObservationSpec.vector(8, "VectorSensor_size8")
+STATE_MIDDLE = np.array([0, 0, 0, 3, 0, 0, 0, 0], np.float32)
+STATE_SPREAD = np.array([0.15, 0.15, 1, 0.5, 1, 2, 2, 2], np.float32)
 
 
 class Ball3D(Scene):
@@ -125,6 +127,7 @@ class Ball3D(Scene):
         "3DBall?team=0": BehaviorSpec((_VECTOR,), ActionSpec.create_continuous(2))
     }
     max_step = MAX_STEP
+    state_size = 8
     parameters = {
         "mass": Parameter(1.0, 1e-3, 1e3, "the ball's mass, kg"),
         "scale": Parameter(1.0, 0.05, 4.0, "the ball's diameter, m"),
@@ -194,6 +197,11 @@ class Ball3D(Scene):
         obs[:, 2:5] = swap_axes(self.world.qpos[agents, :3])
         obs[:, 5:8] = swap_axes(self.world.qvel[agents, :3])
         return [obs]
+
+    def observe_state(self, behavior: str, agents: Agents) -> NDArray[np.float32]:
+        """What agents of 3DBall observe, for 3DBallHard and Visual3DBall."""
+        (numbers,) = Ball3D.observe(self, behavior, agents)
+        return (numbers - STATE_MIDDLE) / STATE_SPREAD
 
     # play
 

@@ -33,7 +33,12 @@ from touchline.physics.shapes import (
 from touchline.physics.upright.boxes import Body, Boxes, box_gap, step_areas
 from touchline.physics.world import DT_S, Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.box_scene import BoxScene, gravity_times
+from touchline.scenes.box_scene import (
+    STATE_OF_BODY,
+    BoxScene,
+    gravity_times,
+    state_of_bodies,
+)
 from touchline.scenes.cube_agents import (
     CHOICES,
     NAMES,
@@ -86,6 +91,8 @@ BEHAVIOR = "PushBlockCollab?team=0"
 MAX_AREA_STEPS = 5000
 """The area's own time limit (MaxEnvironmentSteps); agents have none."""
 STEP_REWARD = np.float32(-0.5 / MAX_AREA_STEPS)
+STATE_M, STATE_MPS = 7.0, 3.0
+"""Units of what a critic sees."""
 RUN_SPEED_MPS = 3.0
 TURN_RAD = math.radians(200.0) * DT_S
 
@@ -144,6 +151,7 @@ class CooperativePushBlock(BoxScene):
         )
     }
     agents_per_area = AGENTS
+    state_size = STATE_OF_BODY * (1 + BLOCKS) + BLOCKS + 1
     parameters = {
         "gravity": gravity_times(1.5),
         "block_progress": Parameter(
@@ -236,6 +244,22 @@ class CooperativePushBlock(BoxScene):
         velocity = world.velocity[area, member]
         bodies = observe_rigid_bodies(velocity, world.boxes[area, member])
         return [grids, bodies]
+
+    def observe_state(self, behavior: str, agents: Agents) -> NDArray[np.float32]:
+        """Where the agent is, where the blocks are and which of them are left, and the time."""
+        world, areas = self.world, agents // AGENTS
+        rows = np.append(np.zeros(1, np.intp), np.arange(AGENTS, AGENTS + BLOCKS))
+        shown = np.repeat(rows[None], len(agents), axis=0)
+        shown[:, 0] = agents % AGENTS
+        shapes = world.boxes[areas[:, None], shown]
+        velocity = world.velocity[areas[:, None], shown]
+        bodies = state_of_bodies(shapes, velocity, STATE_M, STATE_MPS)
+        # Blocks that vanished show zeros.
+        is_there = shapes[:, :, BOX_TAG] != ABSENT
+        bodies *= np.repeat(is_there, STATE_OF_BODY, axis=1)
+        share = self.timer[areas, None] / MAX_AREA_STEPS
+        others = [is_there[:, 1:], share]
+        return np.concatenate([bodies, *others], axis=1, dtype=np.float32)
 
     def cells(self, area: int, agent: int) -> Cells:
         _look_ahead(self.world.boxes, self.world.yaw, self._eyes)

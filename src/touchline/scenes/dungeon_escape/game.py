@@ -17,7 +17,12 @@ from touchline.drawing.tableau import (
 from touchline.physics.shapes import ABSENT, BOX_TAG, COS, HALF_Y, SIN, X, Y, Z
 from touchline.physics.world import Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.box_scene import BoxScene, gravity_times
+from touchline.scenes.box_scene import (
+    STATE_OF_BODY,
+    BoxScene,
+    gravity_times,
+    state_of_bodies,
+)
 from touchline.scenes.cube_agents import (
     CHOICES,
     NAMES,
@@ -56,6 +61,8 @@ BEHAVIOR = "DungeonEscape?team=0"
 MAX_AREA_STEPS = 15000
 """The area's own time limit (MaxEnvironmentSteps); agents have none."""
 ESCAPE_REWARD = 1.0
+STATE_M, STATE_MPS = 7.0, 4.0
+"""Units of what a critic sees."""
 
 FRAMES = 3
 SENSOR = RaySensor(
@@ -98,6 +105,7 @@ class DungeonEscape(BoxScene):
         )
     }
     agents_per_area = AGENTS
+    state_size = STATE_OF_BODY + 2 * 7 + 3
     parameters = {"gravity": gravity_times(1.5)}
     fixed = FIXED
     bodies = BODIES
@@ -191,6 +199,28 @@ class DungeonEscape(BoxScene):
         body = observe_rigid_bodies(velocity, world.boxes[area, member])
         has_key = self.has_key[area, member][:, None].astype(np.float32)
         return [body, rays, has_key]
+
+    def observe_state(self, behavior: str, agents: Agents) -> NDArray[np.float32]:
+        """Where the agent is; dragon and key, seen from the hall and from the agent, and whether
+        they are there; whether an agent has the key; the dragon's speed, and the time.
+        """
+        world, areas = self.world, agents // AGENTS
+        here = (areas[:, None], (agents % AGENTS)[:, None])
+        own = state_of_bodies(
+            world.boxes[here], world.velocity[here], STATE_M, STATE_MPS
+        )
+        parts: list[NDArray[Any]] = [own]
+        for row in (DRAGON, KEY):
+            shapes = world.boxes[areas, row]
+            is_there = (shapes[:, BOX_TAG] != ABSENT)[:, None]
+            place = shapes[:, [X, Z]] / STATE_M
+            ahead = shapes[:, [COS, SIN]]
+            shown = [place, place - own[:, :2], ahead]
+            parts += [np.where(is_there, part, 0.0) for part in shown] + [is_there]
+        speed = self.dragon_speed_mps[areas, None] / STATE_MPS
+        parts += [self.has_key[areas].max(axis=1, keepdims=True), speed]
+        parts.append(self.timer[areas, None] / MAX_AREA_STEPS)
+        return np.concatenate(parts, axis=1, dtype=np.float32)
 
     # play
 

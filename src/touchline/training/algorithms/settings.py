@@ -16,6 +16,7 @@ from touchline.training.config.values import (
     Positive,
     Schedule,
     Share,
+    Switch,
     Whole,
 )
 
@@ -150,6 +151,9 @@ class MinibatchSettings(HyperparameterSettings):
         return self
 
 
+NOT_WITH_STATE = "cannot be combined with critic_sees_state; leave one of them out"
+
+
 class OnPolicySettings(MinibatchSettings):
     """What algorithms that learn from a buffer of fresh experience have in common.
 
@@ -184,6 +188,14 @@ class OnPolicySettings(MinibatchSettings):
     """Passes over the buffer in one update."""
     max_grad_norm: Positive = 0.5
     """Gradients are shortened to this length (not in ML-Agents)."""
+    critic_sees_state: Switch = False
+    """The value function also sees the state of the scene, which agents do not observe; policies do
+    without. For scenes that can show it (not in ML-Agents)."""
+
+    def conflict(self, behavior: Any) -> tuple[str, str] | None:
+        if self.critic_sees_state and behavior.behavioral_cloning is not None:
+            return "behavioral_cloning", NOT_WITH_STATE
+        return super().conflict(behavior)
 
     @property
     def results_per_update(self) -> int:

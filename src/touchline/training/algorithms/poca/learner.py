@@ -51,7 +51,8 @@ class POCA(OnPolicyLearner):
         # `devices=[]`: weights are made on the CPU, so no GPU's generator needs to be put back.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(setup.seed)
-            network = make_network(setup.spec, architecture)
+            # The group's critic alone may see the state of the scene.
+            network = make_network(setup.spec.observed, architecture)
             critic = GroupCritic(setup.spec, architecture, len(self.signals))
         self.critic = critic.to(setup.device)
         self._learn_with(setup, network.to(setup.device), critic=self.critic)

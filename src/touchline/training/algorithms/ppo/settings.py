@@ -5,7 +5,7 @@ Keys, meanings and defaults are those of `mlagents-learn` 1.1.0, except where a 
 
 from typing import Any, ClassVar, Literal
 
-from touchline.training.algorithms.settings import OnPolicySettings
+from touchline.training.algorithms.settings import NOT_WITH_STATE, OnPolicySettings
 from touchline.training.config.values import Positive, Switch, Whole
 
 
@@ -28,9 +28,6 @@ class PPOSettings(OnPolicySettings):
     return_steps: Whole | None = None
     """Advantages from this many rewards and the value after them, instead of GAE (not in
     ML-Agents)."""
-    critic_sees_state: Switch = False
-    """The value function also sees the state of the scene, which agents do not observe; policies do
-    without. For scenes that can show it (not in ML-Agents)."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """In what learning multiplies matrices, for agents that observe vectors alone, without goals or
     a memory. bfloat16 takes half of the time on processors that have it, keeps 8 bits of each
@@ -39,16 +36,6 @@ class PPOSettings(OnPolicySettings):
     """Over what advantages get mean 0 and spread 1 (not in ML-Agents)."""
 
     def conflict(self, behavior: Any) -> tuple[str, str] | None:
-        if not self.critic_sees_state:
-            return None
-        conflicts = {
-            "behavioral_cloning": behavior.behavioral_cloning is not None,
-            "hyperparameters.shared_critic": self.shared_critic,
-        }
-        for key, is_set in conflicts.items():
-            if is_set:
-                return (
-                    key,
-                    "cannot be combined with critic_sees_state; leave one of them out",
-                )
+        if self.critic_sees_state and self.shared_critic:
+            return "hyperparameters.shared_critic", NOT_WITH_STATE
         return super().conflict(behavior)
