@@ -41,7 +41,6 @@ WARM_UP_TURNS = 3
 """The first turns import, compile and warm caches; they are not counted."""
 WIRE_EXCHANGES = {1: 200, 100: 150, 500: 60}
 """Agents -> exchanges of a turn."""
-PROBE_AREAS, PROBE_SUBSTEPS, PROBE_REPEATS = 256, 5, 7
 
 
 @dataclass(frozen=True)
@@ -100,6 +99,8 @@ class Contestant:
 
 def compare(benchmark: Benchmark, trees: Sequence[Path], turns: int) -> str:
     """One line: the ratio of the two trees' medians and what is needed to judge it."""
+    from bench.probe import Probe
+
     probe = Probe()
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         contestants = []
@@ -116,7 +117,7 @@ def compare(benchmark: Benchmark, trees: Sequence[Path], turns: int) -> str:
             times = {side: contestants[side].turn() for side in order}
             if turn >= WARM_UP_TURNS:
                 pairs += zip(times[0], times[1], strict=True)
-                probes.append(probe.milliseconds())
+                probes.append(probe.physics_ms())
     ratios = [before / after for before, after in pairs]
     low, middle, high = statistics.quantiles(ratios, n=4)
     before_ms = 1e3 * statistics.median(before for before, _ in pairs)
@@ -126,30 +127,6 @@ def compare(benchmark: Benchmark, trees: Sequence[Path], turns: int) -> str:
         f"   ms: {before_ms:.3f} before, {after_ms:.3f} after"
         f"   probe {statistics.median(probes):.2f} ms"
     )
-
-
-class Probe:
-    """Bare MuJoCo, which neither tree changes: what the machine can do at the moment."""
-
-    def __init__(self) -> None:
-        from touchline.envs.env import EnvRecipe, make
-
-        recipe = EnvRecipe("scene", "3DBall", PROBE_AREAS, options={"num_threads": 1})
-        with make(recipe) as env:
-            env.reset(0)
-            self._world = env.scene.world
-        self._start = {k: v.copy() for k, v in self._world.arrays().items()}
-
-    def milliseconds(self) -> float:
-        """Processor time of one decision round of all areas."""
-        times = []
-        for _ in range(PROBE_REPEATS):
-            for name, values in self._world.arrays().items():
-                values[:] = self._start[name]
-            started = time.process_time()
-            self._world.step(PROBE_SUBSTEPS)
-            times.append(time.process_time() - started)
-        return 1e3 * statistics.median(times)
 
 
 def benchmarks(only: Sequence[str], scenes: Sequence[str]) -> Iterator[Benchmark]:
@@ -300,7 +277,7 @@ def main() -> None:
     parser.add_argument("--scene", nargs="+", help="only these scenes")
     parser.add_argument("--turns", type=int, default=40)
     arguments = parser.parse_args()
-    sys.path.insert(0, str(ROOT / "src"))
+    sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
     trees = (arguments.before.resolve(), ROOT)
     scenes = shared_scenes(trees, arguments.scene) if "scenes" in arguments.only else []
     for benchmark in benchmarks(arguments.only, scenes):

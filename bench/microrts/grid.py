@@ -1,10 +1,10 @@
 """PPO in grid form on basesWorkers8x8: where the processor time goes.
 
-    python bench/microrts/grid.py [--updates 6] [--set skip=0]
+    python -m bench.microrts.grid [--updates 6] [--set skip=0]
 
 Plays the preset `microrts-8x8` with the policy in `models/` and learns from it. Prints decisions
 and ticks per second of processor time, and the shares of acting, of the games (engine and bots) and
-of learning. Needs `touchline microrts fetch --bots`.
+of learning, next to the probes of `bench/probe.py`. Needs `touchline microrts fetch --bots`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import time
 from pathlib import Path
 
@@ -19,6 +20,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is imported
 
 import numpy as np
 import torch
+from bench.probe import Probe
 
 from touchline.envs.env import EnvRecipe
 from touchline.envs.slots import Slots
@@ -42,6 +44,8 @@ def main() -> None:
     arguments.add_argument("--set", action="append", default=[], metavar="OPTION=VALUE")
     given = arguments.parse_args()
     torch.set_num_threads(1)
+    probe = Probe()
+    physics_ms, matrix_ms = [], []
     config = read_config("microrts-8x8")
     prefer_onednn()  # as `touchline train` does for this preset
     recipe = EnvRecipe.parse(
@@ -84,12 +88,17 @@ def main() -> None:
                 played = env.games.clock - clock
                 # A game that began again has played its whole clock since.
                 ticks += int(np.where(played < 0, env.games.clock, played).sum())
+            if is_full:
+                physics_ms.append(probe.physics_ms())
+                matrix_ms.append(probe.matrix_ms())
             update += is_full
     total = sum(spent.values())
     figures = {
         "decisions_per_s": round(decisions / total),
         "ticks_per_s": round(ticks / total),
         **{part: round(seconds / total, 3) for part, seconds in spent.items()},
+        "physics_probe_ms": round(statistics.median(physics_ms), 2),
+        "matrix_probe_ms": round(statistics.median(matrix_ms), 2),
     }
     print(json.dumps(figures))
 
