@@ -4,7 +4,9 @@
 
 Plays the preset `microrts-8x8` with the policy in `models/` and learns from it. Prints decisions
 and ticks per second of processor time, and the shares of acting, of the games (engine and bots) and
-of learning, next to the probes of `bench/probe.py`. Needs `touchline microrts fetch --bots`.
+of learning, next to the probes of `bench/probe.py`, and what they would make on the machine that
+targets mean: networks scaled by the product of matrices, games by MuJoCo. Needs `touchline microrts
+fetch --bots`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is imported
 
 import numpy as np
 import torch
-from bench.probe import Probe
+from bench.probe import REFERENCE_MATRIX_MS, REFERENCE_PHYSICS_MS, Probe
 
 from touchline.envs.env import EnvRecipe
 from touchline.envs.slots import Slots
@@ -93,12 +95,16 @@ def main() -> None:
                 matrix_ms.append(probe.matrix_ms())
             update += is_full
     total = sum(spent.values())
+    physics, matrix = statistics.median(physics_ms), statistics.median(matrix_ms)
+    of_networks = (spent["acting"] + spent["learning"]) * REFERENCE_MATRIX_MS / matrix
+    scaled = of_networks + spent["games"] * REFERENCE_PHYSICS_MS / physics
     figures = {
         "decisions_per_s": round(decisions / total),
         "ticks_per_s": round(ticks / total),
         **{part: round(seconds / total, 3) for part, seconds in spent.items()},
-        "physics_probe_ms": round(statistics.median(physics_ms), 2),
-        "matrix_probe_ms": round(statistics.median(matrix_ms), 2),
+        "physics_probe_ms": round(physics, 2),
+        "matrix_probe_ms": round(matrix, 2),
+        "decisions_per_s_at_reference": round(decisions / scaled),
     }
     print(json.dumps(figures))
 
