@@ -164,6 +164,23 @@ def test_a_new_id_takes_the_slot_of_the_one_that_just_ended_when_no_other_is_fre
     assert row.agent_id.tolist() == [1]
 
 
+def test_rows_keep_their_ids_when_other_agents_follow():
+    world = Replay(
+        {"A": ([0, 1], [])},
+        {"A": ([0, 1], [])},
+        {"A": ([], [0])},
+        {"A": ([1, 5], [])},
+        {"A": ([1, 5], [])},
+        capacity=2,
+    )
+    slots = Slots(world, grow=False)
+    seen = [slots.reset()]
+    while len(seen) < 4:
+        seen.append(_act(slots, seen[-1]))
+    ids = [rows["A"].agent_id.tolist() for rows in seen]
+    assert ids == [[0, 1], [0, 1], [5, 1], [5, 1]]
+
+
 def test_a_resting_slot_is_kept_for_its_id_while_another_is_free():
     world = Replay(
         {"A": ([0, 1], [])}, {"A": ([1, 2], [0])}, {"A": ([0, 1, 2], [])}, capacity=3

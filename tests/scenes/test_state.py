@@ -6,7 +6,12 @@ import pytest
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
+from touchline.physics.shapes import ABSENT, BOX_TAG, X, Z
 from touchline.scenes.basic import Basic
+from touchline.scenes.box_scene import STATE_OF_BODY
+from touchline.scenes.cooperative_push_block import AGENTS, BEHAVIOR, BLOCKS
+from touchline.scenes.dungeon_escape.game import BEHAVIOR as DUNGEON
+from touchline.scenes.dungeon_escape.game import DRAGON, KEY, STATE_M
 
 
 @pytest.mark.parametrize(
@@ -51,6 +56,38 @@ def test_the_state_is_a_last_sensor_for_critics_and_changes_nothing_else(scene):
             for env in (plain, shown):
                 env.step()
     assert largest < 8  # in units about as large as the spread
+
+
+def test_blocks_in_the_goal_are_zeros_for_the_critic():
+    with make(EnvRecipe("scene", "CooperativePushBlock", 2)) as env:
+        env.reset()
+        scene = env.scene
+        agents = np.arange(scene.num_areas * AGENTS)
+        before = scene.observe_state(BEHAVIOR, agents)
+        scene.world.boxes[1, AGENTS + 2, BOX_TAG] = ABSENT  # the third block of area 1
+        after = scene.observe_state(BEHAVIOR, agents)
+    is_gone = np.zeros(before.shape, bool)
+    is_gone[AGENTS:, STATE_OF_BODY * 3 : STATE_OF_BODY * 4] = True  # after the agent
+    is_gone[AGENTS:, STATE_OF_BODY * (1 + BLOCKS) + 2] = True
+    assert before[is_gone].any()
+    np.testing.assert_array_equal(after, np.where(is_gone, 0.0, before))
+
+
+def test_a_dragon_that_died_leaves_its_key_for_the_critic():
+    with make(EnvRecipe("scene", "DungeonEscape", 1)) as env:
+        env.reset()
+        scene = env.scene
+        place = scene.world.boxes[0, DRAGON, [X, Z]].copy()
+        touching = np.array([[True, False, False]])
+        scene._die_with_dragon(touching)
+        (state,) = scene.observe_state(DUNGEON, np.array([1]))
+        key = scene.world.boxes[0, KEY, [X, Z]]
+    dragon, lying = np.split(state[STATE_OF_BODY : STATE_OF_BODY + 14], 2)
+    assert not dragon.any()
+    np.testing.assert_allclose(lying[:2], key / STATE_M, rtol=1e-5)
+    np.testing.assert_allclose(lying[2:4], (key / STATE_M) - state[:2], atol=1e-5)
+    assert lying[-1] == 1.0
+    assert np.linalg.norm(key - place) < 1.0
 
 
 def test_a_size_without_the_method_is_one_line():

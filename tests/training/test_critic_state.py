@@ -203,3 +203,13 @@ def test_what_does_not_go_with_it_is_refused_when_the_file_is_read(key, value, n
     }
     with pytest.raises(UsageError, match=rf"{named}.*critic_sees_state"):
         read_config("SoccerTwos", (), changes)
+
+
+def test_cloning_does_not_go_with_it_in_groups_either():
+    block = "behaviors.DungeonEscape"
+    changes = {
+        f"{block}.hyperparameters.critic_sees_state": True,
+        f"{block}.behavioral_cloning": {"demo_path": "x.demo"},
+    }
+    with pytest.raises(UsageError, match=r"behavioral_cloning.*critic_sees_state"):
+        read_config("DungeonEscape", (), changes)

@@ -248,9 +248,8 @@ class CooperativePushBlock(BoxScene):
     def observe_state(self, behavior: str, agents: Agents) -> NDArray[np.float32]:
         """Where the agent is, where the blocks are and which of them are left, and the time."""
         world, areas = self.world, agents // AGENTS
-        rows = np.append(np.zeros(1, np.intp), np.arange(AGENTS, AGENTS + BLOCKS))
-        shown = np.repeat(rows[None], len(agents), axis=0)
-        shown[:, 0] = agents % AGENTS
+        blocks = np.tile(np.arange(AGENTS, AGENTS + BLOCKS), (len(agents), 1))
+        shown = np.column_stack([agents % AGENTS, blocks])
         shapes = world.boxes[areas[:, None], shown]
         velocity = world.velocity[areas[:, None], shown]
         bodies = state_of_bodies(shapes, velocity, STATE_M, STATE_MPS)

@@ -27,7 +27,8 @@ COLUMNS = (
 
 @dataclass(eq=False)
 class SlotRows:
-    """One behavior's N slots after a step. The arrays are new; later steps never change them.
+    """One behavior's N slots after a step. Later steps never change the arrays; do not write to
+    them either, as steps with the same agents share those of ids.
 
     A row can say two things at once: how its last action turned out (`closed`, `reward`,
     `terminated`, `truncated`), and what to act on now (`deciding`, `obs`, `action_mask`, `begins`).
