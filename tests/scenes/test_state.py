@@ -6,12 +6,15 @@ import pytest
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
-from touchline.physics.shapes import ABSENT, BOX_TAG, X, Z
+from touchline.physics.shapes import ABSENT, BOX_TAG, COS, SIN, X, Z
 from touchline.scenes.basic import Basic
 from touchline.scenes.box_scene import STATE_OF_BODY
 from touchline.scenes.cooperative_push_block import AGENTS, BEHAVIOR, BLOCKS
 from touchline.scenes.dungeon_escape.game import BEHAVIOR as DUNGEON
-from touchline.scenes.dungeon_escape.game import DRAGON, KEY, STATE_M
+from touchline.scenes.dungeon_escape.game import DRAGON, KEY
+from touchline.scenes.dungeon_escape.game import STATE_M as DUNGEON_M
+from touchline.scenes.grid_food_collector.court import GOOD
+from touchline.scenes.grid_food_collector.game import NEAREST, STATE_M
 
 
 @pytest.mark.parametrize(
@@ -20,12 +23,14 @@ from touchline.scenes.dungeon_escape.game import DRAGON, KEY, STATE_M
         "3DBallHard",
         "CooperativePushBlock",
         "DungeonEscape",
+        "GridFoodCollector",
         "Hallway",
         "PushBlock",
         "Pyramids",
         "SoccerTwos",
         "StrikersVsGoalie",
         "Visual3DBall",
+        "VisualFoodCollector",
         "WallJump",
     ],
 )
@@ -84,10 +89,31 @@ def test_a_dragon_that_died_leaves_its_key_for_the_critic():
         key = scene.world.boxes[0, KEY, [X, Z]]
     dragon, lying = np.split(state[STATE_OF_BODY : STATE_OF_BODY + 14], 2)
     assert not dragon.any()
-    np.testing.assert_allclose(lying[:2], key / STATE_M, rtol=1e-5)
-    np.testing.assert_allclose(lying[2:4], (key / STATE_M) - state[:2], atol=1e-5)
+    np.testing.assert_allclose(lying[:2], key / DUNGEON_M, rtol=1e-5)
+    np.testing.assert_allclose(lying[2:4], (key / DUNGEON_M) - state[:2], atol=1e-5)
     assert lying[-1] == 1.0
     assert np.linalg.norm(key - place) < 1.0
+
+
+def test_the_nearest_food_comes_first_as_seen_from_the_agent():
+    with make(EnvRecipe("scene", "GridFoodCollector", 2)) as env:
+        env.reset()
+        scene = env.scene
+        courts, agent = scene.courts, 7  # the third agent of area 1
+        me = courts.agent[1, 2]
+        me[[X, Z]], me[[COS, SIN]] = (10.0, 20.0), (0.0, 1.0)  # it looks along x
+        courts.food[..., X] = courts.food[..., Z] = -40.0
+        courts.food[1, GOOD - 1, [X, Z]] = 15.0, 20.0  # 5 m ahead
+        courts.food[1, GOOD + 3, [X, Z]] = 10.0, 18.0  # bad, 2 m to the right
+        courts.frozen[1, 4], courts.frozen[1, 2] = 1, 100
+        (state,) = scene.observe_state("GridFoodCollector?team=0", np.array([agent]))
+    assert len(state) == scene.state_size
+    assert state[STATE_OF_BODY] == 0.5
+    is_frozen = state[STATE_OF_BODY + 2 + 8 : STATE_OF_BODY + 2 + 12]
+    np.testing.assert_array_equal(is_frozen, [0, 1, 0, 0])  # agents 3, 4, 0, 1
+    good, bad = state[-4 * NEAREST :].reshape(2, NEAREST, 2)
+    np.testing.assert_allclose(good[0], [0.0, 5.0 / STATE_M], atol=1e-6)
+    np.testing.assert_allclose(bad[0], [2.0 / STATE_M, 0.0], atol=1e-6)
 
 
 def test_a_size_without_the_method_is_one_line():

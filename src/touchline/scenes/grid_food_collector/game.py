@@ -29,6 +29,7 @@ from touchline.physics.shapes import (
     ROUND_COLUMNS,
     ROUND_TAG,
     SIN,
+    Floats,
     X,
     Y,
     Z,
@@ -36,7 +37,8 @@ from touchline.physics.shapes import (
 )
 from touchline.physics.world import Arrays
 from touchline.scenes.academy import Agents
-from touchline.scenes.grid_food_collector.actions import act
+from touchline.scenes.box_scene import STATE_OF_BODY, state_of_bodies
+from touchline.scenes.grid_food_collector.actions import FROZEN_STEPS, act
 from touchline.scenes.grid_food_collector.court import (
     AGENT_START_Y,
     AGENTS,
@@ -65,8 +67,16 @@ from touchline.specs import ActionSpec, BehaviorSpec
 _STATE = ("agent", "yaw", "food", "velocity", "push", "frozen", "shooting")
 """The arrays of `Courts` that change from one step to the next."""
 MAX_STEP = 5000
+STATE_M, STATE_MPS = 25.0, 10.0
+NEAREST = 8
+"""How many good items, and how many bad ones, the state shows."""
 SENSOR = GridSensor(TAGS, TAGS, cells=(40, 40), cell_m=(1.0, 0.01, 1.0))
 CAMERA = Camera(eye=(0.0, 100.0, -88.0), target=(0.0, 0.0, -6.0), extent_m=75.0)
+
+
+def size_of_state(agents: int) -> int:
+    """Numbers of the state, with this many agents on a court."""
+    return STATE_OF_BODY + 2 + 3 * (agents - 1) + 2 * 2 * NEAREST
 
 
 class GridFoodCollector(Scene):
@@ -98,6 +108,7 @@ class GridFoodCollector(Scene):
         )
     }
     agents_per_area = AGENTS
+    state_size = size_of_state(AGENTS)
     max_step = MAX_STEP
     parameters = {
         "laser_length": Parameter(
@@ -208,6 +219,36 @@ class GridFoodCollector(Scene):
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         return [SENSOR.read(self._threads, agents, self._grid_view())]
 
+    def observe_state(self, behavior: str, agents: Agents) -> NDArray[np.float32]:
+        """Where the agent is and how long it stays frozen, the time; then, as seen from the agent,
+        the others, who of them is frozen, and the nearest good and bad food.
+        """
+        courts, count = self.courts, self.agents_per_area
+        areas, g = np.divmod(agents, count)
+        own = state_of_bodies(
+            courts.agent[areas, g], courts.velocity[areas, g], STATE_M, STATE_MPS
+        )
+        clock = self.academy.step_count.reshape(-1)[agents] / MAX_STEP
+        left = courts.frozen[areas, g] / FROZEN_STEPS
+        others = (g[:, None] + np.arange(1, count)) % count
+        around = self._seen_from(areas, g, courts.agent[areas[:, None], others])
+        stiff = courts.frozen[areas[:, None], others] > 0
+        food = self._seen_from(areas, g, courts.food[areas])
+        near = [_nearest(food[:, :GOOD]), _nearest(food[:, GOOD:])]
+        parts: list[NDArray[Any]] = [own, left, clock, around, stiff, *near]
+        return np.concatenate(
+            [part.reshape(len(agents), -1) for part in parts], axis=1, dtype=np.float32
+        )
+
+    def _seen_from(
+        self, areas: NDArray[np.intp], g: NDArray[np.intp], shapes: Floats
+    ) -> Floats:
+        """[K, N, 2] how far right and ahead of agent g of each area its N shapes lie."""
+        me = self.courts.agent[areas, g][:, None]
+        x, z = (shapes[..., axis] - me[..., axis] for axis in (X, Z))
+        cos, sin = me[..., COS], me[..., SIN]
+        return np.stack([x * cos - z * sin, x * sin + z * cos], axis=-1) / STATE_M
+
     def cells(self, area: int, agent: int) -> Cells | None:
         number = area * self.agents_per_area + agent
         return SENSOR.cells(self._threads, number, self._grid_view())
@@ -269,3 +310,9 @@ class GridFoodCollector(Scene):
         beams[:, X] += half_length * beams[:, SIN]
         beams[:, Z] += half_length * beams[:, COS]
         return replace(box_shapes(beams, RED), shown=self.courts.shooting[area].copy())
+
+
+def _nearest(places: Floats) -> Floats:
+    """[K, NEAREST, 2] of places [K, N, 2], nearest first."""
+    order = np.argsort((places**2).sum(axis=-1), axis=1)[:, :NEAREST, None]
+    return np.take_along_axis(places, order, axis=1)

@@ -38,7 +38,7 @@ from touchline.scenes.grid_food_collector.court import (
     TAG_FROZEN,
     Courts,
 )
-from touchline.scenes.grid_food_collector.game import GridFoodCollector
+from touchline.scenes.grid_food_collector.game import GridFoodCollector, size_of_state
 from touchline.sensors.cameras import MISS, brightness, meet_ball, meet_box, view_rays
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -106,6 +106,7 @@ class VisualFoodCollector(GridFoodCollector):
         )
     }
     agents_per_area = 4
+    state_size = size_of_state(agents_per_area)
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
