@@ -77,7 +77,11 @@ TRIALS = [
         {"SmallWallJump": Bar(0.964, 0.96), "BigWallJump": Bar(0.866, 0.87)},
         episodes=1000,
     ),
-    Trial("Pyramids", {"Pyramids": Bar(1.79, 1.78)}),
+    Trial(
+        "Pyramids",
+        {"Pyramids": Bar(1.79, 1.78)},
+        note="seed 3 next to up to four other jobs, stopped twice and resumed: some 40 minutes alone",
+    ),
     Trial("GridFoodCollector", {"GridFoodCollector": Bar(67.7, 68.0)}),
     Trial("Crawler", {"Crawler": Bar(2430.0, 2480.0)}),
     Trial("Sorter", {"Sorter": Bar(9.24, 9.3)}),
