@@ -129,6 +129,44 @@ def test_the_critic_of_a_group_sees_the_state_and_its_policies_do_not(tmp_path):
         assert measure(Slots(world), actors, 2, seed=0)
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("memory", [None, MEMORY], ids=["plain", "memory"])
+@pytest.mark.parametrize("target_critics", [False, True])
+def test_the_critics_of_sac_see_the_state_and_its_policy_does_not(
+    target_critics, memory, tmp_path
+):
+    block = "behaviors.PushBlock"
+    keys = {
+        f"{block}.hyperparameters.critic_sees_state": True,
+        f"{block}.hyperparameters.target_critics": target_critics,
+        f"{block}.hyperparameters.buffer_init_steps": 256,
+        f"{block}.hyperparameters.batch_size": 64,
+        f"{block}.network_settings.normalize": True,
+        f"{block}.network_settings.hidden_units": 8,
+        f"{block}.network_settings.memory": memory,
+        f"{block}.max_steps": 1000,
+        "env_settings.num_areas": 4,
+        "checkpoint_settings.results_dir": str(tmp_path),
+    }
+    recipe = EnvRecipe("scene", "PushBlock", 4)
+    folder = trainer.train(read_config("PushBlock_sac", (), keys), recipe).folder
+    with make(EnvRecipe("scene", "PushBlock", 1, options={"state": True})) as shown:
+        (spec,) = shown.behaviors.values()
+    weights = load_file(folder / "PushBlock" / "checkpoint.safetensors")
+    seen = [
+        w.shape[1]
+        for name, w in weights.items()
+        if name.startswith("critics.") and w.ndim == 2
+    ]
+    assert spec.observation_size in seen
+    model = onnx.load(folder / "PushBlock.onnx")
+    sizes = [i.type.tensor_type.shape.dim[1].dim_value for i in model.graph.input]
+    assert spec.state_size not in sizes[:-1]
+    with make(EnvRecipe("scene", "PushBlock", 1)) as world:
+        actors = load_policies([str(folder / "PushBlock.onnx")], world.behaviors)
+        assert measure(Slots(world), actors, 2, seed=0)
+
+
 def test_default_settings_ask_for_the_state_too(tmp_path):
     block = {"trainer_type": "ppo", "hyperparameters": {"critic_sees_state": True}}
     file = tmp_path / "all.yaml"

@@ -1,5 +1,7 @@
 """SAC's written-out passes give what autograd gives, in double precision."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.training.practice import make_learner
@@ -16,10 +18,14 @@ ACTIONS = {
     "discrete": ActionSpec(0, (3, 2)),
     "hybrid": ActionSpec(1, (4,)),
 }
-FORMS = pytest.mark.parametrize("ours", [False, True], ids=["as ML-Agents", "ours"])
+FORMS = pytest.mark.parametrize(
+    ("ours", "state"),
+    [(False, 0), (True, 0), (True, 2)],
+    ids=["as ML-Agents", "ours", "ours, with a state"],
+)
 
 
-def double_descent(action, *, ours, layers=2):
+def double_descent(action, *, ours, layers=2, state=0):
     """Two reward signals, and weights in double precision."""
     config = BehaviorConfig.model_validate(
         {
@@ -29,7 +35,11 @@ def double_descent(action, *, ours, layers=2):
             "reward_signals": {"extrinsic": {}, "rnd": {}},
         }
     )
-    spec = BehaviorSpec((ObservationSpec.vector(3, "all"),), action)
+    sensors = [ObservationSpec.vector(3, "all")]
+    if state:
+        shown = ObservationSpec.vector(state, "State")
+        sensors.append(replace(shown, critic_only=True))
+    spec = BehaviorSpec(tuple(sensors), action)
     learner = make_learner(spec, config)
     networks, descent = learner.networks, learner.descent
     for network in networks.named().values():
@@ -45,7 +55,7 @@ def double_descent(action, *, ours, layers=2):
     return descent
 
 
-def minibatch(action):
+def minibatch(action, state):
     def normal(*shape):
         return torch.randn(shape, dtype=torch.float64)
 
@@ -57,12 +67,12 @@ def minibatch(action):
         allowed[:, start] = True
         start += size
     return Sample(
-        obs=(normal(ROWS, 3),),
+        obs=(normal(ROWS, 3 + state),),
         allowed=allowed,
         continuous=torch.tanh(normal(ROWS, action.continuous_size)),
         discrete=torch.stack(choices, dim=1) if choices else nothing,
         reward=normal(ROWS, 2),
-        next_obs=(normal(ROWS, 3),),
+        next_obs=(normal(ROWS, 3 + state),),
         next_allowed=allowed,
         discount=torch.full((ROWS, 2), 0.9, dtype=torch.float64),
     )
@@ -88,24 +98,32 @@ def evaluated(descent, passes, sample, noise, between=None):
 @FORMS
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("kind", ACTIONS)
-def test_losses_and_gradients_are_those_of_autograd(kind, layers, ours):
+def test_losses_and_gradients_are_those_of_autograd(kind, layers, ours, state):
     torch.manual_seed(0)
     action = ACTIONS[kind]
-    descent = double_descent(action, ours=ours, layers=layers)
-    sample = minibatch(action)
+    descent = double_descent(action, ours=ours, layers=layers, state=state)
+    sample = minibatch(action, state)
     shape = 2, ROWS, action.continuous_size
     noise = torch.randn(shape, dtype=torch.float64)
     expected = evaluated(descent, AutogradPasses, sample, noise)
     # The gradient is that of what is descended, whatever was evaluated since.
-    found = evaluated(descent, DensePasses, sample, noise, between=minibatch(action))
+    between = minibatch(action, state)
+    found = evaluated(descent, DensePasses, sample, noise, between)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-9)
     assert float(expected[2].abs().max()) > 1e-3
 
 
+@pytest.mark.parametrize("state", [0, 2])
 @pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
-def test_dense_layers_over_one_vector_take_the_written_out_passes(action):
-    assert isinstance(double_descent(action, ours=True).passes, DensePasses)
+def test_dense_layers_over_one_vector_take_the_written_out_passes(action, state):
+    descent = double_descent(action, ours=True, state=state)
+    assert isinstance(descent.passes, DensePasses)
+
+
+def test_a_value_network_that_sees_the_state_takes_autograd():
+    descent = double_descent(ActionSpec(1), ours=False, state=2)
+    assert isinstance(descent.passes, AutogradPasses)
 
 
 def test_memories_take_autograd():

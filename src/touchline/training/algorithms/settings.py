@@ -124,6 +124,9 @@ LARGEST_BUFFER = 10**9
 """Experiences; as many observations of ten numbers are 40 GB."""
 
 
+NOT_WITH_STATE = "cannot be combined with critic_sees_state; leave one of them out"
+
+
 class MinibatchSettings(HyperparameterSettings):
     """What algorithms have in common that take gradient steps on parts of a buffer."""
 
@@ -133,6 +136,14 @@ class MinibatchSettings(HyperparameterSettings):
     """Experiences gathered before an update."""
     learning_rate: Positive = 3e-4
     """Adam's step size."""
+    critic_sees_state: Switch = False
+    """Critics also see the state of the scene, which agents do not observe; policies do without.
+    For scenes that can show it (not in ML-Agents)."""
+
+    def conflict(self, behavior: Any) -> tuple[str, str] | None:
+        if self.critic_sees_state and behavior.behavioral_cloning is not None:
+            return "behavioral_cloning", NOT_WITH_STATE
+        return super().conflict(behavior)
 
     @property
     def longest_sequence(self) -> int:
@@ -149,9 +160,6 @@ class MinibatchSettings(HyperparameterSettings):
                 f"batch_size {self.batch_size} is larger than buffer_size {self.buffer_size}"
             )
         return self
-
-
-NOT_WITH_STATE = "cannot be combined with critic_sees_state; leave one of them out"
 
 
 class OnPolicySettings(MinibatchSettings):
@@ -188,14 +196,6 @@ class OnPolicySettings(MinibatchSettings):
     """Passes over the buffer in one update."""
     max_grad_norm: Positive = 0.5
     """Gradients are shortened to this length (not in ML-Agents)."""
-    critic_sees_state: Switch = False
-    """The value function also sees the state of the scene, which agents do not observe; policies do
-    without. For scenes that can show it (not in ML-Agents)."""
-
-    def conflict(self, behavior: Any) -> tuple[str, str] | None:
-        if self.critic_sees_state and behavior.behavioral_cloning is not None:
-            return "behavioral_cloning", NOT_WITH_STATE
-        return super().conflict(behavior)
 
     @property
     def results_per_update(self) -> int:

@@ -45,7 +45,8 @@ class Descent:
         self.networks = networks
         self.adam = Adam(networks.weights.vector)
         # Where it fits, a gradient step takes half of the time (`docs/decisions`).
-        make = DensePasses if DensePasses.fits(networks.policy) else AutogradPasses
+        is_dense = DensePasses.fits(networks.policy, networks.target)
+        make = DensePasses if is_dense else AutogradPasses
         self.passes: AutogradPasses | DensePasses = make(
             networks.policy, networks.critics, networks.target, networks.weights
         )

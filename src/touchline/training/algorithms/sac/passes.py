@@ -192,10 +192,13 @@ class DensePasses:
             self._target = _beside(target, _values)
 
     @staticmethod
-    def fits(network: Network) -> bool:
+    def fits(network: Network, target: nn.Module) -> bool:
         """Whether the network, and so its critics, consist of dense layers over one vector."""
         # A subclass may compute something else than its dense layers.
-        return type(network) is ActorCritic and isinstance(network.trunk, TwinMLP)
+        if type(network) is not ActorCritic or not isinstance(network.trunk, TwinMLP):
+            return False
+        # A value network adds the state to what its first layer gives.
+        return not (network.spec.state_size and isinstance(target, ActorCritic))
 
     def policy(
         self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None
@@ -204,7 +207,7 @@ class DensePasses:
             of_trunk = self._trunk.passed(obs[0])
             distribution = self._network.distribution_of(of_trunk.outputs, allowed)
             return PolicyPass(distribution, of_trunk.value, of_trunk)
-        of_actor = dense_stack.forward(self._actor, obs[0])
+        of_actor = dense_stack.forward(self._actor, self._observed(obs))
         distribution = self._network.distribution_of(of_actor.outputs[0], allowed)
         return PolicyPass(distribution, None, of_actor)
 
@@ -270,7 +273,7 @@ class DensePasses:
     def following(
         self, obs: Obs, allowed: Tensor | None, sequences: Sequences | None
     ) -> AnyDistribution:
-        passed = dense_stack.forward(self._actor, obs[0])
+        passed = dense_stack.forward(self._actor, self._observed(obs))
         return self._network.distribution_of(passed.outputs[0], allowed)
 
     def target_value(self, obs: Obs, sequences: Sequences | None) -> Tensor:
@@ -282,6 +285,10 @@ class DensePasses:
         rows = torch.cat([obs[0], continuous], dim=1)
         passed = dense_stack.forward(self._target, rows)
         return self._by_signal(passed.outputs).unbind()
+
+    def _observed(self, obs: Obs) -> Tensor:
+        """Without the state, which critics alone see."""
+        return obs[0][:, : self._network.sensors.vector_size]
 
     def _by_signal(self, outputs: Float[Tensor, "N B _"]) -> Float[Tensor, "N B S P"]:
         return outputs.view(*outputs.shape[:2], self._num_signals, -1)
