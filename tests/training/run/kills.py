@@ -82,9 +82,10 @@ GROUPS = [
     "--set=behaviors.*.network_settings.hidden_units=64",
 ]
 MAPPO = [*GROUPS, "--set=behaviors.*.trainer_type=mappo"]
-# SAC with a memory in the replay, and with signals that learn beside cloning's own Adam.
+# SAC with a memory and a state in the replay, and with signals that learn beside cloning's Adam.
 SAC_MEMORY = [
     *REPLAY,
+    "--set=behaviors.*.hyperparameters.critic_sees_state=true",
     "--set=behaviors.*.hyperparameters.steps_per_update=20",
     "--set=behaviors.*.network_settings.memory={memory_size: 16, sequence_length: 8}",
 ]
@@ -92,6 +93,7 @@ SAC_SIGNALS = [
     *REPLAY,
     *NOVELTY,
     *IMITATION,
+    "--set=behaviors.*.hyperparameters.critic_sees_state=false",  # not with cloning
     "--set=behaviors.*.hyperparameters.steps_per_update=20",
     "--set=behaviors.*.network_settings.hidden_units=32",
     "--set=behaviors.*.summary_freq=2000",
