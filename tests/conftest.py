@@ -12,6 +12,7 @@ from tests.shapes import check_shapes
 
 check_shapes()  # before any module is imported whose shapes are checked
 
+import hypothesis
 import pytest
 
 # For all folders.
@@ -26,6 +27,10 @@ if find_spec("torch") is not None:  # `.ci/run` also tests without
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell sets it for what runs in the background; tests of Ctrl-C need Python's own.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# On a busy machine an example may take longer than Hypothesis's 200 ms.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 ROOT = Path(__file__).parent.parent
 

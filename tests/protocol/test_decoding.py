@@ -45,7 +45,7 @@ def reader(request):
 
 
 @given(made=exchanges())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_exchange_survives_the_wire(made, reader):
     described, exchange = made
     decoder = ExchangeDecoder(Dialect(), reader)
@@ -57,7 +57,7 @@ def test_an_exchange_survives_the_wire(made, reader):
 
 
 @given(exchanges())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_plain_protobuf_reads_what_we_write(made):
     described, exchange = made
     message = plain_messages().UnityMessageProto.FromString(
@@ -154,7 +154,7 @@ def test_both_readers_give_the_same_arrays_on_every_recording(shared):
 
 
 @given(exchanges())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_both_readers_give_the_same_arrays_on_any_exchange(made):
     data = message_of(*made)
     one, other = (
@@ -525,7 +525,7 @@ def test_what_both_readers_accept_of_a_mutated_message_they_read_alike(shared):
 
 
 @given(data=st.binary(max_size=200))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_bytes_are_an_error_or_a_message(data, reader):
     swallow(ExchangeDecoder(Dialect(), reader), data)
 

@@ -33,6 +33,12 @@ def test_actions_survive_the_wire_in_every_dialect():
         np.testing.assert_array_equal(again.discrete, only.discrete)
 
 
+def test_no_agents_have_no_actions():
+    spec = ActionSpec(2, (3, 300))
+    for dialect in (OLD, Dialect()):
+        assert encode_actions(spec.empty_action(0), dialect) == b""
+
+
 def test_each_api_gets_the_action_field_it_reads():
     """API < 1.3 reads `vector_actions` only, later ones never do (com.unity.ml-agents 1.6 and 3.0)."""
     plain = plain_messages().ListAgentActionProto

@@ -50,6 +50,8 @@ def encode_sensor(sensor: ObservationSpec) -> Any:
 
 def encode_actions(actions: ActionTuple, dialect: Dialect) -> bytes:
     """A ListAgentActionProto: one entry per agent, in the order of its decisions."""
+    if not len(actions):
+        return b""
     continuous, discrete = actions.continuous, actions.discrete
     # Fields of AgentActionProto. One without content would be a field too many.
     fields = []

@@ -16,7 +16,7 @@ from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 SPEC = BehaviorSpec((ObservationSpec.vector(3, "a"),), ActionSpec(1, (2,)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 12), st.integers(1, 4))
 def test_sequences_are_the_actions_of_one_episode_in_order(
     seed, longest, num_steps, num_slots
