@@ -93,6 +93,18 @@ def test_closing_an_env_twice_leaves_java_to_the_next_one(engine):
         three.step()
 
 
+def test_what_bots_print_does_not_reach_the_terminal(engine, tmp_path):
+    """The engine prints a stack to standard error for orders of a bot that contradict each other."""
+    script = """
+import jpype
+for stream in (jpype.java.lang.System.out, jpype.java.lang.System.err):
+    stream.println("Inconsistent actions were executed!")
+    stream.flush()
+"""
+    with started(engine, script, tmp_path) as process:
+        assert process.communicate(timeout=60) == ("", "")
+
+
 posix = pytest.mark.skipif(
     sys.platform == "win32",
     reason="Windows has no fork, and its signals go to consoles",

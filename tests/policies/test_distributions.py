@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from touchline.errors import NonFiniteError
 from touchline.policies.distributions import (
     ActionDistribution,
     masked_log_probs,
@@ -68,6 +69,24 @@ def test_draws_follow_the_probabilities():
     torch.testing.assert_close(
         torch.bincount(drawn[:, 0]) / 20000, p, atol=0.015, rtol=0
     )
+
+
+def test_draws_are_those_of_torch():
+    d = _hybrid(batch=300)
+    _, drawn = d.sample(torch.Generator().manual_seed(3))
+    same = torch.Generator().manual_seed(3)
+    torch.randn(d.mean.shape, generator=same)
+    for branch, log_probs in enumerate(d.log_probs):
+        expected = torch.multinomial(log_probs.exp(), 1, generator=same)[:, 0]
+        assert torch.equal(drawn[:, branch], expected)
+
+
+def test_probabilities_that_are_not_numbers_are_refused():
+    log_probs = torch.zeros(4, 2)
+    log_probs[2, 1] = torch.nan
+    d = ActionDistribution(torch.zeros(4, 0), torch.zeros(0), [log_probs])
+    with pytest.raises(NonFiniteError, match="not numbers"):
+        d.sample(torch.Generator())
 
 
 @pytest.mark.parametrize(

@@ -82,10 +82,12 @@ def start_java(engine: Engine, library: str | None = None) -> None:
     _started.process = os.getpid()
     _started.classpath = classpath
     after_fork_in_child(_detach_from_java)
-    # Some bots print a line there for every mistake of theirs, and standard output is reserved for
-    # the figures of a command.
-    nowhere = java_class("java.io.OutputStream").nullOutputStream()
-    java_class("java.lang.System").setOut(java_class("java.io.PrintStream")(nowhere))
+    # Some bots, and the engine for them, print lines for every mistake of theirs, and standard
+    # output is reserved for the figures of a command. What fails is an exception in Python.
+    nothing = java_class("java.io.OutputStream").nullOutputStream()
+    nowhere = java_class("java.io.PrintStream")(nothing)
+    java_class("java.lang.System").setOut(nowhere)
+    java_class("java.lang.System").setErr(nowhere)
 
 
 def _extend_classpath(classpath: tuple[Path, ...]) -> None:
