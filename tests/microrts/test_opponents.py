@@ -94,6 +94,32 @@ def test_an_ordinary_evaluation_counts_wins_too(engine):
     assert both == pytest.approx(figures["mean_return"], abs=1e-4)
 
 
+def test_areas_rest_once_they_have_played_their_share(engine):
+    """The other areas' games are the same, and so are the results."""
+    target = (
+        "microrts:basesWorkers8x8?opponent=workerrush:2,passive&max_ticks=300"
+        f"&form=grid&engine={engine.folder}"
+    )
+    recipe = replace(EnvRecipe.parse(target), num_areas=3)
+    reports = []
+    for rests in (False, True):
+        with make(recipe) as env:
+            if rests:
+                env.rest_after(4)  # two games of the first area, one of each other
+            slots = Slots(env)
+            slots.reset(0)
+            policies = load_policies(
+                ["random"], slots.behaviors, deterministic=False, seed=0
+            )
+            figures = measure(slots, policies, 4, 0)
+            records = env.pop_records()
+            played = np.bincount([r.area for r in records], minlength=3)
+            reports.append((figures["mean_return"], figures["mean_length"]))
+    assert reports[0] == reports[1]
+    assert played.tolist() == [2, 1, 1]
+    assert env.games.resting.all()
+
+
 def test_the_policy_in_the_repository_still_wins(engine):
     recipe = EnvRecipe.parse(
         f"microrts:8x8/basesWorkers8x8?form=grid&turned=1&economy=1&skip=1&engine={engine.folder}"

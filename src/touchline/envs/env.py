@@ -270,6 +270,9 @@ class Reporting(Protocol):
 class GameReporting(Protocol):
     """A world of games that have results."""
 
+    def rest_after(self, episodes: int) -> None:
+        """From the next reset on, an area may rest that has played its share of so many games."""
+
     def game_figures(self, episodes: int) -> dict[str, Any]:
         """Results of the first `episodes` games of an evaluation, ready for JSON."""
 

@@ -123,7 +123,7 @@ class GridForm(Form):
         """Play on where no unit has a choice; adds to `reward` and `over`."""
         games = self._games
         games.orders[...] = 0  # whoever became idle has no choice but to wait
-        waiting = list(range(games.num_games))
+        waiting = np.flatnonzero(~games.resting).tolist()
         while True:
             # A game's rows follow each other, so either side's choice stops its game.
             has_choice = np.logical_or.reduceat(

@@ -119,6 +119,10 @@ class MicrortsEnv(MLAgentsEnv):
         """Games begun in each area."""
         self._steps = np.zeros(num_areas, np.int64)
         """Decisions of the running game of each area."""
+        self._share: NDArray[np.int64] | None = None
+        """Games after which each area rests; None: never."""
+        self._left = np.zeros(num_areas, np.int64)
+        """Those that it still has to play."""
         self._reward_sums = np.zeros((num_rows, len(REWARDS)))
         """Unweighted rewards of the running games, by REWARDS."""
         self._balance = np.zeros(num_rows)
@@ -189,6 +193,9 @@ class MicrortsEnv(MLAgentsEnv):
             seed_engine(seed)
         for game in range(self.num_areas):
             self._begin(game)
+        if self._share is not None:
+            self._left[:] = self._share
+            self.games.resting[:] = self._left == 0
         self._receive(self._observe(), np.zeros(self.games.num_rows, np.float32))
 
     def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
@@ -253,7 +260,7 @@ class MicrortsEnv(MLAgentsEnv):
         no_steps_left = self._steps >= self.match.max_steps
         no_ticks_left = games.clock >= self.match.max_ticks
         is_cut = no_steps_left | no_ticks_left
-        is_ended = played.over | is_cut
+        is_ended = (played.over | is_cut) & ~games.resting
         if not np.count_nonzero(is_ended):
             self._receive(obs, weighted)
             return
@@ -267,7 +274,10 @@ class MicrortsEnv(MLAgentsEnv):
         for game in np.flatnonzero(is_ended).tolist():
             # First, because `_begin` clears the sums and the fault.
             self._record(game, is_decided=bool(is_decided[game]))
-            self._begin(game)
+            self._left[game] -= 1
+            games.resting[game] = self._share is not None and self._left[game] == 0
+            if not games.resting[game]:
+                self._begin(game)
         for part, first in zip(obs, self._observe(rows), strict=True):
             part[rows] = first
         self._receive(obs, weighted, ended)
@@ -287,16 +297,20 @@ class MicrortsEnv(MLAgentsEnv):
         self._num_reported = 0
         return records
 
+    def rest_after(self, episodes: int) -> None:
+        """In grid form, against bots: an area that has played its share of so many games stays on
+        its last board, which saves the bot's moves. Elsewhere areas play on.
+        """
+        if self.match.form == "grid" and len(self._teams) == 1:
+            self._share = _shares(episodes, self.num_areas)
+
     def game_figures(self, episodes: int) -> dict[str, Any]:
         """{"opponents": {name: figures}} of an evaluation of this many episodes.
 
         The first games of every area count, in equal shares. Takes the records, as `pop_records`
         does.
         """
-        # Only evaluations call this. The module needs torch, which playing does not.
-        from touchline.training.quotas import shares
-
-        quota = shares(episodes, self.num_areas)
+        quota = _shares(episodes, self.num_areas)
         return {"opponents": figures_by_opponent(self.pop_records(), quota)}
 
     def take_statistics(self) -> EnvironmentStats:
@@ -551,6 +565,13 @@ class MicrortsEnv(MLAgentsEnv):
         has_board_network = self.match.form in ("unit", "grid")
         network = "board" if has_board_network else "standard"
         return BehaviorSpec(tuple(sensors), self.form.action_spec, network=network)
+
+
+def _shares(episodes: int, num_areas: int) -> NDArray[np.int64]:
+    # Only evaluations ask. The module needs torch, which playing does not.
+    from touchline.training.quotas import shares
+
+    return shares(episodes, num_areas)
 
 
 def _open_games(options: Options, match: Match, map_name: str, num_areas: int) -> Games:

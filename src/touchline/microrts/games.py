@@ -131,6 +131,8 @@ class Games:
         """How often each game was begun."""
         self.winner = np.full(self.num_games, -1, np.int32)
         """The winner of each game that is over: player 0 or 1, or -1 for a tie."""
+        self.resting = np.zeros(self.num_games, np.bool_)
+        """Games that `tick` leaves as they are, unless it is asked for them."""
         self.faults: dict[int, str] = {}
         """Game -> what its opponent did wrong; such a game cannot continue."""
         self._make_clients(engine, (board, allowed, orders))
@@ -236,16 +238,16 @@ class Games:
     def tick(
         self, games: Iterable[int] | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Play the orders in `orders` for one tick of all games, or of some.
+        """Play the orders in `orders` for one tick of all games that do not rest, or of some.
 
         Returns rewards [R, K] by REWARDS, zero in other games, and which games [N] are over. Boards
         and allowed orders are updated.
         """
-        if games is None and not any(self._is_composed):
+        if games is None and not any(self._is_composed) and not self.resting.any():
             return self._tick_all()
         reward = np.zeros((self.num_rows, len(REWARDS)))
         over = np.zeros(self.num_games, np.bool_)
-        for game in range(self.num_games) if games is None else games:
+        for game in np.flatnonzero(~self.resting).tolist() if games is None else games:
             over[game] = self._tick_one(game, reward)
         return self._with_all_results(reward, over), over
 

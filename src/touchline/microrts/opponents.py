@@ -69,8 +69,7 @@ def evaluate_opponents(
 
 def _most_areas(opponent: str) -> int:
     """How many games are played side by side by default."""
-    # Against bots that search it would save no time, and areas that have played their share would
-    # cost as much as before until the longest game is over.
+    # Against bots that search it would save no time.
     names = opponents_of_areas(opponent, _MOST_AREAS)
     is_slow = any(name != SELF and bot_named(name).is_supervised for name in names)
     return 1 if is_slow else _MOST_AREAS
@@ -89,6 +88,7 @@ def play_games(
     report: Callable[[int], None] = lambda _: None,
 ) -> list[GameRecord]:
     """The first `per_area` games of every area, for team 0; `report` gets their number so far."""
+    env.rest_after(per_area * env.num_areas)
     slots = Slots(env)
     rows = slots.reset(seed)
     # Games that were played before this reset do not count.

@@ -97,6 +97,8 @@ def evaluate(
     others = sources_in(versus or ())
     recipe = as_trained(recipe, [*sources, *others])
     with make(recipe.with_recorded_wire(record_wire)) as world:
+        if isinstance(world, GameReporting):
+            world.rest_after(episodes)
         slots = Slots(world)
         slots.reset(seed)  # Unity announces its behaviors with the first exchange
         own = two_sides(slots.behaviors, recipe.target)[0] if others else None
@@ -307,6 +309,8 @@ def play(
     `policy_for` returns the policy of a base name. Raises a RunError where no episode ends.
     """
     with make(recipe) as env:
+        if isinstance(env, GameReporting):
+            env.rest_after(episodes)
         slots = Slots(env)
         slots.reset(recipe.seed)
         actors = Actors(
