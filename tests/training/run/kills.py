@@ -94,6 +94,7 @@ SAC_SIGNALS = [
     *NOVELTY,
     *IMITATION,
     "--set=behaviors.*.hyperparameters.critic_sees_state=false",  # not with cloning
+    "--set=behaviors.*.hyperparameters.buffer_init_steps=2000",
     "--set=behaviors.*.hyperparameters.steps_per_update=20",
     "--set=behaviors.*.network_settings.hidden_units=32",
     "--set=behaviors.*.summary_freq=2000",
