@@ -9,10 +9,11 @@ import pytest
 from touchline.envs.env import EnvRecipe, GameReporting, make
 from touchline.envs.slots import Slots
 from touchline.microrts import opponents
-from touchline.microrts.env import open_microrts
+from touchline.microrts.env import MicrortsEnv, open_microrts
 from touchline.microrts.opponents import evaluate_opponents
 from touchline.policies.loading import load_policies
-from touchline.training.evaluation import measure
+from touchline.policies.policy import ZeroPolicy
+from touchline.training.evaluation import evaluate, measure, play
 from touchline.training.evaluation_figures import games_table
 
 
@@ -118,6 +119,19 @@ def test_areas_rest_once_they_have_played_their_share(engine):
     assert reports[0] == reports[1]
     assert played.tolist() == [2, 1, 1]
     assert env.games.resting.all()
+
+
+def test_every_kind_of_evaluation_lets_areas_rest(engine, monkeypatch):
+    shares = []
+    monkeypatch.setattr(MicrortsEnv, "rest_after", lambda _, n: shares.append(n))
+    recipe = EnvRecipe.parse(
+        f"microrts:basesWorkers8x8?opponent=passive&max_ticks=6&engine={engine.folder}"
+    )
+    recipe = replace(recipe, num_areas=2)
+    evaluate_opponents(recipe, ["zero"], ["passive"], 4, 0)
+    evaluate(recipe, "zero", episodes=4)
+    play(recipe, 4, lambda _, spec: ZeroPolicy(spec))
+    assert shares == [4, 4, 4]
 
 
 def test_the_policy_in_the_repository_still_wins(engine):

@@ -132,7 +132,7 @@ class Games:
         self.winner = np.full(self.num_games, -1, np.int32)
         """The winner of each game that is over: player 0 or 1, or -1 for a tie."""
         self.resting = np.zeros(self.num_games, np.bool_)
-        """Games that `tick` leaves as they are, unless it is asked for them."""
+        """Games that stay as they are when `tick` is not given a list of games."""
         self.faults: dict[int, str] = {}
         """Game -> what its opponent did wrong; such a game cannot continue."""
         self._make_clients(engine, (board, allowed, orders))
