@@ -166,6 +166,16 @@ def test_a_run_starts_with_the_policy_of_a_smaller_board(tmp_path):
     expected = large.learner.network.resized(network.spec, network.state_dict())
     for name, weight in large.learner.network.state_dict().items():
         assert torch.equal(weight, expected[name]), name
+    # A policy that is kept in 16 bits starts a run, too.
+    halved = {
+        n: t.half()
+        for n, t in small.learner.state().items()
+        if n.startswith("network.")
+    }
+    write_checkpoint(tmp_path / "half.safetensors", halved, network_metadata(network))
+    warm_start(large.learner, "A", tmp_path / "half.safetensors", ["extrinsic"])
+    for name, weight in large.learner.network.state_dict().items():
+        assert torch.allclose(weight, expected[name], atol=1e-3), name
     # The optimizer's moments belong to other weights.
     others = [name for name in after if not name.startswith("network.")]
     assert any(name.startswith("optimizer.") for name in others)

@@ -97,19 +97,27 @@ def test_unitys_own_model_balances_from_the_first_step_on(shared, tmp_path):
     assert figures["mean_return"] > 95, "Unity's model reaches 100"
 
 
-def test_a_published_policy_without_an_optimizer_starts_a_run(tmp_path, monkeypatch):
-    """As `models/microrts-8x8.safetensors` is."""
+@pytest.mark.parametrize("bits", [16, 32])
+def test_a_published_policy_without_an_optimizer_starts_a_run(
+    bits, tmp_path, monkeypatch
+):
+    """As `models/microrts-8x8.safetensors` and, in 16 bits, its 16x16 are."""
     monkeypatch.chdir(tmp_path)
     first = touchline.train("3DBall", run_id="first", changes=SMALL)
     tensors, about = read_checkpoint(first.folder / "3DBall/checkpoint.safetensors")
     network = {name: part for name, part in tensors.items() if "network." in name}
+    if bits == 16:
+        network = {
+            n: t.half() if t.is_floating_point() else t for n, t in network.items()
+        }
     write_checkpoint(tmp_path / "policy.safetensors", network, about)
     start = {"behaviors.3DBall.init_path": "policy.safetensors"}
     second = touchline.train("3DBall", run_id="second", changes=SMALL | start)
     after, _ = read_checkpoint(second.folder / "3DBall/checkpoint.safetensors")
     for name, part in network.items():
         if part.is_floating_point() and "normalizer" not in name:
-            torch.testing.assert_close(after[name], part, atol=1e-5, rtol=0)
+            assert after[name].dtype == torch.float32
+            torch.testing.assert_close(after[name], part.float(), atol=1e-5, rtol=0)
     block = "behaviors.3DBall.network_settings"
     for other in ({f"{block}.hidden_units": 32}, {f"{block}.num_layers": 3}):
         with pytest.raises(UsageError, match="does not fit the configured network"):

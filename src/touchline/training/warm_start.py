@@ -6,6 +6,7 @@ The earlier one may be a run of ML-Agents: its `.pt` checkpoints and any of its 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from touchline.errors import UsageError
@@ -87,7 +88,9 @@ def warm_start(
     if path.suffix != CHECKPOINT:
         learner.load_state(_official_state(learner, behavior, path, signals))
         return
-    state, metadata = read_checkpoint(path)
+    saved, metadata = read_checkpoint(path)
+    # Published policies are kept in 16 bits; learning adds steps that are too small for these.
+    state = {n: t.float() if t.dtype == torch.float16 else t for n, t in saved.items()}
     spec = spec_of(path, metadata)
     heads = metadata.get("reward_signals", [])
     draws = learner.generator.get_state()
