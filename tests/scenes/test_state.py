@@ -7,6 +7,7 @@ from touchline.envs.env import EnvRecipe, make
 from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
 from touchline.physics.shapes import ABSENT, BOX_TAG, COS, SIN, X, Z
+from touchline.scenes.ball_3d import STATE_MIDDLE, STATE_SPREAD
 from touchline.scenes.basic import Basic
 from touchline.scenes.box_scene import STATE_OF_BODY
 from touchline.scenes.cooperative_push_block import AGENTS, BEHAVIOR, BLOCKS
@@ -61,6 +62,25 @@ def test_the_state_is_a_last_sensor_for_critics_and_changes_nothing_else(scene):
             for env in (plain, shown):
                 env.step()
     assert largest < 8  # in units about as large as the spread
+
+
+def test_the_critic_of_a_hard_ball_sees_its_velocity():
+    """What agents of 3DBall observe, centered and scaled; those of 3DBallHard infer it."""
+    easy_name, hard_name = "3DBall?team=0", "3DBallHard?team=0"
+    with (
+        make(EnvRecipe("scene", "3DBall", 3)) as easy,
+        make(EnvRecipe("scene", "3DBallHard", 3, options={"state": True})) as hard,
+    ):
+        for env in (easy, hard):
+            env.reset(7)
+        for _ in range(20):
+            (seen,) = easy.steps(easy_name)[0].obs
+            *_, state = hard.steps(hard_name)[0].obs
+            np.testing.assert_array_equal(state, (seen - STATE_MIDDLE) / STATE_SPREAD)
+            for env in (easy, hard):
+                env.step()  # without actions, cubes do not turn
+    velocity = seen[:, -3:]
+    assert (np.abs(velocity).max(axis=1) > 0.5).all(), "the balls roll by now"
 
 
 def test_blocks_in_the_goal_are_zeros_for_the_critic():
