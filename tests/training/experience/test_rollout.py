@@ -4,13 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from tests.scripted_world import ScriptedWorld
 from tests.training.rows import any_rows
 
+from touchline.envs.saved_state import prefixed
 from touchline.envs.slots import Slots
 from touchline.policies.policy import ChosenActions
 from touchline.testing import random_slot_actions
+from touchline.training.experience.replay import Replay
 from touchline.training.experience.rollout import Rollout
+from touchline.training.run.packing import pack
 
 
 def _chosen(actions):
@@ -79,6 +83,60 @@ def test_results_of_actions_from_before_a_rollout_do_not_count_towards_an_update
             rollout.add(rows)
         assert rollout.trajectories().num_results == rollout.num_results
         rollout.begin(rows)
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_actions_open_at_a_hand_over_come_with_the_next_trajectories(resumes):
+    """Agents that decide one after the other, each result handed over at once (SAC's default)."""
+    world = ScriptedWorld(12, periods=(6,), moves=False)
+    slots, rng = Slots(world), np.random.default_rng(0)
+    (name, rows) = next(iter(slots.reset(0).items()))
+    rollout, whole = Rollout(), Rollout()
+    pieces, everything = Replay(1000), Replay(1000)
+    rollout.begin(rows)
+    whole.begin(rows)
+    most_rows = 0
+    for _ in range(120):
+        actions = random_slot_actions(slots.behaviors[name], rows, rng)
+        rows = slots.step({name: actions})[name]
+        for one in (rollout, whole):
+            one.chosen = _chosen(actions)
+            one.add(rows)
+        if rollout.num_results:
+            piece = rollout.trajectories()
+            pieces.add("A", piece, piece.reward[..., None])
+            rollout.begin_again()
+            most_rows = max(most_rows, len(rollout.rows))
+            if resumes:
+                rollout = _restored(rollout)
+    all_of_it = whole.trajectories()
+    everything.add("A", all_of_it, all_of_it.reward[..., None])
+    assert len(pieces) == whole.num_results > 100
+    assert 1 < most_rows <= 7, "no more than what is open, and the last row"
+    # Returns over four actions, so that each action must know the next ones of its agent.
+    assert _returns(pieces) == _returns(everything)
+
+
+def _restored(rollout):
+    """Another one, from what a resume point holds of this one."""
+    saved = prefixed("rows", pack(rollout.rows))
+    if rollout.actions:
+        saved |= prefixed("actions", pack(rollout.actions))
+    if rollout.num_carried:
+        saved["carried"] = np.array(rollout.num_carried)
+    again = Rollout()
+    again.restore(saved, rollout.rows[-1])
+    return again
+
+
+def _returns(replay):
+    """What followed each action, by what was observed before it."""
+    sample = replay.sample(
+        5000, [0.5], torch.Generator().manual_seed(0), return_steps=4
+    )
+    parts = (sample.obs[0], sample.reward, sample.next_obs[0], sample.discount)
+    drawn = torch.cat([part.flatten(1) for part in parts], dim=1).tolist()
+    return sorted({tuple(row) for row in drawn})
 
 
 def test_a_rollout_of_a_behavior_that_idles_stays_small():

@@ -168,7 +168,7 @@ class LocalCollector:
                 for name, rollout in rollouts.items():
                     if rollout.num_results:
                         finished[name] = rollout.trajectories()
-                    rollout.begin(self.rows[name])
+                    rollout.begin_again()
             self.trace.clear()
         return finished
 
@@ -191,6 +191,8 @@ class LocalCollector:
             if rollout.actions:
                 arrays |= prefixed(f"rollout/{name}/rows", pack(rollout.rows))
                 arrays |= prefixed(f"rollout/{name}/actions", pack(rollout.actions))
+            if rollout.num_carried:
+                arrays[f"rollout/{name}/carried"] = np.array(rollout.num_carried)
             if rollout.memory is not None:
                 arrays[f"rollout/{name}/memory"] = rollout.memory.values
         return arrays

@@ -341,22 +341,26 @@ class Replay:
     ) -> NDArray[Any]:
         """For each action, the number of the one that the same agent took before."""
         num_steps, num_slots = trajectories.valid.shape
-        # By row and slot: the action whose result that row's observation is. What led to row 0 was
-        # taken in the trajectories before these.
+        # By row and slot: the action whose result that row's observation is. What led to the first
+        # row that is new was taken in the trajectories before these.
+        carried = trajectories.carried
+        num_carried = 0 if carried is None else np.count_nonzero(carried)
         before = np.full((num_steps + 1, num_slots), NONE)
         nothing = np.zeros(0, int), np.zeros(0, int)
         agents, numbers = self._open.get(team, nothing)
         # The table may have grown since those trajectories.
         width = min(len(agents), num_slots)
-        is_same = agents[:width] == trajectories.agent_id[0, :width]
-        before[0, :width] = np.where(is_same, numbers[:width], NONE)
+        first = min(num_carried, num_steps - 1)
+        is_same = agents[:width] == trajectories.agent_id[first, :width]
+        # At the rows before it, only actions happen that were open: theirs is what led to them.
+        before[: num_carried + 1, :width] = np.where(is_same, numbers[:width], NONE)
         ended = trajectories.terminated[t, slot] | trajectories.truncated[t, slot]
         row = trajectories.value_row[t, slot]
         # The row after an end shows the slot's next episode, which nothing led to.
         goes_on = ~ended
         before[row[goes_on], slot[goes_on]] = number[goes_on]
         last_agents = trajectories.agent_id[-1].copy()
-        self._open[team] = last_agents, before[-1]
+        self._open[team] = last_agents, _leading(trajectories, before)
         # A slot may also begin an episode without the end of one: it was empty before.
         begins = trajectories.begins[t, slot]
         return np.where(begins, NONE, before[t, slot])
@@ -388,6 +392,17 @@ class Replay:
         if "position" in columns:
             columns["position"].fill(NONE)
         return columns
+
+
+def _leading(trajectories: Trajectories, before: NDArray[Any]) -> NDArray[Any]:
+    """[N] what led to each slot's action that is open, or else to the last row."""
+    num_steps, num_slots = trajectories.acted.shape
+    steps = np.arange(num_steps)[:, None]
+    latest = np.where(trajectories.acted, steps, -1).max(axis=0)
+    slots = np.arange(num_slots)
+    # Where there is none, -1 reads the last row.
+    is_open = (latest >= 0) & ~trajectories.valid[latest, slots]
+    return before[np.where(is_open, latest, num_steps), slots]
 
 
 def _discounted(

@@ -1,7 +1,8 @@
 """Rows and actions of one behavior's slots, in order, until a learner takes them as trajectories.
 
 Slots need not decide at every step, and a result may arrive steps after its action. A rollout keeps
-the rows as they came; `trajectories` then puts every action next to its own result.
+the rows as they came; `trajectories` then puts every action next to its own result. An action whose
+result is not there yet is handed over with the next trajectories.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,6 +41,8 @@ class Rollout:
         init=False, repr=False, default_factory=lambda: np.zeros(0, np.bool_)
     )
     """Slots whose last action of this rollout has no result yet."""
+    num_carried: int = field(init=False, repr=False, default=0)
+    """Steps at the start that were in the trajectories before, too."""
     _has_results: bool = field(init=False, repr=False, default=False)
     """Whether the last rows hold results of this rollout's actions."""
 
@@ -48,8 +51,34 @@ class Rollout:
         self.rows = [self._kept(rows)]
         self.actions = []
         self.num_results = 0
+        self.num_carried = 0
         self._has_results = False
         self._open = np.zeros(len(rows), np.bool_)
+
+    def begin_again(self) -> None:
+        """After `trajectories`: keep what is still open, and begin with the last rows.
+
+        Without this, agents that decide one after the other would lose every action that is open
+        when another's result makes a learner's experience full.
+        """
+        rows, actions, chosen = self.rows, self.actions, self.chosen
+        is_open = self._open
+        if not is_open.any():
+            self.begin(rows[-1])
+            return
+        steps = np.arange(len(actions))[:, None]
+        learned = _stacked(list(map(_learned, rows[:-1], actions)), len(is_open))
+        acted_at = np.where(learned, steps, -1).max(
+            axis=0
+        )  # [N] the latest action's step
+        first = int(acted_at[is_open].min())
+        self.begin(rows[first])
+        for step in range(first, len(actions)):
+            own = is_open & (acted_at == step)
+            self.chosen = replace(actions[step], learned=own[: len(rows[step])])
+            self.add(rows[step + 1])
+        self.chosen = chosen
+        self.num_carried = len(self.actions)
 
     def add(self, rows: SlotRows) -> None:
         """The rows that followed after `chosen` was done at the last ones."""
@@ -77,8 +106,8 @@ class Rollout:
         self._open &= ~closes
 
     def restore(self, saved: Arrays, latest: SlotRows) -> None:
-        """Continue from packed `rows`, `actions` and `memory` of a resume point; without
-        actions, from the latest rows.
+        """Continue from packed `rows`, `actions`, `memory` and how many steps were `carried`, of
+        a resume point; without actions, from the latest rows.
         """
         if self.memory is not None:
             self.memory.values = saved["memory"].copy()
@@ -92,6 +121,8 @@ class Rollout:
         for chosen, row in zip(actions, rows[1:], strict=True):
             self.chosen = chosen
             self.add(row)
+        if "carried" in saved:
+            self.num_carried = int(saved["carried"])
 
     def trajectories(self) -> Trajectories:
         """Every action next to its own result; actions still open are not `valid`."""
@@ -147,6 +178,7 @@ class Rollout:
             final=beside_action(_final_index(after, decided.shape), -1),
             final_obs=_concatenated([side_by_side(row.final_obs) for row in after]),
             memory=self._memories(width),
+            carried=self._carried(len(before)),
         )
 
     def _kept(self, rows: SlotRows) -> SlotRows:
@@ -154,6 +186,9 @@ class Rollout:
         if obs is rows.obs and final_obs is rows.final_obs:
             return rows  # most policies need everything
         return replace(rows, obs=obs, final_obs=final_obs)
+
+    def _carried(self, num_steps: int) -> NDArray[np.bool_] | None:
+        return np.arange(num_steps) < self.num_carried if self.num_carried else None
 
     def _memories(self, width: int) -> NDArray[np.float32] | None:
         """[T + 1, N, networks, M] what each slot remembered before it observed the row."""

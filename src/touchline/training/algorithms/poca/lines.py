@@ -8,7 +8,7 @@ Source: Cohen et al. 2021, arXiv:2111.05992, section 4. ML-Agents 1.1.0 pairs a 
 step with its mates' step before (`agent_processor.py`); here all stand in one moment.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,14 @@ class TimeLines:
 
 def time_lines(trajectories: Trajectories) -> TimeLines:
     """The lines of all groups, in order of world and group, then the agents without a group."""
+    if trajectories.carried is not None:
+        # What mates did next to these actions, and what it brought all of them, came before.
+        is_new = ~trajectories.carried[:, None]
+        trajectories = replace(
+            trajectories,
+            acted=trajectories.acted & is_new,
+            valid=trajectories.valid & is_new,
+        )
     line_of, slot, exists = _members(trajectories)
     num_lines = len(slot)
     steps = np.arange(len(trajectories.acted))[:, None]
