@@ -134,6 +134,10 @@ class SharedSlots:
                 f"and all is saved: continue without it ({error})"
             ) from error
 
+    def forget(self) -> None:
+        """All episodes begin anew."""
+        self._memories = {}
+
     def state(self) -> dict[str, NDArray[np.float32]]:
         """What the guests remember."""
         return {str(number): m.values for number, m in self._memories.items()}

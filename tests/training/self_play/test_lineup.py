@@ -7,6 +7,7 @@ import pytest
 from tests.training.self_play.duel import SYMMETRIC, UNLIKE, Duel, Match
 
 from touchline.envs.env import WORLDS, EnvRecipe, World
+from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.policies.shared_slots import OWN
 from touchline.training.config.reading import read_config
@@ -221,6 +222,47 @@ def test_restored_self_play_goes_on_with_the_same_games(tmp_path):
     assert restored.keys() == arrays.keys()
     for name, array in arrays.items():
         np.testing.assert_array_equal(restored[name], array, err_msg=name)
+
+
+def test_worlds_that_restart_smaller_leave_no_opponent_behind():
+    """A Unity player that is resumed with fewer areas: those that are gone play no more."""
+    match = Match(Duel(num_areas=24), play_against_latest_model_ratio=0.0)
+    for _ in range(60):
+        match.step()
+    seating, pool = match.self_play.seating, match.self_play.pools["Duel"]
+    match.slots = Slots(Duel(num_areas=2))
+    match.rows = match.slots.reset(0)
+    match.rollouts.clear()
+    match.self_play.begin(match.rows)
+    drawn = []
+    for _ in range(60):
+        match.step()
+        drawn.append(tuple(pool.drawn))
+        assert len(seating.playing("Duel")) <= 2
+    assert len(set(drawn)) > 2, "other opponents are drawn"
+    for name, rows in match.rows.items():
+        assert len(match.policy(name).player) == len(rows)
+
+
+def test_what_opponents_remember_ends_where_worlds_restart():
+    """Their tables may be smaller than before."""
+    match = Match(Duel(num_areas=4))
+    for _ in range(10):
+        match.step()
+    memories = [match.policy(name) for name in match.rows]
+    for policy in memories:
+        policy.load_state({"0": np.ones((9, 1, 2), np.float32)})
+    match.self_play.begin(match.slots.reset(0))
+    assert not any(policy.state() for policy in memories)
+
+
+def test_each_behavior_has_its_own_initial_rating():
+    match = Match(Duel(UNLIKE))
+    ratings = match.self_play.ratings
+    ratings.initial["Goalie"] = 1500.0
+    firsts = [ratings.kinds.index(kind) for kind in ("Striker", "Goalie")]
+    ratings.record(*firsts, 1.0)
+    assert ratings.fit()[0][firsts].tolist() == [1200.0, 1500.0]
 
 
 def test_a_run_reports_its_rating_and_its_opponents(tmp_path):

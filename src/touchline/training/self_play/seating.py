@@ -109,7 +109,16 @@ class Seating:
         self._games = Games()
         self._see(rows)
         self._games.follow(rows, {})
-        self.waiting = list(range(self._games.num_areas))
+        # There may be fewer areas than before, and all of their games begin.
+        num_areas = self._games.num_areas
+        self._num_games = self._num_games[:num_areas]
+        for name in self.behaviors:
+            self._player[name] = np.full(num_areas, OWN)
+            self._learned[name] = np.ones(num_areas, np.bool_)
+        self._memories = {}
+        for policy in self._policies.values():
+            policy.forget()
+        self.waiting = list(range(num_areas))
 
     def follow(self, rows: AllRows, game_scores: GameScores) -> None:
         """Take note of what one step led to, before anyone acts on it."""
@@ -246,10 +255,11 @@ class Seating:
             if policy is None or pool is None or name not in self._player:
                 continue
             area = self._games.area(name)
-            # An index of -1 would read the last area; `np.where` discards what it read.
             is_placed = (area >= 0) & (area < len(self._player[name]))
-            player = np.where(is_placed, self._player[name][area], OWN)
-            learned = np.where(is_placed, self._learned[name][area], True)
+            player = np.full(len(area), OWN)
+            learned = np.ones(len(area), np.bool_)
+            player[is_placed] = self._player[name][area[is_placed]]
+            learned[is_placed] = self._learned[name][area[is_placed]]
             policy.share(player, learned, pool.guests)
 
     # state
