@@ -70,7 +70,7 @@ class SelfPlay:
         steps: int,
     ) -> Pool:
         """The pool of a behavior (base name) that the world shows for the first time."""
-        self.ratings.initial = settings.initial_elo
+        self.ratings.initial[behavior] = settings.initial_elo
         pool = Pool(behavior, spec, settings, policy, self.ratings)
         counters, arrays = self._absent or ({}, {})
         if behavior in counters:

@@ -37,8 +37,8 @@ _KEPT = ("names", "kinds", "predecessors", "apart")
 class Ratings:
     """The results of all games among numbered players."""
 
-    initial: float = 1200.0
-    """Rating of the first player of each kind."""
+    initial: dict[str, float] = field(default_factory=dict)
+    """Rating of the first player of each kind, where it is not 1200."""
     names: list[str] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     """What each player can play: in games of unlike sides, players of one kind never meet."""
@@ -87,7 +87,8 @@ class Ratings:
     def _fit(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         strength, covariance = most_likely(self.points, self._prior())
         first = np.array([self.kinds.index(kind) for kind in self.kinds])
-        rating = self.initial + ELO * (strength - strength[first])
+        initial = np.array([self.initial.get(kind, 1200.0) for kind in self.kinds])
+        rating = initial + ELO * (strength - strength[first])
         variance = np.diag(covariance)
         # Var(a − b) = Var a + Var b − 2 Cov(a, b).
         with_first = covariance[np.arange(len(first)), first]
