@@ -462,6 +462,28 @@ def test_weights_that_turn_to_nan_stop_the_run_and_are_saved_nowhere(tmp_path):
     )
 
 
+def test_ctrl_c_in_an_evaluation_gives_it_up(tmp_path, monkeypatch):
+    """An evaluation may take minutes; after Ctrl-C its figures are not waited for."""
+
+    def at_once(log, *names):
+        def progress(done, total):
+            if done == 0:
+                signal.raise_signal(signal.SIGINT)
+
+        return progress
+
+    monkeypatch.setattr("touchline.training.evaluation.now_and_then", at_once)
+    lines = []
+    config = _config(
+        tmp_path, "3DBall_official", behaviors__3DBall__max_steps=100_000,
+        behaviors__3DBall__checkpoint_interval=1000, evaluation__episodes=100_000,
+    )  # fmt: skip
+    result = train(config, EnvRecipe("scene", "3DBall"), lines.append)
+    assert result.interrupted
+    assert not any("evaluated at" in line or "no evaluation" in line for line in lines)
+    assert (tmp_path / "run" / "resume.safetensors").exists()
+
+
 def test_an_action_that_is_nan_is_named_and_can_be_replayed(tmp_path, monkeypatch):
     act = NetworkPolicy.act
 

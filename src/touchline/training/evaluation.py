@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Annotated, Any, NamedTuple, cast
 
 import numpy as np
@@ -302,9 +303,10 @@ def play(
     episodes: int,
     policy_for: Callable[[str, BehaviorSpec], Policy],
     log: Log = silent,
-) -> dict[str, Mapping[str, Any]]:
+    stop: Event | None = None,
+) -> dict[str, Mapping[str, Any]] | None:
     """Base name -> figures of so many episodes, as `touchline eval --json` has them, and `scores`,
-    those of single episodes and games.
+    those of single episodes and games. None where `stop` was set before its end.
 
     `policy_for` returns the policy of a base name. Raises a RunError where no episode ends.
     """
@@ -320,13 +322,15 @@ def play(
             }
         )
         try:
-            progress = now_and_then(log, "evaluation", "episodes")
+            progress = _until(stop, now_and_then(log, "evaluation", "episodes"))
             tallies, _ = _fill_quotas(
                 slots, actors, episodes, recipe.seed, None, progress
             )
             in_games = {}
             if isinstance(env, GameReporting):
                 in_games = env.game_figures(episodes)
+        except _StopError:
+            return None
         finally:
             # Closed worlds refer to themselves and would pile up until Python collects them.
             gc.collect()
@@ -334,6 +338,21 @@ def play(
         name: {**figures_of(own), "scores": [one.score for one in own], **in_games}
         for name, own in _by_behavior(tallies).items()
     }
+
+
+class _StopError(Exception):
+    """Whoever wanted the figures does not want them any more."""
+
+
+def _until(stop: Event | None, progress: Progress) -> Progress:
+    """Reports of progress, which end the work once `stop` is set."""
+
+    def report(done: int, total: int) -> None:
+        if stop is not None and stop.is_set():
+            raise _StopError
+        progress(done, total)
+
+    return report
 
 
 class EndCheck:

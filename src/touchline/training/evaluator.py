@@ -85,8 +85,12 @@ class Evaluator:
         evaluated: Sequence[BehaviorTraining],
         trainings: Sequence[BehaviorTraining],
         curriculum: Curriculum,
+        stop: Event,
     ) -> None:
-        """Begin to measure the latest checkpoints of the `evaluated` among all `trainings`."""
+        """Begin to measure the latest checkpoints of the `evaluated` among all `trainings`.
+
+        In this process all is played here and now; once `stop` is set, it is given up.
+        """
         assert self._underway is None, "finish the last evaluation first"
         abouts = [(t, _about(t, curriculum)) for t in evaluated]
         kind = self.recipe.kind
@@ -102,15 +106,17 @@ class Evaluator:
             recipe = replace(self.recipe, parameters=values)
             policies = {t.name: t.learner.policy for t in trainings}
             with self.stopwatch("evaluation"):
-                playing = self.place.start(self._job(recipe, episodes, policies))
+                playing = self.place.start(self._job(recipe, episodes, policies, stop))
         self._underway = _Underway(abouts, playing)
         # In this process, looking at the job is what plays it.
         self.record()
 
-    def _job(self, recipe: EnvRecipe, episodes: int, policies: Policies) -> Job:
+    def _job(
+        self, recipe: EnvRecipe, episodes: int, policies: Policies, stop: Event
+    ) -> Job:
         """So many episodes of each behavior; in this process with the policies themselves."""
         if isinstance(self.place, Here):
-            found = (recipe, episodes, lambda name, _: policies[name], self.log)
+            found = (recipe, episodes, lambda name, _: policies[name], self.log, stop)
             return Job("evaluation", play, found)
         weights = {name: weights_of(policy) for name, policy in policies.items()}
         return Job(
@@ -134,6 +140,9 @@ class Evaluator:
                 return
             if outcome.failure:
                 self.log(f"no evaluation: {outcome.failure}")
+            elif outcome.value is None:  # stopped
+                self._underway = None
+                return
             figures = outcome.value or {}
         for training, about in self._underway.abouts:
             found = self._with_figures(training.name, about, figures.get(training.name))

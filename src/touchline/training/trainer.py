@@ -187,7 +187,7 @@ class Trainer:
         self._evaluator.finish(stop)
         self._save(trainings)
         if not stop.is_set():  # after Ctrl-C, minutes of evaluation are not wanted
-            self._evaluator.start(trainings, self._trainings, self._curriculum)
+            self._evaluator.start(trainings, self._trainings, self._curriculum, stop)
 
     def _save(self, trainings: Iterable[BehaviorTraining]) -> None:
         for training in trainings:
