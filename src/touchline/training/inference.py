@@ -14,7 +14,6 @@ import numpy as np
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.log import Log
-from touchline.policies.files.checkpoints import read_arrays
 from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.loading import as_trained, load_policies
 from touchline.specs import BehaviorSpec, base_name
@@ -22,6 +21,7 @@ from touchline.training.collect.collector import Lineup, Seat
 from touchline.training.collect.local import LocalCollector
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.curriculum import Curriculum
+from touchline.training.run.folder import read_resume_point
 from touchline.training.run.stopwatch import Stopwatch
 from touchline.training.warm_start import first_checkpoint
 from touchline.training.world import open_slots
@@ -38,7 +38,7 @@ def act_only(
     for note in notes:
         log(note)
     recipe = as_trained(recipe, dict.fromkeys(sources), log)
-    parameters = dict(recipe.parameters) | _curriculum(config).values
+    parameters = dict(recipe.parameters) | _curriculum(config, log).values
     recipe = EnvRecipe.parse(recipe, seed=seed, parameters=parameters)
     lineup = _TrainedPolicies(config, seed)
     with open_slots(recipe, config.env_settings, log) as slots:
@@ -116,13 +116,13 @@ class _TrainedPolicies(Lineup):
         return self._seats.setdefault(behavior, seat)
 
 
-def _curriculum(config: RunConfig) -> Curriculum:
+def _curriculum(config: RunConfig, log: Log) -> Curriculum:
     """The curriculum in the lessons that a resumed run had reached."""
     curriculum = Curriculum(config)
     settings = config.checkpoint_settings
-    resume_point = RunLayout(Path(settings.results_dir, settings.run_id)).resume_point
-    if settings.resume and resume_point.exists():
-        _, metadata = read_arrays(resume_point)
+    layout = RunLayout(Path(settings.results_dir, settings.run_id))
+    if settings.resume and layout.resume_point.exists():
+        _, metadata = read_resume_point(layout, log)
         curriculum.load_state(metadata["curriculum"])
     return curriculum
 

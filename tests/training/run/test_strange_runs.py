@@ -8,11 +8,14 @@ import pytest
 from tests.training.run.test_broken_runs import run
 
 import touchline
+from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.operating_systems import quoted
 from touchline.policies.files.checkpoints import read_arrays
 from touchline.policies.files.run_layout import RunLayout
 from touchline.studies.learning_faults import diagnose
+from touchline.training.config.reading import read_config
+from touchline.training.inference import act_only
 from touchline.training.run.experience import ExperienceFiles
 from touchline.whole import part_of, write_whole
 
@@ -166,6 +169,21 @@ def test_a_flipped_bit_in_a_resume_point_continues_from_the_one_before(
     run(tmp_path / "results", resume=True)
     steps = [c["steps"] for c in status_of(layout)["Basic"]["checkpoints"]]
     assert steps[-1] >= 200
+
+
+def test_acting_without_learning_survives_a_flipped_bit_too(layout, tmp_path):
+    flipped_last_bit(layout.resume_point)
+    overrides = {
+        "checkpoint_settings.results_dir": str(tmp_path / "results"),
+        "checkpoint_settings.run_id": "r",
+        "checkpoint_settings.resume": True,
+        "behaviors.*.max_steps": 200,
+    }
+    lines = []
+    act_only(
+        read_config("Basic", (), overrides), EnvRecipe("scene", "Basic"), lines.append
+    )
+    assert any("the resume point before it" in line for line in lines)
 
 
 def test_two_damaged_resume_points_are_one_line(layout, tmp_path):

@@ -229,20 +229,6 @@ class RunFolder:
                 write_whole(before, latest.read_bytes())
         write_arrays(latest, arrays, metadata)
 
-    def load_resume_point(
-        self, log: Callable[[str], None]
-    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """The run's latest resume point, or the one before it where the latest is damaged."""
-        try:
-            return read_arrays(self.layout.resume_point)
-        except UsageError as damage:
-            try:
-                before = read_arrays(self.layout.resume_point_before)
-            except UsageError:
-                raise damage from None
-            log(f"{damage}; the run continues from the resume point before it")
-            return before
-
     @property
     def about(self) -> dict[str, Any]:
         """Versions, seed and world of the run."""
@@ -256,6 +242,21 @@ class RunFolder:
     def _write_status(self) -> None:
         content = json.dumps(self._status, indent=2) + "\n"
         write_whole(self.layout.status, content.encode())
+
+
+def read_resume_point(
+    layout: RunLayout, log: Callable[[str], None]
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """A run's latest resume point, or the one before it where the latest is damaged."""
+    try:
+        return read_arrays(layout.resume_point)
+    except UsageError as damage:
+        try:
+            before = read_arrays(layout.resume_point_before)
+        except UsageError:
+            raise damage from None
+        log(f"{damage}; the run continues from the resume point before it")
+        return before
 
 
 def _status_in(path: Path) -> dict[str, Any]:

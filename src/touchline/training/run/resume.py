@@ -11,7 +11,7 @@ from touchline.errors import UsageError
 from touchline.training.collect.collector import Collector
 from touchline.training.curriculum import Curriculum
 from touchline.training.run.enrollment import Enrollment
-from touchline.training.run.folder import RunFolder
+from touchline.training.run.folder import RunFolder, read_resume_point
 from touchline.training.run.stopwatch import Stopwatch
 
 FORMAT = 3
@@ -80,7 +80,7 @@ class ResumePoints:
         Worlds that cannot be restored (Unity players) restart with `seed`. Raises a UsageError for
         a point that does not fit.
         """
-        arrays, metadata = self.folder.load_resume_point(log)
+        arrays, metadata = read_resume_point(self.folder.layout, log)
         if metadata.get("resume_format") != FORMAT:
             raise UsageError(
                 f"{self.folder.path}: its resume point is of an earlier Touchline; start another "
