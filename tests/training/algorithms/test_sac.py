@@ -10,6 +10,7 @@ from tests.training.group_tasks import Anything, practiced
 from tests.training.practice import CPU, Practice, make_learner
 from tests.training.tiny_tasks import Heed, Look, Remember, solve
 
+from touchline.errors import NonFiniteError
 from touchline.policies.files.checkpoints import (
     load_network,
     network_metadata,
@@ -47,6 +48,15 @@ def _settings(**hyper):
 
 def _learner(spec=HYBRID, seed=0, **hyper):
     return make_learner(spec, BehaviorConfig.model_validate(_settings(**hyper)), seed)
+
+
+def test_a_temperature_that_is_nan_ends_the_run_with_advice_for_sac():
+    learner = _learner()
+    rng = np.random.default_rng(0)
+    _aimed(learner, 30, rng)
+    learner.descent.log_temperatures.data.fill_(np.nan)
+    with pytest.raises(NonFiniteError, match="init_entcoef"):
+        _aimed(learner, 30, rng)
 
 
 def _aimed(learner, updates, rng, num_slots=16):

@@ -16,16 +16,25 @@ _PENDING = "pending."
 """Begins the names of experience that waits for the next update."""
 
 
-def refuse_non_finite(behavior: str, steps: int, *networks: Any) -> None:
-    """Raise a NonFiniteError where the update that ended now made a weight NaN or infinite."""
-    for network in networks:
+def refuse_non_finite(
+    behavior: str,
+    steps: int,
+    *parts: Any,
+    advice: str = "a smaller learning_rate or max_grad_norm may help",
+) -> None:
+    """Raise a NonFiniteError where the update that ended now made a weight NaN or infinite.
+
+    `parts` are modules, and tensors of weights.
+    """
+    for part in parts:
         # Buffers, too: a normalizer that saw an infinite observation spoils every later one.
-        for value in network.state_dict().values():
+        values = [part] if isinstance(part, Tensor) else part.state_dict().values()
+        for value in values:
             is_finite = torch.isfinite(value).all()
             if not bool(is_finite):
                 raise NonFiniteError(
                     f"{behavior}: the update that ended at step {steps:,} made weights "
-                    "NaN or infinite; a smaller learning_rate or max_grad_norm may help"
+                    f"NaN or infinite; {advice}"
                 )
 
 

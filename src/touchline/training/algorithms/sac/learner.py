@@ -298,12 +298,17 @@ class SAC(NetworkLearner):
         # One sum over all weights, because a walk through the modules takes a tenth of a small
         # step; the walk follows where there is something to find, and names it.
         is_finite = bool(torch.isfinite(self.networks.weights.vector.sum()))
-        parts: list[Any] = [*models_of(self.signals)]
+        parts: list[Any] = [*models_of(self.signals), self.descent.log_temperatures]
         if not is_finite:
             parts += [self.network, self.networks.critics]
         elif self.network.normalizer is not None:
             parts.append(self.network.normalizer)
-        refuse_non_finite(self.behavior, self.steps, *parts)
+        refuse_non_finite(
+            self.behavior,
+            self.steps,
+            *parts,
+            advice="a smaller learning_rate, or another init_entcoef, may help",
+        )
 
     # state
 
