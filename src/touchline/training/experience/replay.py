@@ -402,7 +402,8 @@ def _leading(trajectories: Trajectories, before: NDArray[Any]) -> NDArray[Any]:
     slots = np.arange(num_slots)
     # Where there is none, -1 reads the last row.
     is_open = (latest >= 0) & ~trajectories.valid[latest, slots]
-    return before[np.where(is_open, latest, num_steps), slots]
+    row = np.where(is_open, latest, num_steps)
+    return np.asarray(before[row, slots])
 
 
 def _discounted(
