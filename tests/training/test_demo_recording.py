@@ -105,6 +105,23 @@ def test_every_behavior_gets_a_file_of_its_own(tmp_path):
     assert all(read_demonstration(path).num_episodes == 2 for path in paths)
 
 
+def test_an_agent_that_only_takes_another_behavior_records_no_episode(tmp_path):
+    """WallJump's agents change their behavior right after the reset; idle ones last to the limit."""
+    paths = touchline.record("WallJump", "zero", tmp_path / "w.demo", episodes=12)
+    assert len(paths) == 2
+    for path in paths:
+        assert read_demonstration(path).lengths.tolist() == [400] * 12
+
+
+def test_a_behavior_is_recorded_from_its_first_agent_on(tmp_path):
+    """One agent of WallJump takes the behaviors by turns."""
+    recipe = EnvRecipe("scene", "WallJump", num_areas=1)
+    paths = touchline.record(recipe, "random", tmp_path / "w.demo", episodes=3)
+    demos = [read_demonstration(path) for path in paths]
+    assert [demo.num_episodes for demo in demos] == [3, 3]
+    assert all(demo.finished.all() and demo.lengths.min() > 1 for demo in demos)
+
+
 def test_the_same_seed_records_the_same_bytes(basic, tmp_path):
     (again,) = touchline.record(
         "Basic", "random", tmp_path / "b.demo", episodes=6, seed=3

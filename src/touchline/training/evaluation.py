@@ -278,7 +278,7 @@ def _fill_quotas(
         shown = _shown(rows)
         actions = {name: actors[name].act(row) for name, row in rows.items()}
         rows = slots.step(actions)
-        moved = _moved(rows) if is_first else {}
+        moved = moved_slots(rows) if is_first else {}
         is_first = False
         for name, tally in tallies.items():
             tally.add(rows[name], moved.get(name))
@@ -480,7 +480,7 @@ class _Tally:
         members.clear()
 
 
-def _moved(rows: AllRows) -> dict[str, NDArray[np.bool_]]:
+def moved_slots(rows: AllRows) -> dict[str, NDArray[np.bool_]]:
     """Slots of each behavior whose agent begins an episode under another one in the same step."""
     # Right after a reset this is no end of an episode: WallJump's agents take the behavior of their
     # first wall then, and Unity closes what they had begun under another.

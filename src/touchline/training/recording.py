@@ -24,7 +24,7 @@ from touchline.policies.loading import PolicySource, as_trained, load_sides, sou
 from touchline.policies.policy import SlotActor
 from touchline.protocol.demonstrations import SUFFIX, DemoFile, encode_demo
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
-from touchline.training.evaluation import EndCheck
+from touchline.training.evaluation import EndCheck, moved_slots
 from touchline.training.quotas import shares
 from touchline.whole import write_whole
 
@@ -105,26 +105,40 @@ def record_episodes(
     recorders: dict[str, EpisodeRecorder] = {}
     _add_recorders(recorders, slots, rows, episodes)
     check_end = EndCheck()
-    while left := sum(recorder.left for recorder in recorders.values()):
+    is_first = True
+    while left := sum(_left(recorders, rows, episodes)):
+        before = rows
         actions = {name: actors[name].act(row) for name, row in rows.items()}
-        for name, recorder in recorders.items():
-            recorder.decide(rows[name], actions[name])
         rows = slots.step(actions)
+        moved = moved_slots(rows) if is_first else {}
+        is_first = False
         for name, recorder in recorders.items():
-            recorder.end(rows[name])
+            recorder.decide(before[name], actions[name], moved.get(name))
+            recorder.end(rows[name], moved.get(name))
         _add_recorders(recorders, slots, rows, episodes)
         check_end(left, rows)
-        total = episodes * len(recorders)
+        total = episodes * len(_left(recorders, rows, episodes))
         progress(total - left, total)
     return {name: recorder.file(min_return) for name, recorder in recorders.items()}
+
+
+def _left(
+    recorders: Mapping[str, EpisodeRecorder], rows: AllRows, episodes: int
+) -> list[int]:
+    """Episodes that each behavior still has to play, all of them before its first agent comes."""
+    return [
+        recorders[name].left if name in recorders else episodes
+        for name, row in rows.items()
+        if len(row)
+    ]
 
 
 def _add_recorders(
     recorders: dict[str, EpisodeRecorder], slots: Slots, rows: AllRows, episodes: int
 ) -> None:
-    # One for each behavior that has none; a world may show another at any time.
+    # One for each behavior that has none; the agents of some come later than others.
     for name, row in rows.items():
-        if name not in recorders:
+        if name not in recorders and (row.agent_id >= 0).any():
             spec = slots.behaviors[name]
             recorders[name] = EpisodeRecorder(name, spec, row, episodes)
 
@@ -183,8 +197,6 @@ class EpisodeRecorder:
         self._name = name
         self._spec = spec
         has_agent = rows.agent_id >= 0
-        if not has_agent.any():
-            raise RunError(f"{name}: no agent to record is there at the start")
         self._left = np.zeros(len(rows), np.int64)
         self._left[has_agent] = shares(episodes, int(has_agent.sum()))
         self._group_of = rows.group_id.copy()
@@ -195,12 +207,22 @@ class EpisodeRecorder:
         """Episodes that are still to be played."""
         return int(self._left.sum())
 
-    def decide(self, rows: SlotRows, actions: ActionTuple) -> None:
-        """Keep what the deciding slots observe, and what they do now."""
+    def decide(
+        self,
+        rows: SlotRows,
+        actions: ActionTuple,
+        moved: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Keep what the deciding slots observe, and what they do now.
+
+        `moved` are slots whose agent only changes its behavior with this step.
+        """
         self._widen(len(rows))
         self._group_of = np.where(rows.begins, rows.group_id, self._group_of)
         has_quota = self._left > 0
         slot = np.flatnonzero(rows.deciding & has_quota)
+        if moved is not None:
+            slot = slot[~moved[slot]]
         begins = rows.begins[slot]
         # Where an episode begins, the row's reward belongs to the end of the one before.
         rewards = np.where(begins[:, None], 0.0, _both_rewards(rows, slot))
@@ -217,10 +239,12 @@ class EpisodeRecorder:
         )
         self._records.append(records)
 
-    def end(self, rows: SlotRows) -> None:
-        """Keep the ends of episodes with their true last observations."""
+    def end(self, rows: SlotRows, moved: NDArray[np.bool_] | None = None) -> None:
+        """Keep the ends of episodes with their true last observations, but none of `moved`."""
         self._widen(len(rows))
         has_quota = self._left[rows.final_slot] > 0
+        if moved is not None:
+            has_quota &= ~moved[rows.final_slot]
         counted = np.flatnonzero(has_quota)
         if not len(counted):
             return
