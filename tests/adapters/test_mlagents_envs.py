@@ -821,6 +821,27 @@ def test_the_old_pettingzoo_wrappers_play_in_their_own_words():
     aec.close()
 
 
+def test_after_a_reset_the_old_pettingzoo_wrappers_show_only_agents_that_act():
+    """What WallJump's agents began under their first behaviors ends with the reset itself."""
+    world = touchline.make("WallJump")
+    env = UnityParallelEnv(world)
+    observations = env.reset()
+    deciding = sum(len(world.get_steps(name)[0]) for name in world.behavior_specs)
+    assert len(env.agents) == len(observations) == deciding
+    assert env.possible_agents == env.agents
+    for _ in range(20):
+        env.step({agent: env.action_space(agent).sample() for agent in env.agents})
+    env.close()
+
+    aec = UnityAECEnv(touchline.make("WallJump"))
+    aec.reset()
+    assert not any(aec.dones.values())
+    for _ in range(200):
+        *_, done, _ = aec.last()
+        aec.step(None if done else aec.action_space(aec.agent_selection).sample())
+    aec.close()
+
+
 def test_the_registry_holds_our_scenes_and_takes_a_manifest(tmp_path):
     assert "3DBall" in default_registry
     assert default_registry["Basic"].identifier == "Basic"

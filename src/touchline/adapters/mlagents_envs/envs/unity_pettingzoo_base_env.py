@@ -103,9 +103,14 @@ class UnityPettingzooBaseEnv:
 
     def reset(self) -> Any:
         self._refuse_closed()
-        self._possible.clear()
         self._env.reset()
         self._read()
+        # What ends in this exchange had begun before the reset.
+        for agent in self._order:
+            if self._dones[agent]:
+                self._remove(agent)
+        self._order = list(self._live)
+        self._possible = set(self._live)
         self._rewards = dict.fromkeys(self._order, 0.0)
         self._cumulative = dict.fromkeys(self._order, 0.0)
         self._dones = dict.fromkeys(self._order, False)
@@ -132,10 +137,7 @@ class UnityPettingzooBaseEnv:
     def _set_action(self, agent: str, action: Any) -> None:
         """Keep one agent's action until the world is stepped; an ended agent leaves instead."""
         if self._dones[agent]:
-            self._live.remove(agent)
-            for table in (self._observations, self._rewards, self._dones, self._infos):
-                del table[agent]
-            self._cumulative.pop(agent, None)
+            self._remove(agent)
             return
         behavior = behavior_of(agent)
         space = self._action_spaces[behavior]
@@ -157,6 +159,12 @@ class UnityPettingzooBaseEnv:
             is_continuous = isinstance(of_part, spaces.Box)
             kind = actions.continuous if is_continuous else actions.discrete
             kind[row] = value
+
+    def _remove(self, agent: str) -> None:
+        self._live.remove(agent)
+        for table in (self._observations, self._rewards, self._dones, self._infos):
+            del table[agent]
+        self._cumulative.pop(agent, None)
 
     def _step(self) -> None:
         for behavior, actions in self._actions.items():
