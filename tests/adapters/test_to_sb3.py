@@ -120,3 +120,11 @@ def test_actions_of_both_kinds_are_refused_with_the_adapter_that_has_them():
 def test_a_scene_whose_agents_leave_is_refused_when_it_is_made():
     with pytest.raises(UsageError, match=r"DungeonEscape are gone .* make_torchrl"):
         touchline.make_sb3("DungeonEscape", num_envs=3)
+
+
+@pytest.mark.parametrize(
+    "option", [{"autoreset_mode": "NextStep"}, {"allow_idle": True}]
+)
+def test_rows_in_which_nothing_acts_are_refused_when_it_is_made(option):
+    with pytest.raises(UsageError, match=r"in every row .* take make_gymnasium"):
+        touchline.make_sb3("3DBall", num_envs=2, **option)

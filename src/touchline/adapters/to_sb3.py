@@ -40,9 +40,16 @@ def make_sb3(env: OneWorld, **options: Unpack[SB3Options]) -> TouchlineVecEnv:
     """All agents of a world, or `num_envs` of a scene, as one `VecEnv`.
 
     Options are those of `make_gymnasium`, without `allow_idle`: Stable-Baselines3 learns from every
-    row, so every row needs an agent that acts. Raises a UsageError for actions that it has no space
-    for (continuous and discrete at once).
+    row, so every row needs an agent that acts. Nor is there `autoreset_mode`: it expects the next
+    episode in the step of an end. Raises a UsageError for these two, and for actions that it has no
+    space for (continuous and discrete at once).
     """
+    for name in ("allow_idle", "autoreset_mode"):
+        if name in options:
+            raise UsageError(
+                f"{name}: Stable-Baselines3 expects an agent that acts in every row at every step; "
+                "leave it out, or take make_gymnasium"
+            )
     return TouchlineVecEnv(TouchlineVectorEnv(env, **options))
 
 
