@@ -173,7 +173,7 @@ def test_teams_of_a_world_that_has_begun_stay_apart():
     groups.close()
 
 
-def test_nothing_is_restarted_before_anybody_has_acted():
+def test_only_the_first_reset_after_opening_restarts_nothing():
     class Counting(ScriptedWorld):
         resets = 0
 
@@ -186,9 +186,19 @@ def test_nothing_is_restarted_before_anybody_has_acted():
     groups = Groups(world)
     groups.reset()
     assert world.resets == before + 1
-    groups.step(_actions(groups, np.random.default_rng(0)))
     groups.reset()
     assert world.resets == before + 2
+    stepped = Groups(world)
+    stepped.step(_actions(stepped, np.random.default_rng(0)))
+    stepped.reset()
+    assert world.resets == before + 4
+
+
+def test_a_closed_world_refuses_a_reset_even_if_it_is_the_first():
+    groups = Groups("Basic")
+    groups.close()
+    with pytest.raises(UsageError, match="this environment is closed"):
+        groups.reset()
 
 
 def test_one_agent_too_many_names_the_option():

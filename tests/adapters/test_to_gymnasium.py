@@ -163,9 +163,19 @@ def test_reset_after_an_end_restarts_nothing_and_in_mid_episode_restarts_the_wor
     first, _ = env.reset()
     assert ledger.resets == 1
     assert first[1] > 0, "the next episode of the same agent"
-    env.step(env.action_space.sample())
     env.reset()
     assert ledger.resets == 2
+    env.step(env.action_space.sample())
+    env.reset()
+    assert ledger.resets == 3
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_every_reset_begins_another_episode(vector):
+    env = touchline.make_gymnasium("3DBall", vector=vector, num_areas=1)
+    starts = [env.reset()[0] for _ in range(3)]
+    assert len({start.tobytes() for start in starts}) == 3
+    env.close()
 
 
 @pytest.mark.parametrize("scene", SCENE_PARAMS)

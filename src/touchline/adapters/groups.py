@@ -58,8 +58,8 @@ class Groups:
             )
         if spare_slots < 0:
             raise UsageError(f"spare_slots: expected 0 or more, got {spare_slots}")
-        self._untouched = True
-        """Whether nothing has happened since the worlds were last reset."""
+        self._is_new = True
+        """Whether nothing has happened since the worlds were opened, not even a reset."""
         worlds = _listed(env)
         self._num_worlds = len(worlds)
         # Spaces and batch sizes are fixed once they are made, so the tables must not grow.
@@ -97,11 +97,11 @@ class Groups:
 
     def reset(self, seed: int | None = None) -> dict[str, SlotRows]:
         """Restart all worlds (world i with seed + i), unless nothing has happened since they were
-        opened.
+        opened, and no seed is given.
         """
-        if seed is not None or not self._untouched:
+        if seed is not None or not self._is_new:
             self._rows = self._grouped(self._worlds.reset_each(seed))
-        self._untouched = True
+        self._is_new = False
         return self._rows
 
     def step(self, actions: Mapping[str, ActionTuple]) -> dict[str, SlotRows]:
@@ -117,7 +117,7 @@ class Groups:
                 if len(parts) > 1:
                     action = actions[group].select(slice(part.start, part.stop))
                 of_each[part.world][part.behavior] = action
-        self._untouched = False
+        self._is_new = False
         self._rows = self._grouped(self._worlds.step_each(of_each))
         return self._rows
 
@@ -137,6 +137,8 @@ class Groups:
 
     def close(self) -> None:
         """Close all worlds. Idempotent."""
+        # The next reset is for the closed worlds to refuse.
+        self._is_new = False
         self._worlds.close()
 
     def _arrange(self, first: list[Rows], group_by: GroupBy) -> None:

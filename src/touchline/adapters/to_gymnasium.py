@@ -159,7 +159,7 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
             raise
         self.observation_space = observation_space(self._layout)
         self.action_space = action_space(self._layout)
-        self._is_between_episodes = True
+        self._is_between_episodes = False
         self._is_ready = False
 
     def reset(
@@ -172,11 +172,11 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
         else of a restarted world.
         """
         super().reset(seed=seed)
-        has_begun = self._is_ready and self._is_between_episodes
-        if seed is not None or not has_begun:
+        if seed is not None or not self._is_between_episodes:
             self._groups.reset(seed)
         self._is_ready = True
-        self._is_between_episodes = True
+        # The episode that has begun by itself is given out once.
+        self._is_between_episodes = False
         rows = self._groups.rows[self._group]
         return self._observation(rows.obs), self._info(rows, rows.obs, has_ended=False)
 
