@@ -18,10 +18,18 @@ def part_of(path: Path) -> Path:
 def require_writable(path: Path) -> None:
     """Raise a UsageError for a file that `write_whole` could not write, before it is worked for."""
     folder = next(parent for parent in path.absolute().parents if parent.exists())
-    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+    # Permissions do not say it all: not of /proc to root, nor of folders on Windows.
+    trial = folder / f"{path.name}.{os.getpid()}{PART}"
+    try:
+        trial.open("xb").close()
+        remove_file(trial)
+    except OSError as error:
         raise UsageError(
-            f"{path}: cannot be written: {folder} is no folder that you may write to"
-        )
+            f"{path}: cannot be written: {folder} is no folder that you may write to "
+            f"({error.strerror})"
+        ) from error
+    if path.is_dir():
+        raise UsageError(f"{path}: cannot be written: it is a folder")
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -262,6 +262,7 @@ def test_every_kind_of_sensor_is_in_an_insight(shared):
         (["nowhere.wire.gz"], "nowhere.wire.gz"),
         (["nowhere/game.x86_64", "--record", "play.demo"], "touchline record"),
         (["Walker", "--record", "play.demo"], "Walker has no keys to play it with"),
+        (["Basic", "--record", f"{__file__}/play.demo"], "is no folder that you may"),
     ],
 )
 def test_a_wrong_call_is_one_line(arguments, expected, capsys):

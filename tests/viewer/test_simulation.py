@@ -16,6 +16,7 @@ from touchline.training.recording import write_demos
 from touchline.viewer.beside import Beside
 from touchline.viewer.insight import Seat
 from touchline.viewer.keys import KEYS, action_of, allowed_action, keys_of, meaning_of
+from touchline.viewer.opening import ViewOptions, opened
 from touchline.viewer.scene_simulation import SceneSimulation
 from touchline.viewer.scoreboard import Tally
 
@@ -487,6 +488,22 @@ def test_going_back_takes_back_what_was_recorded_since(tmp_path):
     shown = read_demonstration(path)
     assert shown.actions.discrete[:, 0].tolist() == [2] * 7
     assert shown.finished.tolist() == [True]
+
+
+def test_a_recording_never_replaces_an_earlier_one(tmp_path):
+    path = tmp_path / "play.demo"
+    path.write_bytes(b"played yesterday")
+    lines = []
+    for number in (2, 3):  # as of two days
+        options = ViewOptions(port=0, record=path, log=lines.append)
+        recipe = EnvRecipe("scene", "Basic", num_areas=1)
+        with opened(recipe, ["random"], options) as page:
+            _done(page.simulation, lambda page=page: page.simulation.record(Seat(0, 0)))
+            _wait(lambda page=page: len(page.simulation.tape or ()) > 1)
+        own = tmp_path / f"play-{number}.demo"
+        assert lines[-1].startswith(f"saved {own}: ")
+        assert len(read_demonstration(own)) > 0
+    assert path.read_bytes() == b"played yesterday"
 
 
 def _is_over(playing):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,13 @@ class HandsPanel:
         record: Path | None = None,
         log: Log = print,
     ) -> None:
-        """`record` is the .demo file that recordings are written to; None: viewers get them."""
+        """`record` is the .demo file that recordings are written to; where it is there already, the
+        next one has a number behind its name. None: viewers get them.
+        """
         self._log = log
         self._is_open = True
         self._server = server
         self._record_path = record
-        self._num_written = 0
         self._simulation = simulation
         self._keys = keys_of(simulation.env.scene.name)
         self._seat: Seat | None = None
@@ -157,10 +159,8 @@ class HandsPanel:
             return
         path = self._record_path
         if path is not None:
-            self._num_written += 1
-            if self._num_written > 1:
-                path = path.with_name(f"{path.stem}-{self._num_written}{path.suffix}")
-            self._confirm("saved", map(str, write_demos(files, path)), files)
+            written = write_demos(files, _free(path))
+            self._confirm("saved", map(str, written), files)
         elif client is not None:
             # Windows allows no question mark in the name of a file.
             names = [name.replace("?team=", "-") + SUFFIX for name in files]
@@ -199,6 +199,14 @@ class HandsPanel:
         self._player = self._listener = self._held = None
         if seat is not None:
             simulation.order(f"hands {seat}", lambda: simulation.take_over(seat, None))
+
+
+def _free(path: Path) -> Path:
+    """The first of NAME, NAME-2, NAME-3, ... that is not there."""
+    numbered = (
+        path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(2)
+    )
+    return next(one for one in chain([path], numbered) if not one.exists())
 
 
 def _summary(file: DemoFile) -> str:

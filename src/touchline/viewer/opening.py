@@ -32,6 +32,7 @@ from touchline.viewer.server import (
 )
 from touchline.viewer.sheet import text_html
 from touchline.viewer.simulation import Simulation
+from touchline.whole import require_writable
 
 if TYPE_CHECKING:
     from touchline.viewer.scene_page import ScenePage
@@ -94,7 +95,8 @@ def view(
         Address to listen on. With any but the default, whoever has the token in the address that
         is shown can watch and control the simulation.
     record
-        Record what you play in place of an agent into this file.
+        Record what you play in place of an agent into this file; where it is there already, into
+        one with a number behind its name.
     save
         Write a replay into this file instead of opening a page: it opens in any browser, without
         Python or a network.
@@ -279,6 +281,7 @@ def _check_record(recipe: EnvRecipe, options: ViewOptions) -> None:
     from touchline.training.recording import check_name
 
     check_name(options.record)
+    require_writable(options.record)
 
 
 def _page_of(env: Env, recipe: EnvRecipe, options: ViewOptions, load: Load) -> Page:
