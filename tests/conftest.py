@@ -18,7 +18,7 @@ import pytest
 # For all folders.
 from tests.physics.unity_logs import push_block_log as push_block_log
 from tests.shapes import unchecked_shapes as unchecked_shapes
-from touchline.operating_systems import KEYBOARD_SIGNALS
+from touchline.operating_systems import STOP_SIGNALS
 
 if find_spec("torch") is not None:  # `.ci/run` also tests without
     import torch
@@ -44,7 +44,7 @@ def patient(monkeypatch):
 @pytest.fixture(autouse=True)
 def own_ctrl_c():
     """Commands that run in this process leave a handler for the end of theirs."""
-    before = {number: signal.getsignal(number) for number in KEYBOARD_SIGNALS}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import psutil
@@ -564,6 +565,57 @@ def test_ctrl_c_saves_everything_and_exits_with_130(tmp_path, number):
     assert "Traceback" not in printed
     run_folder = str(tmp_path / "results" / "stop")
     assert run(["eval", "Basic", "--policy", run_folder, "--episodes", "1"]) == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals work otherwise there")
+@pytest.mark.parametrize(
+    ("verb", "name"), [("eval", "SIGTERM"), ("view", "SIGHUP"), ("train", "SIGHUP")]
+)
+def test_a_request_to_end_leaves_no_player_and_no_folder(tmp_path, verb, name):
+    player = tmp_path / "sleeper.x86_64"
+    player.write_text("#!/bin/sh\nexec sleep 77\n")
+    player.chmod(0o755)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    flags = {
+        "eval": [player, "--policy", "random"],
+        "view": [player, "--port", "0"],
+        "train": ["--env", player, "--run-id", "x"],
+    }
+    command = [sys.executable, "-c", NOT_IGNORED, verb, *map(str, flags[verb])]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=os.environ | {"TMPDIR": str(temporary)}
+    )
+    this = psutil.Process(process.pid)
+    while not (players := [p for p in this.children() if "77" in p.cmdline()]):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(getattr(signal, name))
+    assert process.wait(timeout=60) == 130
+    assert not psutil.wait_procs(players, timeout=10)[1]
+    assert not list(temporary.glob("touchline-*"))
+
+
+NOT_IGNORED = """
+import signal
+# Tests that `nohup` started would pass it on.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+from touchline.cli import main
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no hang-up")
+def test_a_hang_up_that_is_ignored_stays_ignored():
+    program = (
+        "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN);"
+        "from touchline.interrupts import raise_on_ctrl_c; raise_on_ctrl_c();"
+        "signal.raise_signal(signal.SIGHUP); print('still here')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "still here\n"
 
 
 def test_every_command_takes_one_torch_thread_that_does_not_spin(monkeypatch):

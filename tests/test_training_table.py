@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 from rich.console import Console
@@ -98,6 +99,39 @@ def test_ctrl_c_saves_and_leaves_the_cursor(train_on_terminal):
     assert code == 130, seen.decode()
     assert b"stopped early, all is saved" in seen
     assert seen.rfind(SHOW_CURSOR) > seen.rfind(HIDE_CURSOR)
+
+
+ON_ITS_TERMINAL = """
+import fcntl, signal, termios
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from touchline.cli import main
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_run_whose_terminal_is_closed_is_saved(tmp_path):
+    pty = pytest.importorskip("pty", reason="a pseudo-terminal is one of POSIX")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", ON_ITS_TERMINAL, *TRAIN[3:], "--max-steps=5e6"],
+        cwd=tmp_path,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "110", "LINES": "30"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    seen = b""
+    while not re.search(rb"Basic +[\d,]+ +\d", seen):
+        seen += os.read(ours, 65536)
+    os.close(ours)
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGHUP)  # as a shell does, too
+    assert process.wait(60) == 130
+    assert (tmp_path / "results/Basic/Basic/checkpoint.safetensors").exists()
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """What Ctrl-C does: the first one asks, the second one ends the process at once.
 
+So do SIGTERM, and SIGHUP, which a terminal sends that is closed.
+
 A second KeyboardInterrupt, raised in compiled code that calls back into Python, is a fatal error.
 So the second one raises nothing: files are whole, and only other processes have to be ended.
 """
@@ -13,7 +15,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from touchline.operating_systems import KEYBOARD_SIGNALS, end_all_trees, send_to_self
+from touchline.operating_systems import (
+    HANG_UP,
+    STOP_SIGNALS,
+    end_all_trees,
+    leave_closed_terminal,
+    send_to_self,
+)
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
@@ -29,21 +37,22 @@ AGAIN_AFTER_S = 0.01
 Handler = Callable[[int, FrameType | None], object]
 
 
-def handle_keyboard(handler: Handler) -> None:
-    """From now on Ctrl-C, and Ctrl-Break where there is one, call this."""
-    for number in KEYBOARD_SIGNALS:
+def handle_stops(handler: Handler) -> None:
+    """From now on Ctrl-C and other requests to end call this."""
+    for number in STOP_SIGNALS:
         signal.signal(number, handler)
 
 
 def raise_once(number: int, frame: FrameType | None) -> None:
-    """Handler of Ctrl-C: KeyboardInterrupt, and with the next one the end."""
+    """Handler of a signal: KeyboardInterrupt, and with the next one the end."""
     running = [call for call, _ in traceback.walk_stack(frame)]
     if any(call.f_code is _raise_again.__code__ for call in running):
         _send_again()  # in there it would be ignored
         return
     if any(map(_loads, running)):
         end_at_once(number, frame)
-    handle_keyboard(end_at_once)
+    leave_closed_terminal()
+    handle_stops(end_at_another)
     raise KeyboardInterrupt
 
 
@@ -53,8 +62,10 @@ def _loads(call: FrameType) -> bool:
 
 
 def raise_on_ctrl_c() -> None:
-    """The program's first Ctrl-C raises a KeyboardInterrupt, wherever it comes."""
-    handle_keyboard(raise_once)
+    """The program's first Ctrl-C, or another request to end, raises a KeyboardInterrupt, wherever
+    it comes.
+    """
+    handle_stops(raise_once)
     sys.unraisablehook = _raise_again
 
 
@@ -65,7 +76,7 @@ def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
     """
     if issubclass(ignored.exc_type, KeyboardInterrupt):
         # This one had no effect, so the next one is the first again.
-        handle_keyboard(raise_once)
+        handle_stops(raise_once)
         _send_again()
     else:
         sys.__unraisablehook__(ignored)
@@ -107,3 +118,12 @@ def end_at_once(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -
         os.write(2, line.encode())
     # `sys.exit` would only raise an exception, and wait for threads.
     os._exit(INTERRUPTED)
+
+
+def end_at_another(number: int, frame: FrameType | None) -> None:
+    """Handler of signals after the first: the end, but for the hang-ups of a terminal."""
+    if number in HANG_UP:
+        # As it is closed, both its shell and the system send one.
+        leave_closed_terminal()
+    else:
+        end_at_once(number, frame)

@@ -205,9 +205,13 @@ if sys.platform == "win32":
 
 if sys.platform == "win32":
     KEYBOARD_SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGBREAK)
+    HANG_UP: tuple[signal.Signals, ...] = ()
 else:
     KEYBOARD_SIGNALS = (signal.SIGINT,)
-STOP_SIGNALS = (*KEYBOARD_SIGNALS, signal.SIGTERM)
+    # What `nohup` starts ignores it, to outlive its terminal.
+    _is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    HANG_UP = () if _is_ignored else (signal.SIGHUP,)
+STOP_SIGNALS = (*KEYBOARD_SIGNALS, signal.SIGTERM, *HANG_UP)
 """Requests to end; on Windows, SIGTERM comes only from the process itself."""
 
 
@@ -217,6 +221,20 @@ def receive_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
+
+def leave_closed_terminal() -> None:
+    """Where standard streams are a terminal that was closed, what is printed goes nowhere.
+
+    It would be an error, also between two files of a run that are saved together.
+    """
+    for stream in (1, 2):
+        try:
+            os.write(stream, b"")
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream)
+            os.close(nowhere)
 
 
 def send_to_self(number: signal.Signals) -> None:

@@ -22,7 +22,7 @@ from touchline.interrupts import (
     INTERRUPTED,
     STOPPED_EARLY,
     end_at_once,
-    handle_keyboard,
+    handle_stops,
     raise_on_ctrl_c,
 )
 from touchline.operating_systems import let_streams_print_everything
@@ -184,7 +184,7 @@ def main() -> None:
     raise_on_ctrl_c()
     code = run(sys.argv[1:])
     # All is saved; while Python ends, an exception would be a traceback.
-    handle_keyboard(end_at_once)
+    handle_stops(end_at_once)
     sys.exit(code)
 
 

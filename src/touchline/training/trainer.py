@@ -48,7 +48,7 @@ def train(
     watch: Watch = unwatched,
     chosen: str = "",
 ) -> TrainingResult:
-    """Train every behavior of a world until its steps are done, or until Ctrl-C or SIGTERM.
+    """Train every behavior of a world until its steps are done, or until Ctrl-C, SIGTERM or SIGHUP.
 
     Everything is saved either way. The run folder is checked before anything heavy starts. `log`
     gets lines for people, beginning with `notes`. `to_wandb` also logs to Weights & Biases.

@@ -12,8 +12,12 @@ from types import FrameType
 import torch
 
 from touchline.errors import UsageError
-from touchline.interrupts import end_at_once, handled, raise_once, sigterm_as_ctrl_c
-from touchline.operating_systems import KEYBOARD_SIGNALS, STOP_SIGNALS, glibc_mallopt
+from touchline.interrupts import end_at_another, handled, raise_once
+from touchline.operating_systems import (
+    STOP_SIGNALS,
+    glibc_mallopt,
+    leave_closed_terminal,
+)
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 
 # Parameters of glibc's `mallopt`, from its malloc.h.
@@ -24,15 +28,19 @@ _GLIBC_DEFAULT = 128 * 1024
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM set an event, so no step is cut in two; a second one ends at once."""
+    """Ctrl-C and other requests to end set an event, so no step is cut in two; a second one ends
+    at once.
+    """
     stop = threading.Event()
     asked = False
 
     def request_stop(number: int, frame: FrameType | None) -> None:
         nonlocal asked
         if asked:  # the event may not be set yet, and its lock is held
-            end_at_once(number, frame)
+            end_at_another(number, frame)
+            return
         asked = True
+        leave_closed_terminal()
         stop.set()
 
     with handled(request_stop, *STOP_SIGNALS):
@@ -42,7 +50,7 @@ def stop_on_signals() -> Iterator[threading.Event]:
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Within `stop_on_signals`: the first signal already raises, where there is nothing to save."""
-    with handled(raise_once, *KEYBOARD_SIGNALS), sigterm_as_ctrl_c():
+    with handled(raise_once, *STOP_SIGNALS):
         yield
 
 
