@@ -141,7 +141,12 @@ def film_demonstration(
 
 
 def _check_record(recipe: EnvRecipe, record: Path | str | None) -> None:
-    """Scenes need a file to be filmed into; players have a window instead."""
+    """Scenes need a file to be filmed into; players have a window instead, recordings neither."""
+    if recipe.kind.is_replay:
+        raise UsageError(
+            f"{recipe.target}: a recording has no picture; touchline view shows what its agents "
+            "observed"
+        )
     if recipe.kind.is_player and record is not None:
         raise UsageError(
             f"{recipe.target} draws in its own window and cannot be recorded from here; "

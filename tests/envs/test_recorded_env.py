@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import touchline
 from touchline.envs.env import Drawable, EnvRecipe, Stateful, make
 from touchline.envs.recorded_env import RecordedEnv, RecordingEndedError
 from touchline.envs.slots import Slots
@@ -109,3 +110,8 @@ def test_what_a_recording_cannot_do_it_refuses(shared):
             env.steps("3DBall?team=0")
     with pytest.raises(UsageError, match="unknown option 'speed'"):
         make(EnvRecipe("recording", path, options={"speed": 2}))
+    for given in ({"num_areas": 4}, {"parameters": {"gravity": -5.0}}):
+        with pytest.raises(UsageError, match="leave --num-areas and --parameter away"):
+            make(EnvRecipe("recording", path, **given))
+    with pytest.raises(UsageError, match="a recording has no picture"):
+        touchline.play(path, "random", record="film.mp4")

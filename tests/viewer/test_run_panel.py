@@ -22,6 +22,7 @@ from tests.viewer.browser import (
 )
 
 import touchline
+from touchline.cli import run as command
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.player import build
@@ -308,6 +309,19 @@ def test_the_command_opens_the_scene_of_a_run(run):
 
     with pytest.raises(KeyboardInterrupt):
         touchline.view(str(run), port=0, log=stop)
+
+
+def test_the_flags_of_a_world_count_for_that_of_a_run(run, tmp_path, capsys):
+    sizes = []
+    for num_areas in ("1", "9"):
+        path = tmp_path / f"{num_areas}.html"
+        flags = ["--num-areas", num_areas, "--seed", "77", "--seconds", "0.2"]
+        assert command(["view", str(run), "--save", str(path), *flags]) == 0
+        assert "· seed 77</title>" in path.read_text(encoding="utf-8")
+        sizes.append(path.stat().st_size)
+    assert sizes[1] > sizes[0]
+    assert command(["view", str(run), "--port", "0", "--parameter", "nonsense=5"]) == 2
+    assert "nonsense" in capsys.readouterr().err
 
 
 @pytest.mark.slow

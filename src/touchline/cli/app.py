@@ -69,7 +69,10 @@ COMMANDS: dict[str, Verb | str] = {
         made=("size",),
     ),
     "view": Verb(
-        "touchline.viewer.opening:view", "touchline.cli.results:view", unit="pictures"
+        "touchline.viewer.opening:view",
+        "touchline.cli.results:view",
+        unit="pictures",
+        made=("about_world",),
     ),
     "record": Verb(
         "touchline.training.recording:record",

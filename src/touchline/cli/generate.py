@@ -134,9 +134,14 @@ class Call:
             return None
         from touchline.envs.env import EnvRecipe
 
+        return EnvRecipe.parse(self.target, **self.about_world)
+
+    @property
+    def about_world(self) -> dict[str, Any]:
+        """What was typed about the world, as a recipe has it."""
+        assert self.world is not None
         about = {name: v for name, v in self.world.items() if v is not None}
-        about["parameters"] = parameter_values(self.world["parameters"])
-        return EnvRecipe.parse(self.target, **about)
+        return about | {"parameters": parameter_values(self.world["parameters"])}
 
     def __call__(self, **more: Any) -> Any:
         """Call the function, also with these arguments."""

@@ -117,12 +117,14 @@ def view(call: Call) -> None:
     """Show the page of a world or of a run until Ctrl-C, or save a replay."""
     from touchline.policies.files.run_layout import has_runs
 
-    env = {"env": call.target} if has_runs(call.target) else {}
+    given: dict[str, Any] = {}
+    if has_runs(call.target):
+        given = {"env": call.target, "about_world": call.about_world}
     if call.values.get("save") is None:
-        call(**env)
+        call(**given)
     else:
         with shown(f"view {call.target}", call.verb.unit) as progress:
-            call(progress=progress, **env)
+            call(progress=progress, **given)
 
 
 def record(call: Call) -> None:

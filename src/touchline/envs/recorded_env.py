@@ -42,6 +42,11 @@ def open_recording(recipe: EnvRecipe) -> RecordedEnv:
     Option: `image_layout` ("HWC" or "CHW"), when the package version misleads.
     """
     recipe.check_options("image_layout")
+    if recipe.num_areas is not None or recipe.parameters:
+        raise UsageError(
+            f"{recipe.target}: a recording has the areas and the parameters that it was made with; "
+            "leave --num-areas and --parameter away"
+        )
     return RecordedEnv(recipe.target, recipe.options.get("image_layout"))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from touchline.envs.env import Env, EnvRecipe, make
 from touchline.envs.slots import Slots
@@ -75,6 +75,7 @@ def view(
     save: Annotated[Path | str | None, Flag(metavar="FILE.html")] = None,
     seconds: Annotated[float, Flag(min=0.1)] = 20.0,
     deterministic: bool = False,
+    about_world: Mapping[str, Any] | None = None,
     log: Log = print,
     progress: Progress = no_progress,
 ) -> None:
@@ -102,6 +103,8 @@ def view(
         Python or a network.
     seconds
         Length of the replay, in simulated time.
+    about_world
+        Of a run: `seed`, `num_areas` and `parameters` of its world, as `EnvRecipe` has them.
     log
         Gets the page's address, why there is no picture where there is none, and what was saved.
     progress
@@ -120,8 +123,9 @@ def view(
     """
     sources, others = sources_in(policy), sources_in(versus or ())
     run = run_of(Path(env), log) if isinstance(env, str) and has_runs(env) else None
+    about = about_world or {}
     if run is None:
-        recipe = EnvRecipe.parse(env)
+        recipe = EnvRecipe.parse(env, **about)
     else:
         # The default counts as not given: a call that names it looks the same here.
         if sources != ["random"]:
@@ -129,7 +133,7 @@ def view(
                 f"{run}: a run plays its own checkpoints; leave --policy away, or name its scene"
             )
         (where, sources), port = _until_started(run, host, port, log)
-        recipe = EnvRecipe(*where)
+        recipe = EnvRecipe(*where, **about)
         if recipe.kind.is_player:
             # The run may be a copy of another person's, and its files name the program.
             raise UsageError(
