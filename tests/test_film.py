@@ -1,12 +1,14 @@
 """Films of policies at play, and players that show themselves."""
 
 import time
+from pathlib import Path
 
 import imageio_ffmpeg
 import pytest
 
 import touchline
 from tests.scripted_world import ScriptedWorld
+from touchline.cli import run
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
@@ -61,6 +63,40 @@ def test_a_film_needs_an_mp4_file_and_leaves_none_behind_otherwise(tmp_path):
     with make("Basic") as env, pytest.raises(UsageError, match=r"ends in \.mp4"):
         film(env, ["random"], tmp_path / "walk.gif")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_film_that_is_interrupted_leaves_an_earlier_one_whole(tmp_path):
+    path = tmp_path / "walk.mp4"
+    path.write_bytes(b"a good film")
+
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    with make("Basic") as env, pytest.raises(KeyboardInterrupt):
+        film(env, ["random"], path, progress=interrupt)
+    assert path.read_bytes() == b"a good film"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_film_that_cannot_be_written_is_refused_before_the_world_opens(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.mp4").mkdir()
+    (tmp_path / "file").touch()
+    for wrong in ("folder.mp4", "file/x.mp4", "x.gif"):
+        # The scene does not exist either, which only opening it would show.
+        assert run(["play", "NoScene", "--policy", "random", "--record", wrong]) == 2
+        error = capsys.readouterr().err
+        assert str(Path(wrong)) in error
+        assert error.count("\n") == 1
+
+
+def test_ffmpeg_takes_any_name_of_a_film_for_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    flags = ["--record=-x.mp4", "--seconds", "0.1"]
+    assert run(["play", "Basic", "--policy", "random", *flags]) == 0
+    assert imageio_ffmpeg.count_frames_and_secs(str(tmp_path / "-x.mp4"))[0] > 0
 
 
 def test_each_side_plays_by_its_own_policy():

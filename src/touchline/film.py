@@ -19,8 +19,10 @@ from touchline.envs.slots import Slots
 from touchline.errors import UsageError
 from touchline.flag import Flag
 from touchline.log import Progress, no_progress
+from touchline.operating_systems import remove_file, replace_file
 from touchline.policies.loading import PolicySource, as_trained, load_sides, sources_in
 from touchline.training.demonstrations import read_demonstration
+from touchline.whole import PART, require_writable
 
 PICTURES_PER_SECOND = 10.0
 """Rate for a film of observations: a usual rate of decisions."""
@@ -115,7 +117,7 @@ def film_demonstration(
             f"{path}: its agents observe no pictures, and a demonstration holds nothing else of "
             "the world, so there is nothing to film"
         )
-    _check_name(Path(to))
+    _check_file(Path(to))
     height = max(camera.shape[2] for camera in cameras)
     scale = max(1, round(PICTURE_HEIGHT / height))
     height += height * scale % 2  # video needs even lengths
@@ -156,6 +158,8 @@ def _check_record(recipe: EnvRecipe, record: Path | str | None) -> None:
         raise UsageError(
             f"{recipe.target} has no window: say where to film it, --record FILE.mp4"
         )
+    if record is not None:
+        _check_file(Path(record))
 
 
 def film(
@@ -175,14 +179,14 @@ def film(
 
     `sources` and `versus` are policies as `load_sides` takes them, `seconds` are of simulated time,
     `size` is (width, height) in pixels; `progress` counts pictures. Raises a UsageError for an
-    environment that cannot be drawn, or a file name with another ending.
+    environment that cannot be drawn, or a file that cannot be written or has another ending.
     """
     if not (isinstance(env, Watchable) and isinstance(env, Drawable)):
         raise UsageError(
             "this world cannot be recorded: it draws in a window of its own, or not at all; "
             "leave --record away"
         )
-    _check_name(path)
+    _check_file(path)
     # Video needs even lengths.
     width, height = (length + length % 2 for length in size)
     slots = Slots(env)
@@ -213,19 +217,22 @@ def film(
             rows = slots.step(actions)
 
 
-def _check_name(path: Path) -> None:
+def _check_file(path: Path) -> None:
     if path.suffix != ".mp4":
         raise UsageError(f"{path}: expected a file name that ends in .mp4")
+    require_writable(path)
 
 
 @contextmanager
 def _open_video(
     path: Path, size: tuple[int, int], frames_per_second: float
 ) -> Iterator[Any]:
-    """A video file that takes frames; complete when the context ends."""
+    """A video that takes frames; the file is there, and replaces another, when the context ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # ffmpeg goes by the ending. A name such as -x.mp4 or a:b.mp4 it takes for something else.
+    part = path.absolute().with_name(f"{path.stem}{PART}{path.suffix}")
     video: Any = imageio_ffmpeg.write_frames(
-        str(path),
+        str(part),
         size,
         fps=frames_per_second,
         # Of 16 by default, which would scale most pictures; H.264 needs only even lengths.
@@ -235,8 +242,11 @@ def _open_video(
     video.send(None)  # the generator starts ffmpeg and waits for the first frame
     try:
         yield video
+        video.close()
+        replace_file(part, path)
     finally:
         video.close()
+        remove_file(part)
 
 
 def _write(video: Any, frames: Sequence[NDArray[np.uint8]]) -> None:
