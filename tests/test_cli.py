@@ -402,6 +402,34 @@ def test_a_model_for_unity_has_its_ending(capsys, tmp_path):
     assert "x.pt: expected a file name that ends in .onnx" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["view", "Basic", "--policy", "none", "--save", "file/x.html"],
+        ["export", "none", "-o", "file/x.onnx"],
+        ["distill", "none", "-o", "file/x.onnx"],
+        ["plot", "none", "-o", "file/x.svg"],
+        ["plot", "none", "-o", "folder.png"],
+        ["tournament", "NoScene", "--policy", "a", "--picture", "folder.png"],
+        ["parity", "NoScene", "--policy", "a", "--picture", "folder.png"],
+        ["parity", "Basic", "--policy", "a", "--env", "./x", "--save", "file/x.json"],
+        ["record", "NoScene", "--policy", "a", "-o", "file/x.demo"],
+        ["convert", "none", "-o", "file/x.yaml"],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_written_is_refused_before_anything_else(
+    arguments, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.png").mkdir()
+    assert run(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"touchline: {Path(arguments[-1])}: cannot be written: ")
+    assert error.count("\n") == 1
+
+
 def test_a_measurement_of_no_episode_and_a_step_after_the_end_are_refused():
     with pytest.raises(UsageError, match="episodes: expected at least 1, got 0"):
         touchline.evaluate("Basic", "random", episodes=0)

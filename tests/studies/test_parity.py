@@ -317,6 +317,10 @@ def test_groups_count_games(monkeypatch):
             "only a player's figures can be saved: give --env PLAYER, too",
         ),
         (
+            ["3DBall", "--policy", "random", "--env", "./x", "--save", "x.txt"],
+            "--save x.txt: expected a file NAME.json",
+        ),
+        (
             ["3DBall", "--policy", "random", "--statistics", "missing"],
             "--statistics missing: expected a file NAME.json",
         ),

@@ -28,9 +28,11 @@ from touchline.policies.loading import (
 )
 from touchline.specs import BehaviorSpec
 from touchline.studies.comparison import EPISODE_FIGURES, Comparison, Figures, compare
+from touchline.studies.plot import write_figure
 from touchline.studies.references import Reference, find_reference, write_statistics
 from touchline.studies.tournament import check_picture
 from touchline.studies.units import EPISODES, Units, observation_names, play_units
+from touchline.whole import require_writable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,7 +82,7 @@ def parity(
     Raises
     ------
     UsageError
-        Nothing to compare with, what does not fit together, or a picture that cannot be written.
+        Nothing to compare with, what does not fit together, or a file that cannot be written.
     RunError
         No episode ends, or the player failed.
 
@@ -104,6 +106,10 @@ def parity(
         )
     if save is not None and player is None:
         raise UsageError("only a player's figures can be saved: give --env PLAYER, too")
+    if save is not None:
+        if Path(save).suffix != ".json":
+            raise UsageError(f"--save {save}: expected a file NAME.json")
+        require_writable(Path(save))
     with ExitStack() as worlds:
         here = _Side(worlds.enter_context(make(recipe)), recipe, sources, deterministic)
         if player is None:
@@ -334,8 +340,7 @@ def draw_parity(figures: Mapping[str, Any], path: Path) -> None:
     figure.suptitle(
         f"{figures['scene']} compared with {reference}; gray: chance explains it"
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    write_figure(figure, path, dpi=110)
 
 
 def _title(own: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ by point (Agarwal et al. 2021, arXiv:2108.13264, section 4.3). A single run has 
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from touchline.policies.files.run_layout import (
     runs_in,
 )
 from touchline.training.run.figures import SCORES, read_columns
+from touchline.whole import require_writable, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,11 +106,13 @@ def plot(
     Raises
     ------
     UsageError
-        A folder is no run, no run has the metric, or the file has another ending.
+        A folder is no run, no run has the metric, or the file cannot be written or has another
+        ending.
     """
     path = Path(output)
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{path}: expected a file that ends in {', '.join(FORMATS)}")
+    require_writable(path)
     for name, value, known in (
         ("--against", against, AXES),
         ("--average", average, AVERAGES),
@@ -377,12 +381,14 @@ def _draw(axes: Axes, curve: Curve, color: str, style: str) -> object:
     return line
 
 
-def write_figure(figure: Figure, path: Path) -> None:
+def write_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
     """Write a figure; the same curves are the same bytes."""
     import matplotlib as mpl
 
-    no_date = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-    path.parent.mkdir(parents=True, exist_ok=True)
+    kind = path.suffix.lower().removeprefix(".")
+    no_date = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    content = io.BytesIO()
     # Names of parts of an SVG are random otherwise.
     with mpl.rc_context({"svg.hashsalt": "touchline"}):
-        figure.savefig(path, dpi=150, metadata=no_date.get(path.suffix.lower()))
+        figure.savefig(content, format=kind, dpi=dpi, metadata=no_date.get(kind))
+    write_whole(path, content.getvalue())

@@ -26,6 +26,7 @@ from touchline.policies.policy import Policy, RandomPolicy, SlotActor
 from touchline.specs import BehaviorSpec
 from touchline.studies.comparison import EPISODE_FIGURES, Figures, figures_of
 from touchline.studies.units import EPISODES, GAMES, Units, flat_size, observation_names
+from touchline.whole import write_whole
 
 UNITY = Path(__file__).parent / "unity"
 """`<scene>.<policy>.json`: figures measured in Unity."""
@@ -142,11 +143,7 @@ def write_statistics(path: Path, played: Mapping[str, Units]) -> None:
             "observation_mean": np.round(means, 4).tolist(),
             "observation_std": np.round(spreads, 4).tolist(),
         }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"behaviors": behaviors}) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    write_whole(path, (json.dumps({"behaviors": behaviors}) + "\n").encode())
 
 
 def _of_normalizers(normalizers: list[Normalizer], spec: BehaviorSpec) -> Figures:

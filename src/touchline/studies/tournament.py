@@ -22,6 +22,7 @@ from touchline.log import Progress, no_progress
 from touchline.operating_systems import num_cores
 from touchline.policies.loading import PolicySource, as_trained, sources_in
 from touchline.studies.matches import Match, Score, play, single_threaded, sources_of
+from touchline.studies.plot import write_figure
 from touchline.training.collect.opening import import_ray
 from touchline.training.evaluation_figures import wilson_interval
 from touchline.training.self_play.ratings import ELO, SPREAD_OF_PLAYERS, most_likely
@@ -347,8 +348,7 @@ def draw_tournament(figures: Mapping[str, Any], path: Path) -> None:
     _draw_ratings(left, figures)
     _draw_matrix(right, figures)
     figure.suptitle(f"{figures['scene']}: {figures['games_per_pair']} games per pair")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    write_figure(figure, path, dpi=120)
 
 
 def _draw_ratings(axes: Axes, figures: Mapping[str, Any]) -> None:

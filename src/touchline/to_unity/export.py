@@ -18,7 +18,7 @@ from touchline.policies.network import Network
 from touchline.policies.policy import require_fit
 from touchline.specs import BehaviorSpec
 from touchline.to_unity.comparison import require_alike
-from touchline.whole import write_whole
+from touchline.whole import require_writable, write_whole
 
 
 def export_policy(
@@ -59,6 +59,7 @@ def export_policy(
         raise UsageError(
             "Unity has no actions whose later branches depend on the first"
         )
+    require_writable(target)
     if isinstance(policy, Network):
         require_fit("the network", policy.spec, "the behavior", behavior_spec)
         model = build_onnx(policy)

@@ -26,7 +26,7 @@ from touchline.protocol.demonstrations import SUFFIX, DemoFile, encode_demo
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
 from touchline.training.evaluation import EndCheck, moved_slots
 from touchline.training.quotas import shares
-from touchline.whole import write_whole
+from touchline.whole import require_writable, write_whole
 
 
 def record(
@@ -62,13 +62,14 @@ def record(
     Raises
     ------
     UsageError
-        The world cannot be opened, a policy cannot be loaded or does not fit, or the name does not
-        end in `.demo`.
+        The world cannot be opened, a policy cannot be loaded or does not fit, or the file cannot be
+        written or does not end in `.demo`.
     RunError
         No episode ends, none returns `min_return`, or a player failed.
     """
     path = Path(output)
     check_name(path)
+    require_writable(path)
     sources = sources_in(policy)
     recipe = as_trained(replace(EnvRecipe.parse(env), seed=seed), sources)
     with make(recipe) as world:

@@ -255,6 +255,7 @@ def _save(
         )
     if not recipe.kind.is_scene:
         raise UsageError(f"--save: {recipe.target} is not a scene and has no picture")
+    require_writable(path)
     from touchline.viewer.replay import save_replay
 
     # The file is sent to others, whom folders of this machine do not concern.

@@ -23,6 +23,7 @@ from touchline.viewer.scoreboard import Scoreboard
 from touchline.viewer.server import LOOPBACK, STILL_CAMERA, close_server, open_server
 from touchline.viewer.simulation import new_returns, no_returns
 from touchline.viewer.stage import WIDE, Stage, camera_of
+from touchline.whole import write_whole
 
 MOST_BYTES = 20_000_000
 """What mail and the cards of hubs still take."""
@@ -77,8 +78,7 @@ def save_replay(
             f"{path}: {seconds:g} s take {len(data) / 1e6:.0f} MB, more than "
             f"{MOST_BYTES / 1e6:.0f}: give fewer --seconds or --num-areas"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
+    write_whole(path, data)
 
 
 def _recorded(

@@ -43,7 +43,7 @@ from touchline.policies.nets.normalizer import NORMALIZED_LIMIT, RunningNormaliz
 from touchline.policies.nets.twin_mlp import ACTOR, TwinMLP
 from touchline.policies.network import Network, WithoutOnnx
 from touchline.specs import BehaviorSpec
-from touchline.whole import write_whole
+from touchline.whole import require_writable, write_whole
 
 
 def export(
@@ -71,11 +71,13 @@ def export(
     Raises
     ------
     UsageError
-        There is no such checkpoint, or Unity cannot load its kind of network.
+        There is no such checkpoint, Unity cannot load its kind of network, or the file cannot be
+        written.
     """
     source, target = Path(run), Path(output)
     if target.suffix != MODEL:
         raise UsageError(f"{target}: expected a file name that ends in {MODEL}")
+    require_writable(target)
     checkpoint = source
     if source.is_dir():
         checkpoint = RunLayout(run_of(source)).checkpoint(behavior)

@@ -34,7 +34,7 @@ from touchline.training.config.values import Part
 from touchline.training.config.yaml_tree import YamlTree
 from touchline.training.rewards.settings import SIGNAL_PLUGINS, signal_settings
 from touchline.training.self_play.settings import SelfPlaySettings
-from touchline.whole import write_whole
+from touchline.whole import require_writable, write_whole
 
 Block = dict[str, Any]
 
@@ -79,6 +79,7 @@ def convert(
     target = Path(output)
     if target.suffix not in (".yaml", ".yml"):
         raise UsageError(f"-o {target}: expected the name of a .yaml file")
+    require_writable(target)
     values = _read(Path(config), target, log)
     if old_version(values) is None:
         raise UsageError(
