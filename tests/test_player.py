@@ -161,6 +161,17 @@ def test_a_player_without_a_port_exits_with_a_usage_error(capsys):
     assert "no --mlagents-port" in capsys.readouterr().err
 
 
+def test_a_player_whose_log_cannot_be_written_plays_without_one(builds, tmp_path):
+    path = build("Basic", builds)
+    arguments = ["--mlagents-port", "1", "-logFile", tmp_path / "missing" / "log"]
+    done = subprocess.run(
+        [path, *arguments], capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 0
+    assert "there is no log: " in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_player_whose_python_is_gone_leaves_quietly(builds, tmp_path):
     path = build("Basic", builds)
     done = subprocess.run(

@@ -214,17 +214,20 @@ def _set_parameters(env: SceneEnv, values: Mapping[str, ParameterValue]) -> None
 
 def _log_to(file: str | None) -> None:
     """Log everything to the file, as Unity does; without one, warnings to standard error."""
-    handler: logging.Handler
-    if file is None or file == "-":
-        handler = logging.StreamHandler()
-        level = logging.WARNING
-    else:
-        handler = logging.FileHandler(file, encoding="utf-8")
-        level = logging.INFO
+    handler: logging.Handler = logging.StreamHandler()
+    level, obstacle = logging.WARNING, None
+    if file is not None and file != "-":
+        try:
+            handler = logging.FileHandler(file, encoding="utf-8")
+            level = logging.INFO
+        except OSError as error:
+            obstacle = error
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
     package = logging.getLogger("touchline")
     package.addHandler(handler)
     package.setLevel(level)
+    if obstacle is not None:
+        logger.warning("there is no log: %s", obstacle)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

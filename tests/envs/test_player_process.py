@@ -87,15 +87,17 @@ def test_arguments_come_in_the_order_of_the_official_client(tmp_path):
         path,
         5005,
         no_graphics=True,
-        log_file=tmp_path / "log",
+        log_file=tmp_path / "logs" / "log",
         additional_args=["--speed", "9"],
     )
     process.stop()
     process.stop()
     assert process.command[1:] == [
         *("-nographics", "-batchmode", "--mlagents-port", "5005"),
-        *("-logFile", str(tmp_path / "log"), "--speed", "9"),
+        *("-logFile", str(tmp_path / "logs" / "log"), "--speed", "9"),
     ]
+    # A game cannot say where its log is missing.
+    assert (tmp_path / "logs").is_dir()
     own_log = PlayerProcess(path, 5005, additional_args=["-LOGFILE", "mine"])
     own_log.stop()
     assert own_log.command[1:] == ["--mlagents-port", "5005", "-LOGFILE", "mine"]

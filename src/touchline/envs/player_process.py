@@ -157,6 +157,8 @@ class PlayerProcess:
         check_executable(path)
         self.path = path
         self._folder = tempfile.TemporaryDirectory(prefix="touchline-player-")
+        if log_file is not None:
+            log_file.parent.mkdir(parents=True, exist_ok=True)
         self._log = log_file or Path(self._folder.name) / "Player.log"
         self._output = Path(self._folder.name) / "output.txt"
         arguments = ["-nographics", "-batchmode"] if no_graphics else []
