@@ -199,6 +199,12 @@ def test_only_loopback_counts_as_local(host, expected):
     assert is_loopback(host) == expected
 
 
+def test_the_address_of_an_ipv6_host_can_be_opened():
+    assert address_of("127.0.0.1", 8080) == "http://127.0.0.1:8080"
+    assert address_of("::1", 8080) == "http://[::1]:8080"
+    assert urlsplit(address_of("fe80::2", 8080)).port == 8080
+
+
 def test_from_other_machines_a_page_needs_the_token_in_its_address():
     server = open_server("0.0.0.0", 0, "test")
     try:

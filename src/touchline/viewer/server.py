@@ -94,7 +94,9 @@ def close_server(server: viser.ViserServer, farewell: str = "") -> None:
 def address_of(host: str, port: int) -> str:
     """What to open in a browser; with the token where other machines can connect."""
     token = "" if is_loopback(host) else f"/?token={_token()}"
-    return f"http://{host}:{port}{token}"
+    # The colons of an IPv6 address are not that of the port.
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}{token}"
 
 
 @cache
