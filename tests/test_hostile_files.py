@@ -378,22 +378,26 @@ INTERRUPTED_MODULE = """
 import signal
 from touchline.interrupts import raise_on_ctrl_c
 
-raise_on_ctrl_c()
+raise_on_ctrl_c(resumes=False)
 signal.raise_signal(signal.SIGINT)
 print("goes on")
 """
 
 
-def test_an_interrupt_while_modules_load_ends_at_once(tmp_path):
+@pytest.mark.parametrize("resumes", [False, True])
+def test_an_interrupt_while_modules_load_ends_at_once(tmp_path, resumes):
     """An exception once ended the process in torch's `std::terminate`, or became pydantic's."""
-    (tmp_path / "distributed.py").write_text(INTERRUPTED_MODULE)
+    module = INTERRUPTED_MODULE.replace("False", str(resumes))
+    (tmp_path / "distributed.py").write_text(module)
     done = subprocess.run(
         [sys.executable, "-c", "import distributed"], cwd=tmp_path,
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr.startswith("ended at once; what a run saved before is whole")
+    assert done.stderr.startswith("ended at once")
     assert done.stderr.count("\n") == 1
+    # Most commands save nothing, and have no --resume.
+    assert ("what a run saved before is whole" in done.stderr) == resumes
 
 
 def test_an_interrupt_in_a_program_that_another_one_executes_is_raised():

@@ -34,6 +34,9 @@ Ctrl-C that no command handles is 130 to the parser.
 AGAIN_AFTER_S = 0.01
 """A callback of Python's own has ended by then."""
 
+_resumes = threading.Event()
+"""Whether --resume continues what this process does."""
+
 Handler = Callable[[int, FrameType | None], object]
 
 
@@ -61,10 +64,12 @@ def _loads(call: FrameType) -> bool:
     return call.f_code.co_filename == "<frozen importlib._bootstrap>"
 
 
-def raise_on_ctrl_c() -> None:
+def raise_on_ctrl_c(*, resumes: bool = False) -> None:
     """The program's first Ctrl-C, or another request to end, raises a KeyboardInterrupt, wherever
-    it comes.
+    it comes. `resumes`: what it does can be continued by --resume.
     """
+    if resumes:
+        _resumes.set()
     handle_stops(raise_once)
     sys.unraisablehook = _raise_again
 
@@ -111,11 +116,11 @@ def end_at_once(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -
     """Handler of a signal: end all players and this process, and say so in a line."""
     end_all_trees()
     # Not through `sys.stderr`, which may be in the middle of a line.
-    line = (
-        "ended at once; what a run saved before is whole, and --resume continues it\n"
-    )
+    line = "ended at once"
+    if _resumes.is_set():
+        line += "; what a run saved before is whole, and --resume continues it"
     with contextlib.suppress(OSError):
-        os.write(2, line.encode())
+        os.write(2, f"{line}\n".encode())
     # `sys.exit` would only raise an exception, and wait for threads.
     os._exit(INTERRUPTED)
 

@@ -184,7 +184,7 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     let_streams_print_everything()
     threading.excepthook = _print_thread_error
-    raise_on_ctrl_c()
+    raise_on_ctrl_c(resumes=sys.argv[1:2] in [[verb] for verb in RESUMABLE])
     code = run(sys.argv[1:])
     # All is saved; while Python ends, an exception would be a traceback.
     handle_stops(end_at_once)
