@@ -1,9 +1,12 @@
 """Recordings from Unity as worlds: they replay, and mean what their headers say."""
 
+import re
+
 import numpy as np
 import pytest
 
 import touchline
+from touchline.cli import run
 from touchline.envs.env import Drawable, EnvRecipe, Stateful, make
 from touchline.envs.recorded_env import RecordedEnv, RecordingEndedError
 from touchline.envs.slots import Slots
@@ -37,7 +40,8 @@ def test_stepping_shows_what_replay_shows_and_stops_at_resets_and_at_the_end(sha
         while (due := env.next_command) is not None:
             if due is Command.RESET:
                 with pytest.raises(
-                    UsageError, match=r"after exchange \d+ the session was reset"
+                    UsageError,
+                    match=r"holds \d+ episodes? in \d+ exchanges, and then the",
                 ):
                     env.step()
                 env.reset()
@@ -115,3 +119,14 @@ def test_what_a_recording_cannot_do_it_refuses(shared):
             make(EnvRecipe("recording", path, **given))
     with pytest.raises(UsageError, match="a recording has no picture"):
         touchline.play(path, "random", record="film.mp4")
+
+
+def test_more_episodes_than_a_recording_holds_are_refused_with_their_number(
+    shared, capsys
+):
+    path = str(shared / "wire-recordings" / "Basic-package-3.0.0.wire.gz")
+    call = ["eval", path, "--policy", "random"]
+    run([*call, "--episodes", "100000"])
+    held = re.search(r"the recording holds (\d+) episodes", capsys.readouterr().err)
+    assert run([*call, "--episodes", held[1]]) == 0
+    assert run([*call, "--episodes", str(int(held[1]) + 1)]) != 0

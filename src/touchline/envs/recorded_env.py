@@ -105,12 +105,12 @@ class RecordedEnv(MLAgentsEnv):
             self.reset()
         elif self.next_command is Command.RESET:
             raise SessionResetError(
-                f"{self.path}: after exchange {self.exchanges} the session was reset; call reset() "
-                "to continue"
+                f"{self._so_far()}, and then the session was reset: play fewer episodes, or call "
+                "reset() to continue"
             )
         elif self.next_command is None:
             raise RecordingEndedError(
-                f"{self.path}: ends after exchange {self.exchanges}; reset() starts again"
+                f"{self._so_far()}, and then it ends: play fewer episodes; reset() starts again"
             )
         else:
             self._advance()
@@ -146,12 +146,19 @@ class RecordedEnv(MLAgentsEnv):
     def _actions_so_far(self, behavior: str) -> None:
         """None: they change nothing."""
 
+    def _so_far(self) -> str:
+        count = "1 episode" if self._ended == 1 else f"{self._ended:,} episodes"
+        return (
+            f"{self.path}: the recording holds {count} in {self.exchanges:,} exchanges"
+        )
+
     def _rewind(self) -> None:
         self._session = TrainerSession(self._image_layout)
         self._frames = recording.read_frames(self.path)
         self._exchange = None
         self._order: Order | None = None
         self.exchanges = 0
+        self._ended = 0
         while self._session.state is not State.TRAINER_COMMANDS:
             if not self._receive():
                 raise UsageError(
@@ -165,9 +172,10 @@ class RecordedEnv(MLAgentsEnv):
         self._session.state = advance(self._session.state, MessageKind.COMMAND)
         if not self._receive():
             raise RecordingEndedError(
-                f"{self.path}: ends after exchange {self.exchanges}; reset() starts again"
+                f"{self._so_far()}, and then it ends: play fewer episodes; reset() starts again"
             )
         self.exchanges += 1
+        self._ended += sum(len(terminals) for _, terminals in self.exchange.values())
         self._read_order()
 
     def _receive(self) -> bool:
