@@ -80,10 +80,7 @@ TRIALS = [
     Trial(
         "Pyramids",
         {"Pyramids": Bar(1.79, 1.78)},
-        note=(
-            "seed 3 next to up to four other jobs, stopped twice and resumed: some 40 minutes "
-            "alone"
-        ),
+        note="seeds 2 and 3 next to up to four other jobs: some 40 minutes alone",
     ),
     Trial("GridFoodCollector", {"GridFoodCollector": Bar(67.7, 68.0)}),
     Trial("Crawler", {"Crawler": Bar(2430.0, 2480.0)}),
