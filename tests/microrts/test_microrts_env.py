@@ -807,6 +807,54 @@ def test_areas_share_the_opponents_in_turn():
             opponents_of_areas(wrong, 1)
 
 
+def test_areas_share_maps_in_turn_and_we_are_player_0_on_those_that_favour_us(engine):
+    with open_env(
+        engine,
+        "basesWorkers8x8",
+        4,
+        maps="lastWorker8x8A,basesWorkers8x8",
+        opponent="passive",
+        weights="material:1",
+        max_ticks=20,
+        economy=True,
+    ) as env:
+        env.reset(0)
+        units, seats = FIRST_PLANE["unit_type"], set()
+        for _ in range(3):  # games of each area
+            steps, _ = env.steps(US)
+            planes, economy = steps.obs
+            workers = planes[:, units + 1 + UNIT_TYPES.index("Worker")].sum((1, 2))
+            assert workers.tolist() == [9, 2, 9, 2]
+            assert economy[:, 0].tolist() == [0.0, 0.5, 0.0, 0.5]
+            assert env.games.player[[0, 2]].tolist() == [0, 0]
+            seats |= set(env.games.player[[1, 3]].tolist())
+            play_randomly(env, 20)
+        assert seats == {0, 1}
+        records = env.pop_records()
+    # Nothing is lost here, and what a side begins with is no reward.
+    assert len(records) == 12
+    assert max(abs(record.rewards["material"]) for record in records) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("maps", "message"),
+    [
+        ("basesWorkers8x8:x", "MAP or MAP:NUMBER_OF_AREAS"),
+        ("basesWorkers16x16", "another size or other walls"),
+        ("basesWorkers8x8,8x8/nowhere", "unknown map"),
+    ],
+)
+def test_maps_that_areas_cannot_share_are_one_line(engine, maps, message):
+    with pytest.raises(UsageError, match=message):
+        open_env(engine, "basesWorkers8x8", 2, maps=maps)
+
+
+def test_a_map_of_ours_can_be_the_target(engine):
+    with open_env(engine, "lastWorker8x8D", opponent="passive") as env:
+        env.reset(0)
+        assert len(env.steps(US)[0]) == 1
+
+
 def test_a_bot_without_its_jar_says_how_to_get_it(engine):
     start_java(engine)
     with pytest.raises(MissingError, match="fetch --bots"):

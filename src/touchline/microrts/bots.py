@@ -5,7 +5,7 @@ from typing import Any
 
 from touchline.errors import MissingError, UsageError
 from touchline.microrts.java import java_class
-from touchline.microrts.rules import BOTS, SELF, Bot, choose
+from touchline.microrts.rules import BOTS, SELF, Bot, choose, one_turn
 
 
 def bot_named(name: str) -> Bot:
@@ -101,16 +101,12 @@ def opponents_of_areas(opponents: str, num_areas: int) -> list[str]:
 
     Raises a UsageError for unknown bots.
     """
-    turn: list[str] = []
-    for part in opponents.split(","):
-        name, colon, count = part.strip().partition(":")
-        if name.lower() != SELF:
+    # Java tells upper from lower case, our short names do not.
+    turn = [
+        name if "." in name else name.lower()
+        for name in one_turn("opponent", opponents, "BOT")
+    ]
+    for name in turn:
+        if name != SELF:
             bot_named(name)  # raises for an unknown one
-        if colon and not (count.isdigit() and int(count)):
-            raise UsageError(
-                f"microrts: opponent={opponents}: {part!r} should be BOT or BOT:NUMBER_OF_AREAS"
-            )
-        # Java tells upper from lower case, our short names do not.
-        is_class = "." in name
-        turn += [name if is_class else name.lower()] * (int(count) if colon else 1)
     return [turn[area % len(turn)] for area in range(num_areas)]

@@ -35,6 +35,7 @@ SDIST_SHA256 = "b88bb9cba6e7686bb98a62f1f8123bda0fa43109b5e7ea9d4e02c9bc5f65ec4e
 JAR_SHA256 = "ea684bb9d51191e63f3d5df41d1d4520297de0661b8bd584892fe47f1d8c3f37"
 _JAR = "microrts.jar"
 _INSIDE_SDIST = "/gym_microrts/microrts/"
+_OWN_MAPS = Path(__file__).with_name("maps")
 _WALL = ord("1")  # terrain is one character per cell: 0 open, 1 wall
 
 
@@ -69,10 +70,14 @@ class Engine:
     def map_file(self, name: str) -> Path:
         """The file of a map.
 
-        The name may be `maps/8x8/basesWorkers8x8.xml`, `8x8/basesWorkers8x8` or `basesWorkers8x8`.
+        The name may be `maps/8x8/basesWorkers8x8.xml`, `8x8/basesWorkers8x8` or `basesWorkers8x8`,
+        and one of ours, such as `lastWorker8x8A`.
         Raises a UsageError for an unknown name, and for a short one that several maps have.
         """
         wanted = name.removesuffix(".xml").removeprefix("maps/")
+        own = _OWN_MAPS / f"{wanted}.xml"
+        if own.is_file():
+            return own
         if wanted in self.maps:
             return self.maps[wanted]
         matches = [key for key in self.maps if PurePosixPath(key).name == wanted]

@@ -21,7 +21,7 @@ from touchline.errors import UsageError
 from touchline.microrts.action_forms import AskerForm, Form, GridForm, Turned, UnitForm
 from touchline.microrts.bot_policy import BotPolicy
 from touchline.microrts.bots import opponents_of_areas, seed_engine
-from touchline.microrts.engine import GameMap, find_engine
+from touchline.microrts.engine import Engine, GameMap, find_engine
 from touchline.microrts.games import Games, GameSettings
 from touchline.microrts.java import refuse_forked
 from touchline.microrts.kernels import are_choices
@@ -29,7 +29,7 @@ from touchline.microrts.observations import board_planes, visible_cells
 from touchline.microrts.options import Match, Options, task_named
 from touchline.microrts.records import GameRecord, figures_by_opponent
 from touchline.microrts.render import Scoreboard, draw_board
-from touchline.microrts.rules import BOTS, PLANES, REWARDS, SELF, balance_of
+from touchline.microrts.rules import BOTS, PLANES, REWARDS, SELF, balance_of, one_turn
 from touchline.parameters import Parameter, ParameterValue, Sampler
 from touchline.scenes.random import Streams
 from touchline.specs import (
@@ -196,7 +196,9 @@ class MicrortsEnv(MLAgentsEnv):
         if self._share is not None:
             self._left[:] = self._share
             self.games.resting[:] = self._left == 0
-        self._receive(self._observe(), np.zeros(self.games.num_rows, np.float32))
+        obs = self._observe()
+        self._balance = self._balance_of(obs, np.ones(self.games.num_rows, np.bool_))
+        self._receive(obs, np.zeros(self.games.num_rows, np.float32))
 
     def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
         """Set `PARAMETERS`, for the games that are running too."""
@@ -248,7 +250,7 @@ class MicrortsEnv(MLAgentsEnv):
             reward[:, _CLOSER] = reward[:, _CLOSER].clip(-1.0, 1.0)
         obs = self._observe()
         if self.weights[_MATERIAL]:
-            balance = self._balance_now(obs)
+            balance = self._balance_of(obs, np.ones(games.num_rows, np.bool_))
             reward[:, _MATERIAL] = balance - self._balance
             self._balance = balance
         self._reward_sums += reward
@@ -278,7 +280,9 @@ class MicrortsEnv(MLAgentsEnv):
             games.resting[game] = self._share is not None and self._left[game] == 0
             if not games.resting[game]:
                 self._begin(game)
-        for part, first in zip(obs, self._observe(rows), strict=True):
+        begun = self._observe(rows)
+        self._balance[rows] = self._balance_of(begun, rows)
+        for part, first in zip(obs, begun, strict=True):
             part[rows] = first
         self._receive(obs, weighted, ended)
 
@@ -390,12 +394,12 @@ class MicrortsEnv(MLAgentsEnv):
             self._reward_sums[row] = 0.0
             self._num_orders[row] = 0
             self._num_invalid[row] = 0
-            # Both sides of our maps begin with the same.
-            self._balance[row] = 0.0
             self.form.begin(row)
 
     def _first_player(self, game: int, chance: float) -> int:
         """Which player team 0 is in the next game of an area."""
+        if self.games.maps[game].file != self.map.file:
+            return 0
         if self.match.seat == "both":
             # Areas start with different seats, so that both are played at any time.
             return (game + int(self._episodes[game])) % 2
@@ -445,9 +449,11 @@ class MicrortsEnv(MLAgentsEnv):
             economy[row, 2] = used[game]
         return economy
 
-    def _balance_now(self, obs: list[NDArray[np.float32]]) -> NDArray[np.float64]:
-        """[R] `balance_of` all games, from what is observed of them."""
-        economy = obs[1] if self.options.economy else self._economy()
+    def _balance_of(
+        self, obs: list[NDArray[np.float32]], rows: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """`balance_of` these rows, from what is observed of them."""
+        economy = obs[1] if self.options.economy else self._economy()[rows]
         own_stock, other_stock, _ = economy.T * _STOCK_UNIT
         return balance_of(obs[0], own_stock, other_stock)
 
@@ -595,7 +601,27 @@ def _open_games(options: Options, match: Match, map_name: str, num_areas: int) -
         compat=bool(options.compat),
     )
     game_map = GameMap.read(engine, map_name)
-    return Games(engine, game_map, opponents, settings, java=options.java or None)
+    maps = _maps_of_areas(engine, options.maps, game_map, num_areas)
+    return Games(
+        engine, game_map, opponents, settings, maps=maps, java=options.java or None
+    )
+
+
+def _maps_of_areas(
+    engine: Engine, given: str, target: GameMap, num_areas: int
+) -> list[GameMap]:
+    turn = [target]
+    if given:
+        names = one_turn("maps", given, "MAP")
+        read = {name: GameMap.read(engine, name) for name in names}
+        turn = [read[name] for name in names]
+    for game_map in turn:
+        if not np.array_equal(game_map.walls, target.walls):
+            raise UsageError(
+                f"microrts: maps={given}: {game_map.name} has another size or other walls than "
+                f"{target.name}; all areas need the same"
+            )
+    return [turn[area % len(turn)] for area in range(num_areas)]
 
 
 def _form(options: Options, match: Match, games: Games) -> Form:

@@ -13,6 +13,7 @@ played in one of two ways:
 Defects of the engine that are corrected here are marked D1 to D8, as in `docs/microrts.md`.
 """
 
+import os
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -77,8 +78,10 @@ class Games:
         opponents: Sequence[str],
         settings: GameSettings | None = None,
         *,
+        maps: Sequence[GameMap] = (),
         java: str | None = None,
     ) -> None:
+        """A game for each opponent, on `game_map` or on its own of `maps`, which are as large."""
         start_java(engine, java)
         settings = settings or GameSettings()
         self._settings = settings
@@ -89,6 +92,8 @@ class Games:
         ]
         self._reward_column = np.array([REWARDS.index(name) for name in self._rewards])
         self.map = game_map
+        self.maps = list(maps) or [game_map] * len(opponents)
+        """That of each game."""
         self.opponents = list(opponents)
         self.num_games = len(opponents)
         self.sides = np.array([2 if name == SELF else 1 for name in opponents])
@@ -144,7 +149,8 @@ class Games:
             self._settings.unit_rules, self._settings.conflict_rule
         )
         root = jpype.JString(f"{engine.folder}/")
-        map_file = jpype.JString(str(self.map.file.relative_to(engine.folder)))
+        # By `os.path`, because our own maps are elsewhere.
+        map_file = jpype.JString(os.path.relpath(self.map.file, engine.folder))
         functions = jpype.JArray(
             java_class("ai.rewardfunction.RewardFunctionInterface")
         )
@@ -205,6 +211,11 @@ class Games:
         self._second_players = np.flatnonzero(self.player).tolist()
         first = self._clients[rows[0]]
         first.reset(int(first_player))
+        if self.maps[game].file != self.map.file:
+            # A client knows one map, but plays whatever it holds.
+            load = java_class("rts.PhysicalGameState").load
+            first.pgs = load(str(self.maps[game].file), self.unit_types)
+            first.gs = java_class("rts.GameState")(first.pgs, self.unit_types)
         for row in rows[1:]:  # both sides play the same game
             self._clients[row].gs = first.gs
             self._clients[row].pgs = first.pgs

@@ -30,6 +30,9 @@ class Options:
     """unit, grid or asker; default: unit for tasks, grid for maps"""
     opponent: str = ""
     """a bot, a Java class, self, or a list such as coac:18,workerrush:2 that the areas repeat"""
+    maps: str = ""
+    """maps of the areas, a list such as lastWorker8x8A:2,8x8/basesWorkers8x8:6 that they repeat; as
+    large as the target, and we are player 0 on all others; default: the target"""
     weights: str = ""
     """reward weights: 10,1,1,0.2,1,4 or gather:1,win_loss:10"""
     seat: str = ""

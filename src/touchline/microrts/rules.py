@@ -218,6 +218,23 @@ def parse_weights(text: str) -> tuple[float, ...]:
     return tuple(weights.values())
 
 
+def one_turn(option: str, given: str, what: str) -> list[str]:
+    """What the areas get in turn, from a list such as `coac:18,workerrush:2`.
+
+    `what` is in it, for the error: a UsageError.
+    """
+    turn: list[str] = []
+    for part in given.split(","):
+        name, colon, count = part.strip().partition(":")
+        if colon and not (count.isdigit() and int(count)):
+            raise UsageError(
+                f"microrts: {option}={given}: {part!r} should be {what} or "
+                f"{what}:NUMBER_OF_AREAS"
+            )
+        turn += [name] * (int(count) if colon else 1)
+    return turn
+
+
 _COSTS = np.array([0.0, 0.0, 10.0, 5.0, 1.0, 2.0, 2.0, 2.0])
 """Resources that a unit costs, by its plane: none, then UNIT_TYPES. Source: the engine's
 `UnitTypeTable`, version 1."""
