@@ -125,3 +125,9 @@ def test_a_film_of_two_sides_needs_two_teams(tmp_path):
     ):
         film(env, ["random"], tmp_path / "game.mp4", versus=["random"])
     assert not list(tmp_path.iterdir())
+
+
+def test_a_film_of_a_recording_is_refused(shared):
+    recording = shared / "wire-recordings" / "Basic-package-3.0.0.wire.gz"
+    with pytest.raises(UsageError, match="a recording has no picture"):
+        touchline.play(str(recording), "random", record="film.mp4")

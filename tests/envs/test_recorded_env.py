@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 
-import touchline
 from touchline.cli import run
 from touchline.envs.env import Drawable, EnvRecipe, Stateful, make
 from touchline.envs.recorded_env import RecordedEnv, RecordingEndedError
@@ -117,8 +116,6 @@ def test_what_a_recording_cannot_do_it_refuses(shared):
     for given in ({"num_areas": 4}, {"parameters": {"gravity": -5.0}}):
         with pytest.raises(UsageError, match="leave --num-areas and --parameter away"):
             make(EnvRecipe("recording", path, **given))
-    with pytest.raises(UsageError, match="a recording has no picture"):
-        touchline.play(path, "random", record="film.mp4")
 
 
 def test_more_episodes_than_a_recording_holds_are_refused_with_their_number(
