@@ -135,7 +135,7 @@ class SharedSlots:
             ) from error
 
     def forget(self) -> None:
-        """All episodes begin anew."""
+        """What guests remember belongs to episodes that are over."""
         self._memories = {}
 
     def state(self) -> dict[str, NDArray[np.float32]]:

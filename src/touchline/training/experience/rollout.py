@@ -42,7 +42,7 @@ class Rollout:
     )
     """Slots whose last action of this rollout has no result yet."""
     num_carried: int = field(init=False, repr=False, default=0)
-    """Steps at the start that were in the trajectories before, too."""
+    """Steps at the start that were there at the last hand-over."""
     _has_results: bool = field(init=False, repr=False, default=False)
     """Whether the last rows hold results of this rollout's actions."""
 
@@ -56,7 +56,7 @@ class Rollout:
         self._open = np.zeros(len(rows), np.bool_)
 
     def begin_again(self) -> None:
-        """After `trajectories`: keep what is still open, and begin with the last rows.
+        """At a hand-over: keep what is still open, and begin with the last rows.
 
         Without this, agents that decide one after the other would lose every action that is open
         when another's result makes a learner's experience full.
@@ -68,9 +68,8 @@ class Rollout:
             return
         steps = np.arange(len(actions))[:, None]
         learned = _stacked(list(map(_learned, rows[:-1], actions)), len(is_open))
-        acted_at = np.where(learned, steps, -1).max(
-            axis=0
-        )  # [N] the latest action's step
+        # [N] the step of the latest action.
+        acted_at = np.where(learned, steps, -1).max(axis=0)
         first = int(acted_at[is_open].min())
         self.begin(rows[first])
         for step in range(first, len(actions)):

@@ -51,8 +51,8 @@ class Trajectories:
     memory: Float32[np.ndarray, "T1 N W H"] | None = None
     """What each slot remembered before it observed the row; None without memory."""
     carried: Bool[np.ndarray, " T"] | None = None
-    """Whether a step was in the trajectories before: the first ones, whose `acted` are the actions
-    that had no result there. None: no step was."""
+    """Whether a step was there at the last hand-over: the first ones, whose `acted` are the actions
+    that had no result then. None: no step was."""
 
     @property
     def num_results(self) -> int:
