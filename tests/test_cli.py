@@ -595,7 +595,10 @@ def test_ctrl_c_saves_everything_and_exits_with_130(tmp_path, number):
     assert run(["eval", "Basic", "--policy", run_folder, "--episodes", "1"]) == 0
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals work otherwise there")
+@pytest.mark.skipif(
+    sys.platform == "win32",
+    reason="Windows sends other processes no SIGTERM and no SIGHUP",
+)
 @pytest.mark.parametrize(
     ("verb", "name"), [("eval", "SIGTERM"), ("view", "SIGHUP"), ("train", "SIGHUP")]
 )
@@ -633,7 +636,7 @@ main()
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no hang-up")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGHUP")
 def test_a_hang_up_that_is_ignored_stays_ignored():
     program = (
         "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN);"

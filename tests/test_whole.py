@@ -21,7 +21,7 @@ def test_what_cannot_be_written_is_refused_and_a_check_leaves_nothing_behind(tmp
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 def test_a_folder_that_takes_no_files_is_refused_whatever_its_permissions_say():
     with pytest.raises(UsageError, match="/proc is no folder that you may write to"):
         require_writable(Path("/proc/film.mp4"))
