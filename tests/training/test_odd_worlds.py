@@ -23,6 +23,7 @@ from touchline.training import trainer
 from touchline.training.collect import opening
 from touchline.training.config.settings import RunConfig
 from touchline.training.evaluation import measure
+from touchline.training.experience.replay import Replay
 from touchline.training.recording import record_episodes
 
 # They repeat calls whose shapes shorter tests check.
@@ -389,3 +390,27 @@ def test_who_comes_later_leaves_the_noise_of_those_before_alone():
         rows = slots.step({name: actors[name].act(row) for name, row in rows.items()})
     assert actors["B?team=1"].spec == SPEC
     assert actors["A?team=0"] is first
+
+
+def test_agents_that_decide_one_after_the_other_are_learned_from_alike(
+    monkeypatch, tmp_path
+):
+    """SAC takes experience after every result, so most actions are open then."""
+    learned = np.zeros(10, int)
+    add = Replay.add
+
+    def counted(replay, team, trajectories, rewards):
+        learned[: trajectories.valid.shape[1]] += trajectories.valid.sum(axis=0)
+        add(replay, team, trajectories, rewards)
+
+    monkeypatch.setattr(Replay, "add", counted)
+    world = Plan(["A"], lambda _, time: [a for a in range(10) if a % 5 == time % 5])
+    behavior = {
+        "trainer_type": "sac",
+        "max_steps": 300,
+        "hyperparameters": {"batch_size": 16, "steps_per_update": 1},
+        "network_settings": {"hidden_units": 8},
+    }
+    _train(monkeypatch, tmp_path, world, {"A": behavior})
+    assert learned.sum() >= 300
+    assert learned.max() - learned.min() <= 1

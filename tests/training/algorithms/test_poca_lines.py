@@ -167,6 +167,38 @@ def test_an_end_of_all_is_interrupted_where_one_was_cut_short():
     assert cut.final[0, 0].tolist() == [-1, 1], "only who was still there counts"
 
 
+def test_an_action_carried_over_a_hand_over_is_no_moment_of_its_group_again():
+    """What its mates did next to it, and what it brought all of them, was handed over before."""
+    pair = {"group_id": 1}
+    rollout = Rollout()
+    rows = [
+        row([1, 2], begins=True, **pair),
+        row(
+            [3, 2],
+            closed=[True, False],
+            deciding=[True, False],
+            group_reward=[1, 0],
+            **pair,
+        ),
+        row([5, 6], closed=True, group_reward=[0.5, 1.5], **pair),
+    ]
+    rollout.begin(rows[0])
+    pieces = []
+    for t, following in enumerate(rows[1:]):
+        rollout.chosen = ChosenActions(
+            np.full((2, 1), t, np.float32), np.zeros((2, 0), np.int64)
+        )
+        rollout.add(following)
+        pieces.append(rollout.trajectories())
+        rollout.begin_again()
+    assert pieces[1].valid.tolist() == [[False, True], [True, False]]
+    lines = time_lines(pieces[1])
+    assert lines.decides[:, 0].tolist() == [False, True]
+    assert lines.credited.sum() == 1, "of the mate that acts now"
+    group = lines.once(pieces[1].group_reward)
+    assert group.sum() == 0.5, "the reward of 1 came with the first piece"
+
+
 def test_a_horizon_cuts_all_members_at_the_same_step_also_those_born_later():
     first = row([1, 2], begins=True, deciding=[True, False], group_id=1)
     rows = [first] + [
