@@ -32,9 +32,11 @@ def test_a_bot_beats_in_every_form_whom_it_beats_in_the_engine(form, turned, eng
     assert [record.invalid_orders for record in records] == [0, 0]
 
 
-def test_skipped_ticks_are_those_in_which_no_unit_has_a_choice(engine):
-    every = games_of("workerrush", engine, opponent="lightrush")
-    skipped = games_of("workerrush", engine, opponent="lightrush", skip="1")
+# A bot that is named by its class is timed and checked, and moves on another path.
+@pytest.mark.parametrize("opponent", ["lightrush", "ai.abstraction.LightRush"])
+def test_skipped_ticks_are_those_in_which_no_unit_has_a_choice(opponent, engine):
+    every = games_of("workerrush", engine, opponent=opponent)
+    skipped = games_of("workerrush", engine, opponent=opponent, skip="1")
     assert [record.ticks for record in skipped] == [record.ticks for record in every]
     assert [record.rewards for record in skipped] == [
         record.rewards for record in every

@@ -123,19 +123,15 @@ class GridForm(Form):
         """Play on where no unit has a choice; adds to `reward` and `over`."""
         games = self._games
         games.orders[...] = 0  # whoever became idle has no choice but to wait
-        waiting = np.flatnonzero(~games.resting).tolist()
-        while True:
-            # A game's rows follow each other, so either side's choice stops its game.
-            has_choice = np.logical_or.reduceat(
-                have_choices(games.allowed), games.rows_of_teams[0]
-            )
-            is_next = has_choice | over | (games.clock >= self._max_ticks)
-            waiting = [game for game in waiting if not is_next[game]]
-            if not waiting:
-                return
-            paid, ended = games.tick(waiting)
-            reward += paid
-            over |= ended
+        # A game's rows follow each other, and either side's choice stops its game.
+        has_choice = np.logical_or.reduceat(
+            have_choices(games.allowed), games.rows_of_teams[0]
+        )
+        stops = has_choice | over | games.resting | (games.clock >= self._max_ticks)
+        waiting = np.flatnonzero(~stops).tolist()
+        paid, ended = games.tick(waiting, until=self._max_ticks)
+        reward += paid
+        over |= ended
 
     def actions_for(self, orders: NDArray[np.int32]) -> Actions:
         return orders.reshape(len(orders), -1)
@@ -299,8 +295,7 @@ class AskerForm(Form):
         reward = np.zeros((games.num_rows, len(REWARDS)))
         over = np.zeros(games.num_games, np.bool_)
         while rows:
-            # None means all: then the engine's vector client plays them in one call.
-            paid, ended = games.tick(None if len(rows) == games.num_rows else rows)
+            paid, ended = games.tick(rows)
             reward += paid
             over |= ended
             for row in rows:

@@ -4,8 +4,8 @@ shares.
 A row is one side that we play: one per game against a bot, two per game in self-play. A tick is
 played in one of two ways:
 
-- The engine's own vector client plays all games in one call. It is used against bots that are known
-  to be quick and sound.
+- The engine's own clients play, many games and ticks in one call (`quiet/touchline/Ticks.java`).
+  They are used against bots that are known to be quick and sound.
 - Otherwise the tick is composed here from public parts of the engine: in self-play, because the
   engine's client lets player 0 move first; with partial observation, because the engine's view is
   one tick old; against other bots, because their moves must be timed and checked.
@@ -25,11 +25,10 @@ from numpy.typing import NDArray
 from touchline.microrts.bots import bot_named, limit_search, make_bot, seed_bot
 from touchline.microrts.engine import Engine, GameMap
 from touchline.microrts.java import java_class, java_orders, shared_array, start_java
+from touchline.microrts.kernels import have_choices
 from touchline.microrts.rules import BOTS, CHOICES, PARTS, PLANES, REWARDS, SELF
 
 _JAVA_REWARDS = {
-    # The vector client restarts a game inside a step when the first function says that it is over,
-    # which loses the last observation (D4). This one never says so; the second one does.
     "produce_worker": "ProduceWorker",
     "win_loss": "WinLoss",
     "gather": "ResourceGather",
@@ -120,8 +119,6 @@ class Games:
         ]
         self.player = np.zeros(self.num_rows, np.int32)
         """Which player of the engine each row is."""
-        self._second_players: list[int] = []
-        """The rows that are player 1."""
         self._players: list[tuple[Any, ...]] = [()] * self.num_games
         """Java's two players of each game: kept, because look-ups took 7 % of the time."""
         cells = game_map.height * game_map.width
@@ -145,6 +142,8 @@ class Games:
     def _make_clients(self, engine: Engine, buffers: tuple[Any, ...]) -> None:
         import jpype
 
+        cells = self.map.height * self.map.width
+
         self.unit_types = java_class("rts.units.UnitTypeTable")(
             self._settings.unit_rules, self._settings.conflict_rule
         )
@@ -160,7 +159,7 @@ class Games:
         ):
             player = make_bot(name, bot, self.unit_types)
             players += [player] * sides
-        self._vector_client = java_class("tests.JNIGridnetSharedMemVecClient")(
+        vector_client = java_class("tests.JNIGridnetSharedMemVecClient")(
             0,  # clients for self-play
             self.num_rows,
             _NEVER,  # steps after which it restarts a game (D3)
@@ -173,12 +172,15 @@ class Games:
             *buffers,
             0,  # offset of the players in the buffers
         )
-        self._clients = list(self._vector_client.clients)
+        self._clients = list(vector_client.clients)
         reader = java_class("touchline.QuietOrders")
         for client in self._clients:
             client.ai1 = reader(self.unit_types)
             # The function "evaluation" remembers its game, so every game has its own.
             client.rfs = functions(self._reward_functions())
+        self._ticks = java_class("touchline.Ticks")(
+            vector_client.clients, buffers[1], cells, CHOICES, PARTS[0], _OVER
+        )
         # These two play orders given as a list, for whichever game is put into them.
         idle_bot = make_bot("passive", BOTS["passive"], self.unit_types)
         self._list_client, self._trial_client = (
@@ -208,7 +210,6 @@ class Games:
         self.begun[game] += 1
         for row, player in zip(rows, (first_player, 1 - first_player), strict=False):
             self.player[row] = player
-        self._second_players = np.flatnonzero(self.player).tolist()
         first = self._clients[rows[0]]
         first.reset(int(first_player))
         if self.maps[game].file != self.map.file:
@@ -247,40 +248,54 @@ class Games:
         return range(first, first + int(self.sides[game]))
 
     def tick(
-        self, games: Iterable[int] | None = None
+        self, games: Iterable[int] | None = None, until: int | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Play the orders in `orders` for one tick of all games that do not rest, or of some.
 
-        Returns rewards [R, K] by REWARDS, zero in other games, and which games [N] are over. Boards
-        and allowed orders are updated.
+        With `until`, each game plays them again and again until it is over, a side of ours has a
+        choice, or its clock shows `until`. Returns rewards [R, K] by REWARDS, zero in other games,
+        and which games [N] are over. Boards and allowed orders are updated.
         """
-        if games is None and not any(self._is_composed) and not self.resting.any():
-            return self._tick_all()
+        if games is None:
+            games = np.flatnonzero(~self.resting).tolist()
         reward = np.zeros((self.num_rows, len(REWARDS)))
         over = np.zeros(self.num_games, np.bool_)
-        for game in np.flatnonzero(~self.resting).tolist() if games is None else games:
-            over[game] = self._tick_one(game, reward)
+        plain = [game for game in games if not self._is_composed[game]]
+        if plain:
+            self._tick_plain(np.array(plain), until, reward, over)
+        for game in games:
+            if self._is_composed[game]:
+                over[game] = self._tick_composed(game, reward)
+                while until is not None and not (
+                    over[game] or self._stops(game, until)
+                ):
+                    over[game] = self._tick_composed(game, reward)
         return self._with_all_results(reward, over), over
 
-    def _tick_all(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """One tick of all games by the engine's vector client."""
-        import jpype
+    def _stops(self, game: int, until: int) -> bool:
+        rows = self.rows_of(game)
+        allowed = self.allowed[rows.start : rows.stop]
+        return bool(self.clock[game] >= until or have_choices(allowed).any())
 
-        try:
-            responses = self._vector_client.gameStep(self.player)
-        except jpype.JException:
-            # A bot failed in the middle: some games have moved, and the call says not which.
-            return self._finish_tick()
-        self.clock += 1
-        # One call for all rows as if each were player 0, then the others once more: cheaper than a
-        # call for each row.
-        self._vector_client.getMasks(0)
-        for row in self._second_players:
-            self.update_allowed(row)
-        paid = np.array(responses.reward)
-        # win_loss is 1 or -1 when a game ends, and 0 before.
-        over = paid[:, _OVER] != 0.0
-        return self._with_all_results(self._by_rewards(paid), over), over
+    def _tick_plain(
+        self,
+        games: NDArray[np.int64],
+        until: int | None,
+        reward: NDArray[np.float64],
+        over: NDArray[np.bool_],
+    ) -> None:
+        """Ticks of games of one row each, all in one call; writes their part of both arrays."""
+        rows = np.array(self._first_rows)[games]
+        most = np.ones(len(games)) if until is None else until - self.clock[games]
+        ticks = self._ticks
+        ticks.play(rows.astype(np.int32), self.player[rows], most.astype(np.int32))
+        self.clock[games] += np.array(ticks.played)
+        over[games] = np.array(ticks.over)
+        paid = np.array(ticks.paid).reshape(len(games), -1)
+        reward[rows] = self._by_rewards(paid)
+        for game, fault in zip(games.tolist(), ticks.faults, strict=True):
+            if fault is not None:
+                over[game] = self._end_by_fault(game, f"crashed: {fault}")
 
     def play(
         self, row: int, orders: NDArray[np.int32]
@@ -353,28 +368,21 @@ class Games:
     def close(self) -> None:
         """Release the games. Java keeps running, for other envs. Idempotent."""
         self._clients, self._players = [], []
-        self._vector_client = self._list_client = self._trial_client = None
+        self._ticks = self._list_client = self._trial_client = None
 
-    def _tick_one(self, game: int, reward: NDArray[np.float64]) -> bool:
-        """One tick of one game; writes its rows of `reward`, returns whether the game is over."""
+    def _tick_composed(self, game: int, reward: NDArray[np.float64]) -> bool:
+        """One tick of one game; adds to its rows of `reward`, returns whether the game is over."""
         import jpype
 
         rows = self.rows_of(game)
         try:
-            if self._is_composed[game]:
-                moves = {row: self._move_from_buffer(row) for row in rows}
-                over = self._compose_tick(game, moves, reward)
-            else:
-                row = rows[0]
-                response = self._clients[row].gameStep(int(self.player[row]))
-                reward[row] = self._by_rewards(np.array(response.reward))
-                over = bool(response.done[_OVER])
+            moves = {row: self._move_from_buffer(row) for row in rows}
+            over = self._compose_tick(game, moves, reward)
         except jpype.JException as error:
             over = self._end_by_fault(game, f"crashed: {error}")
         self.clock[game] += 1
         for row in rows:
-            if self._is_composed[game]:
-                self.update_board(row)
+            self.update_board(row)
             self.update_allowed(row)
         return over
 
@@ -398,7 +406,7 @@ class Games:
     ) -> bool:
         """One tick from the engine's parts: all sides move, then all orders are issued (D8).
 
-        Writes the game's rows of `reward` and returns whether the game is over.
+        Adds to the game's rows of `reward` and returns whether the game is over.
         """
         rows = self.rows_of(game)
         state = self._clients[rows[0]].gs
@@ -426,7 +434,7 @@ class Games:
             functions = self._clients[row].rfs
             for function in functions:
                 function.computeReward(player, 1 - player, trace, state)
-            reward[row] = self._by_rewards(
+            reward[row] += self._by_rewards(
                 [function.getReward() for function in functions]
             )
         if over and not is_self_play:
@@ -462,25 +470,6 @@ class Games:
             limit_search(
                 self._clients[self._first_rows[game]].ai2, self._settings.search_ms
             )
-
-    def _finish_tick(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Complete a tick in which the vector client failed: play the games it had not reached."""
-        # The bot that failed is found on the way. The games that had moved lose nothing, because
-        # their reward functions still hold the last values.
-        reward = np.zeros((self.num_rows, len(REWARDS)))
-        over = np.zeros(self.num_games, np.bool_)
-        # Each game has one row: with self-play the vector client is not used.
-        for game, client in enumerate(self._clients):
-            has_moved = int(client.gs.getTime()) > self.clock[game]
-            if has_moved:
-                self.clock[game] += 1
-                paid = [function.getReward() for function in client.rfs]
-                reward[game] = self._by_rewards(paid)
-                over[game] = client.gs.gameover()
-                self.update_allowed(game)
-            else:
-                over[game] = self._tick_one(game, reward)
-        return self._with_all_results(reward, over), over
 
     def _reward_functions(self) -> list[Any]:
         return [
