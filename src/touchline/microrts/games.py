@@ -13,7 +13,6 @@ played in one of two ways:
 Defects of the engine that are corrected here are marked D1 to D8, as in `docs/microrts.md`.
 """
 
-import os
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -148,8 +147,11 @@ class Games:
             self._settings.unit_rules, self._settings.conflict_rule
         )
         root = jpype.JString(f"{engine.folder}/")
-        # By `os.path`, because our own maps are elsewhere.
-        map_file = jpype.JString(os.path.relpath(self.map.file, engine.folder))
+        # A client reads its map below the engine's folder; `begin` replaces it where it is another.
+        self._map_of_clients = self.map.file
+        if not self.map.file.is_relative_to(engine.folder):
+            self._map_of_clients = engine.map_file("8x8/basesWorkers8x8")
+        map_file = jpype.JString(str(self._map_of_clients.relative_to(engine.folder)))
         functions = jpype.JArray(
             java_class("ai.rewardfunction.RewardFunctionInterface")
         )
@@ -212,7 +214,7 @@ class Games:
             self.player[row] = player
         first = self._clients[rows[0]]
         first.reset(int(first_player))
-        if self.maps[game].file != self.map.file:
+        if self.maps[game].file != self._map_of_clients:
             # A client knows one map, but plays whatever it holds.
             load = java_class("rts.PhysicalGameState").load
             first.pgs = load(str(self.maps[game].file), self.unit_types)
