@@ -6,8 +6,10 @@ clients.
 
 import sys
 import zlib
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -852,7 +854,12 @@ def test_maps_that_areas_cannot_share_are_one_line(engine, maps, message):
 def test_a_map_of_ours_can_be_the_target(engine):
     with open_env(engine, "lastWorker8x8D", opponent="passive") as env:
         env.reset(0)
-        assert len(env.steps(US)[0]) == 1
+        (board,) = env.steps(US)[0].obs[0]
+    xml = ElementTree.parse(env.map.file).getroot()
+    units = Counter(unit.get("player") for unit in xml.iter("rts.units.Unit"))
+    # Planes 10 to 12 say whose a cell's unit is: nobody's, ours, theirs.
+    seen = board[11:13].sum(axis=(1, 2)).tolist()
+    assert sorted(seen) == sorted([units["0"], units["1"]]) == [1, 21]
 
 
 def test_a_bot_without_its_jar_says_how_to_get_it(engine):
