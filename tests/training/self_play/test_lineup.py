@@ -4,13 +4,17 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 from tests.training.self_play.duel import SYMMETRIC, UNLIKE, Duel, Match
 
 from touchline.envs.env import WORLDS, EnvRecipe, World
 from touchline.envs.slots import Slots
 from touchline.errors import UsageError
+from touchline.policies.files.checkpoints import load_network
 from touchline.policies.shared_slots import OWN
 from touchline.training.config.reading import read_config
+from touchline.training.config.settings import RunConfig
+from touchline.training.self_play.pool import Pool
 from touchline.training.trainer import train
 
 
@@ -291,7 +295,7 @@ def test_a_run_reports_its_rating_and_its_opponents(tmp_path):
     assert (result.folder / "SoccerTwos.png").exists() or "none ended" in report
 
 
-def test_a_resumed_run_can_begin_self_play(tmp_path):
+def test_a_resumed_run_can_begin_self_play(tmp_path, monkeypatch):
     def run(**changes):
         overrides = {
             "behaviors.*.hyperparameters.batch_size": 256,
@@ -306,11 +310,78 @@ def test_a_resumed_run_can_begin_self_play(tmp_path):
         config = read_config("SoccerTwos", overrides)
         recipe = EnvRecipe("scene", "SoccerTwos", num_areas=4)
         lines = []
-        train(config, recipe, log=lines.append)
-        return lines
+        result = train(config, recipe, log=lines.append)
+        network = load_network(result.folder / "SoccerTwos/checkpoint.safetensors")
+        return lines, network.state_dict()
 
-    lines = run(**{"behaviors.*.self_play": None, "behaviors.*.max_steps": 2000})
+    lines, learned = run(
+        **{"behaviors.*.self_play": None, "behaviors.*.max_steps": 2000}
+    )
     assert not any("ELO" in line for line in lines)
-    lines = run(**{"behaviors.*.max_steps": 4000, "checkpoint_settings.resume": True})
+    firsts = []
+    taken = Pool.begin
+
+    def begin(pool, steps):
+        taken(pool, steps)
+        firsts.append((steps, pool.guests[0].policy.network.state_dict()))
+
+    monkeypatch.setattr(Pool, "begin", begin)
+    lines, _ = run(
+        **{"behaviors.*.max_steps": 4000, "checkpoint_settings.resume": True}
+    )
     assert any("ELO" in line for line in lines)
     assert any(line.startswith("this run had no self-play") for line in lines)
+    ((steps, snapshot),) = firsts
+    assert steps >= 2000
+    for name, tensor in learned.items():
+        assert torch.equal(snapshot[name], tensor), (
+            "what was learned is the first opponent"
+        )
+
+
+def test_a_behavior_that_is_done_gives_its_turn_away_when_a_run_resumes(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setitem(
+        WORLDS, "duel", World("tests.training.self_play.duel:open_duel")
+    )
+
+    def run(goalie, *, resume):
+        def behavior(max_steps):
+            return {
+                "trainer_type": "ppo",
+                "hyperparameters": {"batch_size": 64, "buffer_size": 128},
+                "network_settings": {"hidden_units": 8, "num_layers": 1},
+                "max_steps": max_steps,
+                "self_play": {
+                    "save_steps": 200,
+                    "take_turns": True,
+                    "team_change": 300,
+                },
+            }
+
+        settings = RunConfig.model_validate(
+            {
+                "behaviors": {"Striker": behavior(300), "Goalie": behavior(goalie)},
+                "env_settings": {"seed": 1},
+                "evaluation": {"episodes": 0},
+                "checkpoint_settings": {
+                    "run_id": "run",
+                    "results_dir": str(tmp_path),
+                    "resume": resume,
+                },
+            }
+        )
+        num_steps = 0
+
+        def watch(_):
+            nonlocal num_steps
+            num_steps += 1
+            assert num_steps < 2000, "the goalie never has its turn again"
+
+        recipe = EnvRecipe("duel", "Unlike", num_areas=6)
+        return train(settings, recipe, lambda line: None, watch=watch)
+
+    run(600, resume=False)
+    result = run(1200, resume=True)
+    assert result.behaviors["Goalie"].steps >= 1200

@@ -96,24 +96,26 @@ class Enrollment:
     def _enroll(self, name: str, spec: BehaviorSpec) -> BehaviorTraining:
         config = self._config_of(name)
         learner = self._new_learner(name, spec, config)
-        pool = None
-        if config.self_play is not None:
-            pool = self.self_play.enroll(
-                name, spec, config.self_play, learner.policy, learner.steps
-            )
         writer = MetricsWriter(self._folder.layout, name, tags_of(config))
         training = BehaviorTraining(name, config, learner, writer)
-        training.pool = pool
-        if name in self._absent:
-            try:
+        try:
+            if name in self._absent:
                 with self._folder.refusing_broken_point():
                     training.restore(*self._absent[name])
                     self.experience.restore(name, learner)
-            except BaseException:
-                # `close` does not know this writer yet.
-                writer.close()
-                raise
-            del self._absent[name]
+            if config.self_play is not None:
+                # After the weights: the first snapshot of a new pool is a copy of them.
+                pool = self.self_play.enroll(
+                    name, spec, config.self_play, learner.policy, learner.steps
+                )
+                # A resumed behavior may have its steps already, and then it learns no more.
+                pool.is_done = training.is_done
+                training.pool = pool
+        except BaseException:
+            # `close` does not know this writer yet.
+            writer.close()
+            raise
+        self._absent.pop(name, None)
         return training
 
     def _config_of(self, name: str) -> BehaviorConfig:

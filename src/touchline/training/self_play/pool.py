@@ -102,7 +102,8 @@ class Pool:
         """Kind of opponent -> points and games since the last summary."""
 
     def begin(self, steps: int) -> None:
-        """A new run: the first snapshot is the policy as it is now."""
+        """A new pool: the first snapshot is the policy as it is now, after so many steps."""
+        self._steps = self._save.last = self._turn.last = steps
         self.current = self._ratings.add(self.behavior, LATEST)
         self._add_files()
         if not self.settings.window and not self._files:
