@@ -47,6 +47,23 @@ def _train(folder, scene="SoccerTwos", **changes):
     return trainer.train(config, EnvRecipe("scene", scene, 4))
 
 
+@pytest.mark.parametrize("kind", ["ppo", "poca"])
+def test_collectors_act_without_the_state(tmp_path, kind):
+    result = _train(
+        tmp_path,
+        "PushBlock",
+        **{
+            "behaviors.*.trainer_type": kind,
+            "behaviors.*.hyperparameters.batch_size": 32,
+            "behaviors.*.hyperparameters.buffer_size": 64,
+            "behaviors.*.max_steps": 150,
+            "behaviors.*.self_play": None,
+            "cluster_settings.collectors": 2,
+        },
+    )
+    assert result.behaviors["PushBlock"].steps >= 150
+
+
 def test_the_policy_does_without_the_state(tmp_path):
     # One more opponent that never saw a state either.
     versus = {"behaviors.*.self_play.versus": [str(MODELS / "SoccerTwos.onnx")]}

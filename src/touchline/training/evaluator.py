@@ -52,12 +52,12 @@ Policies = Mapping[str, NetworkPolicy]
 
 
 def sent_policy(
-    weights: Mapping[str, PolicyWeights], name: str, spec: BehaviorSpec
+    weights: Mapping[str, PolicyWeights], name: str, _spec: BehaviorSpec
 ) -> NetworkPolicy:
     """A copy of a run's policy, in another process."""
     # As in the process that learns (`process.tuned_process`).
     torch.set_num_threads(1)
-    policy = policy_with(weights[name], spec)
+    policy = policy_with(weights[name])
     take(policy, weights[name])
     return policy
 

@@ -33,8 +33,8 @@ class PolicyWeights:
     """The fields of an `Architecture`."""
     num_signals: int
     deterministic: bool
-    network: str
-    """Which network, as `BehaviorSpec.network`."""
+    spec: BehaviorSpec
+    """The network's own, which may lack parts of what the world sends: a state, for one."""
     weights: Arrays
     """Arrays under the names of `state_dict`; views, where the network is on the CPU."""
 
@@ -95,18 +95,17 @@ def weights_of(policy: NetworkPolicy) -> PolicyWeights:
         asdict(network.architecture),
         network.num_signals,
         policy.deterministic,
-        network.spec.network,
+        network.spec,
         {name: tensor.numpy(force=True) for name, tensor in tensors},
     )
 
 
-def policy_with(given: PolicyWeights, spec: BehaviorSpec) -> NetworkPolicy:
+def policy_with(given: PolicyWeights) -> NetworkPolicy:
     """A policy of this form on the CPU; `take` gives it its weights."""
     # First weights, which are not used, must not move the random numbers of the whole process.
     with torch.random.fork_rng(devices=[]):
         architecture = Architecture(**given.architecture)
-        own = replace(spec, network=given.network)
-        network = make_network(own, architecture, num_signals=given.num_signals)
+        network = make_network(given.spec, architecture, num_signals=given.num_signals)
     return NetworkPolicy(network, deterministic=given.deterministic)
 
 
@@ -152,7 +151,7 @@ class Copies(Lineup):
         for name, spec in specs.items():
             base = base_name(name)
             if base in latest and base not in self._policies:
-                self._policies[base] = policy_with(latest[base], spec)
+                self._policies[base] = policy_with(latest[base])
             if base in given.pools:
                 self._pools[base] = self._copied(given, base, spec)
         for base, policy in self._policies.items():
@@ -221,7 +220,7 @@ class Copies(Lineup):
     ) -> Guest:
         if sent.weights is not None:
             weights = self._fetch(sent.weights)
-            policy = policy_with(weights, spec)
+            policy = policy_with(weights)
             take(policy, weights)
             return Guest(policy, sent.name)
         base, number = place
