@@ -147,6 +147,17 @@ def test_without_its_replay_a_restored_learner_fills_one_before_it_learns():
     assert second._rate.count - 1 <= second.steps / 20
 
 
+@pytest.mark.parametrize("ratio", [2, 80])
+def test_another_ratio_counts_from_where_a_run_resumes(ratio):
+    first = _learner(save_replay_buffer=True, steps_per_update=8)
+    _aimed(first, 40, np.random.default_rng(3))
+    second = _learner(save_replay_buffer=True, steps_per_update=ratio)
+    second.load_state(first.state())
+    second.steps = first.steps
+    missed = second.steps - ratio * second._rate.count
+    assert -ratio <= missed <= 8 + ratio, "neither thousands due nor none for thousands"
+
+
 def test_a_run_that_ends_before_its_first_gradient_step_says_so():
     said = []
     config = BehaviorConfig.model_validate(

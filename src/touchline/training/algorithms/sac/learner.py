@@ -45,7 +45,14 @@ class StepRate:
         """Whether a gradient step is, this many agent steps after learning began."""
         return since > self.steps_per_update * self.count
 
-    def skip_to(self, since: int) -> None:
+    def change_from(self, steps_per_update: float) -> None:
+        """The count is of another ratio: what this one would have asked of the agent steps before
+        is neither caught up on nor waited for.
+        """
+        if steps_per_update != self.steps_per_update:
+            self.skip_to(self.count * steps_per_update)
+
+    def skip_to(self, since: float) -> None:
         """Do not catch up on what was not learned until now."""
         self.count = max(1, int(since / self.steps_per_update))
 
@@ -325,7 +332,11 @@ class SAC(NetworkLearner):
         state |= {f"replay.{name}": v for name, v in self.experience.state().items()}
         # Beside the replay: a run that starts with this checkpoint counts from 0.
         counters = [self._rate.count, int(self._refills), self.judged.rate.count]
-        return state | {"replay.counters": torch.tensor(counters)}
+        ratios = [self._rate.steps_per_update, self.judged.rate.steps_per_update]
+        return state | {
+            "replay.counters": torch.tensor(counters),
+            "replay.ratios": torch.tensor(ratios, dtype=torch.float64),
+        }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Without a replay in it, one is filled before the next gradient step."""
@@ -336,6 +347,11 @@ class SAC(NetworkLearner):
             updates, refills, signal_updates = kept.pop("counters").tolist()
             self._rate.count, self.judged.rate.count = updates, signal_updates
             self._refills = bool(refills)
+            # Earlier resume points do not hold their ratios.
+            if "ratios" in kept:
+                ratio, signal_ratio = kept.pop("ratios").tolist()
+                self._rate.change_from(ratio)
+                self.judged.rate.change_from(signal_ratio)
             self.replay.load_state(kept)
 
     def official_networks(
