@@ -75,3 +75,26 @@ def test_a_player_refuses_a_misspelled_behavior_once_it_has_shown_its_own(
         "did you mean 'Basic'? it has: Basic"
     )
     assert not (tmp_path / "results" / "ppo" / "Basic").exists()
+
+
+def test_a_lesson_that_waits_for_no_behavior_is_refused(tmp_path):
+    """With default settings, its name is not one of the configured ones."""
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        f"""
+default_settings: {BLOCK}
+environment_parameters:
+  mass:
+    curriculum:
+      - {{name: light, value: 1,
+          completion_criteria: {{behavior: 3DBal, measure: progress, threshold: 0.2}}}}
+      - {{name: heavy, value: 2}}
+"""
+    )
+    expected = (
+        "environment_parameters.mass.curriculum.0.completion_criteria.behavior: 3DBall has no "
+        "such behavior; did you mean '3DBall'? it has: 3DBall"
+    )
+    with pytest.raises(UsageError) as error:
+        recipe_of(read_config(str(path)), "3DBall")
+    assert str(error.value) == expected

@@ -187,14 +187,14 @@ _SIMILAR, _SAME_BUT_FOR_A_SLIP = 0.5, 0.8
 def check_names(
     config: RunConfig, world: str, shown: Iterable[str], *, all_are_shown: bool
 ) -> None:
-    """Refuse configured behaviors that a world does not have.
+    """Refuse behaviors that a world does not have, configured or named by a curriculum.
 
     `shown` are base names. Where a world may show further ones later, as Unity games do, only what
     must be a misspelling is refused.
     """
     known = list(dict.fromkeys(shown))
     cutoff = _SIMILAR if all_are_shown else _SAME_BUT_FOR_A_SLIP
-    for name in config.behaviors:
+    for name, place in _places_of_behaviors(config).items():
         if name in known:
             continue
         near = _nearest(name, known, cutoff)
@@ -202,9 +202,21 @@ def check_names(
             continue
         hint = f"did you mean {near!r}? " if near else ""
         raise UsageError(
-            f"{config.place(name)}: {world} has no such behavior; {hint}"
-            f"it has: {', '.join(known)}"
+            f"{place}: {world} has no such behavior; {hint}it has: {', '.join(known)}"
         )
+
+
+def _places_of_behaviors(config: RunConfig) -> dict[str, str]:
+    """Where each behavior is named that the world must have, for messages."""
+    places = {name: config.place(name) for name in config.behaviors}
+    for parameter, settings in config.environment_parameters.items():
+        for number, lesson in enumerate(lessons_of(settings)):
+            # With default settings, a name here need not be one of a block.
+            if criteria := lesson.completion_criteria:
+                lesson_place = f"environment_parameters.{parameter}.curriculum.{number}"
+                place = f"{lesson_place}.completion_criteria.behavior"
+                places.setdefault(criteria.behavior, place)
+    return places
 
 
 def _nearest(name: str, known: Iterable[str], cutoff: float) -> str | None:
