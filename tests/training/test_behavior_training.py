@@ -15,8 +15,8 @@ from touchline.training.run.metrics import MetricsWriter
 SPEC = BehaviorSpec((ObservationSpec.vector(1, "vector"),), ActionSpec(1))
 
 
-def _training(folder):
-    config = BehaviorConfig()
+def _training(folder, **settings):
+    config = BehaviorConfig.model_validate(settings)
     writer = MetricsWriter(RunLayout(folder), "Tiny", {})
     return BehaviorTraining("Tiny", config, make_learner(SPEC, config), writer)
 
@@ -37,3 +37,17 @@ def test_what_worlds_reported_before_a_kill_is_in_the_next_summary(tmp_path):
     events = EventAccumulator(str(tmp_path / "Tiny"))
     events.Reload()
     assert [event.value for event in events.Scalars("food")] == [7.0]
+
+
+def test_a_resumed_run_may_want_summaries_and_checkpoints_sooner(tmp_path):
+    rare = _training(tmp_path, summary_freq=50_000, checkpoint_interval=500_000)
+    rare.learner.steps = 1000
+    often = _training(tmp_path, summary_freq=100, checkpoint_interval=200)
+    often.restore(json.loads(json.dumps(rare.counters())), rare.arrays())
+    due = {}
+    for often.learner.steps in range(1000, 1300, 50):
+        due[often.learner.steps] = often.summary_is_due(), often.checkpoint_is_due()
+    rare.writer.close()
+    often.writer.close()
+    assert min(step for step, (summary, _) in due.items() if summary) == 1100
+    assert min(step for step, (_, checkpoint) in due.items() if checkpoint) == 1200

@@ -185,6 +185,11 @@ class BehaviorTraining:
             ) from None
         self.learner.steps = counters["steps"]
         put_back(self, _KEPT, counters)
+        # A resumed run may want them more often than before.
+        soonest = self.learner.steps + self.config.summary_freq
+        self._next_summary = min(self._next_summary, soonest)
+        soonest = self.learner.steps + self.config.checkpoint_interval
+        self._next_checkpoint = min(self._next_checkpoint, soonest)
         self._statistics = {
             name: [(value, StatsAggregationMethod(method)) for value, method in values]
             for name, values in counters["statistics"].items()
