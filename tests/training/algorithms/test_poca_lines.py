@@ -199,6 +199,25 @@ def test_an_action_carried_over_a_hand_over_is_no_moment_of_its_group_again():
     assert group.sum() == 0.5, "the reward of 1 came with the first piece"
 
 
+def test_agents_alone_lose_no_action_at_a_hand_over():
+    """Two that decide in turns, and a hand-over after each result."""
+    rollout = Rollout()
+    rollout.begin(row([1, 2], begins=True, deciding=[True, False]))
+    credited = np.zeros(2, int)
+    for t in range(1, 9):
+        rollout.chosen = ChosenActions(
+            np.full((2, 1), t, np.float32), np.zeros((2, 0), np.int64)
+        )
+        turn = [t % 2 == 0, t % 2 == 1]
+        rollout.add(row([1, 2], deciding=turn, closed=[turn[0], turn[1] and t > 1]))
+        if rollout.num_results:
+            lines = time_lines(rollout.trajectories())
+            for line, (slot,) in enumerate(lines.slot):
+                credited[slot] += lines.credited[:, line].sum()
+            rollout.begin_again()
+    assert credited.tolist() == [4, 3], "every result, once"
+
+
 def test_a_horizon_cuts_all_members_at_the_same_step_also_those_born_later():
     first = row([1, 2], begins=True, deciding=[True, False], group_id=1)
     rows = [first] + [

@@ -5,9 +5,12 @@ import json
 import numpy as np
 import pytest
 import torch
+from tests.slot_rows import slot_rows
 from tests.training.rewards.worlds import SMALL, behavior
 
+from touchline.policies.policy import ChosenActions
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from touchline.training.experience.rollout import Rollout
 from touchline.training.experience.trajectories import Trajectories
 from touchline.training.experience.transitions import Transitions
 from touchline.training.rewards.learned import EpisodeSums, ReturnScale
@@ -184,3 +187,32 @@ def test_a_tally_goes_on_from_its_state_and_teams_have_their_own():
         # 2 ended before; then 4 + 1, 3 alone, and 4 + 2 + 4. The other team's stay open.
         assert tally.take_mean() == pytest.approx(np.mean([2, 5, 3, 10]))
         assert tally.take_mean() is None
+
+
+def test_the_sum_of_an_episode_survives_the_hand_overs_of_agents_that_decide_rarely():
+    """What is open of them is handed over again, with the steps at which others began."""
+    rollout, sums = Rollout(), EpisodeSums()
+    obs = [np.zeros((2, 1), np.float32)]
+    rollout.begin(slot_rows(obs, begins=True))
+    for step in range(1, 13):
+        actions = np.zeros((2, 1), np.float32), np.zeros((2, 0), np.int64)
+        rollout.chosen = ChosenActions(*actions)
+        rarely = step % 6 == 0
+        ends = [step == 12, False]
+        last_obs = [np.zeros((sum(ends), 1), np.float32)]
+        rollout.add(
+            slot_rows(
+                obs,
+                begins=ends,
+                deciding=[True, rarely],
+                closed=[True, rarely],
+                terminated=ends,
+                final_slot=np.flatnonzero(ends),
+                final_obs=last_obs,
+            )
+        )
+        if step % 2 == 0:
+            trajectories = rollout.trajectories()
+            sums.add("A", trajectories, trajectories.valid.astype(np.float32))
+            rollout.begin_again()
+    assert sums.take_mean() == 12.0, "a reward of 1 for each of its actions"

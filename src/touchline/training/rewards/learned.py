@@ -53,9 +53,14 @@ class EpisodeSums:
     ) -> None:
         """Count what the actions of a team's slots were paid."""
         ends = trajectories.terminated | trajectories.truncated
+        begins = trajectories.begins
+        if trajectories.carried is not None:
+            # These steps came before; only the slots whose actions are still open are in them.
+            is_new = ~trajectories.carried[:, None]
+            begins = begins & (trajectories.acted | is_new)
         total = _widened(self._open.get(team), reward.shape[1])
         for step, paid in enumerate(reward):
-            total[trajectories.begins[step]] = 0.0
+            total[begins[step]] = 0.0
             total += paid
             ended = ends[step]
             self._ended += total[ended].tolist()

@@ -93,7 +93,8 @@ def time_lines(trajectories: Trajectories) -> TimeLines:
     """The lines of all groups, in order of world and group, then the agents without a group."""
     if trajectories.carried is not None:
         # What mates did next to these actions, and what it brought all of them, came before.
-        is_new = ~trajectories.carried[:, None]
+        # An agent alone has none.
+        is_new = ~trajectories.carried[:, None] | (trajectories.group_id <= 0)
         trajectories = replace(
             trajectories,
             acted=trajectories.acted & is_new,
