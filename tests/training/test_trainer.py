@@ -101,6 +101,21 @@ def test_a_behavior_that_is_done_still_acts_and_its_experience_is_not_kept(tmp_p
     assert counters["returns"] == []
 
 
+@pytest.mark.parametrize("begun", ["force", "resume"])
+def test_a_runs_own_settings_do_not_begin_as_it_did(tmp_path, begun):
+    about = {"seed": 0, "world": "scene", "target": "Basic"}
+    with RunFolder(_config(tmp_path, "Basic_official"), about) as first:
+        first.settle({})
+        (first.path / "Basic").mkdir()  # what only a run that has begun has
+    begins = {f"checkpoint_settings__{begun}": True}
+    with RunFolder(_config(tmp_path, "Basic_official", **begins), about) as second:
+        second.settle({})
+        (second.path / "Basic").mkdir(exist_ok=True)
+    settings = read_config(str(second.path / "configuration.yaml"))
+    with pytest.raises(UsageError, match="exists"):
+        RunFolder(settings, about)
+
+
 def test_a_run_introduces_itself(brief):
     config, result, lines = brief
     assert "seed 5" in lines[0]
@@ -114,7 +129,10 @@ def test_a_run_introduces_itself(brief):
     )
     assert status["seed"] == 5
     assert status["Basic"]["checkpoints"][-1]["steps"] >= 300
-    assert read_config(str(result.folder / "configuration.yaml")) == config
+    kept = read_config(str(result.folder / "configuration.yaml"))
+    assert kept.env_settings.env_path == "Basic", "the preset's own scene"
+    changes = {"env_settings": config.env_settings}
+    assert kept.model_copy(update=changes) == config
     assert list((result.folder / "Basic").glob("events.out.tfevents.*"))
 
 

@@ -124,8 +124,20 @@ class RunFolder:
 
     def _write_start(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        write_config(self.config, self.layout.configuration)
+        write_config(self._settings(), self.layout.configuration)
         self._write_status()
+
+    def _settings(self) -> RunConfig:
+        """All settings, as another command may take them."""
+        # How this run began is no setting of the next, which must not replace this one unasked.
+        start = self.config.checkpoint_settings
+        start = start.model_copy(update={"resume": False, "force": False})
+        world = self.config.env_settings
+        if world.env_path is None and self._status.get("world") == "scene":
+            # A preset's own scene, which the file alone would not name.
+            world = world.model_copy(update={"env_path": self._status["target"]})
+        changes = {"checkpoint_settings": start, "env_settings": world}
+        return self.config.model_copy(update=changes)
 
     def save(self, behavior: str, learner: Learner, mean_return: float | None) -> None:
         """A checkpoint of one learner: the latest, and one more of the last few."""
