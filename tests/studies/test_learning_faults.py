@@ -240,9 +240,19 @@ def solved_columns():
     }
 
 
+def late_columns():
+    """As the preset 3DBall: few episodes end before the policy keeps the ball to the end."""
+    score = np.full(ROWS, np.nan)
+    score[:8] = np.linspace(1.0, 20.0, 8)
+    score[-5:] = (28.0, 100.0, 100.0, 100.0, 100.0)
+    spread = np.where(np.isnan(score), np.nan, 1.0)
+    return healthy_columns() | {"mean_return": score, "std_return": spread}
+
+
 @pytest.mark.parametrize(
     ("columns", "files"),
     [
+        (late_columns(), {"status": evaluated(100.0, 99.0)}),
         (healthy_columns(), {"status": evaluated(0.85, 0.9)}),
         (self_play_columns(), {"status": evaluated(1650.0, 0.0)}),
         (solved_columns(), {"status": evaluated(100.0, 99.0)}),
@@ -250,7 +260,7 @@ def solved_columns():
         (solved_columns(), {"status": all_evaluated(100.0, half=0.0)}),
         (healthy_columns(), {"status": all_evaluated(0.9, 0.89, 0.88)}),
     ],
-    ids=["learns", "self-play", "solved", "wobbles", "perfect", "equal"],
+    ids=["late", "learns", "self-play", "solved", "wobbles", "perfect", "equal"],
 )
 def test_a_healthy_run_has_no_finding(tmp_path, columns, files):
     run = write_run(tmp_path / "run", columns, **files)

@@ -121,13 +121,20 @@ def learning_rate_ended(run: RunFigures) -> str | None:
     score, rates = run.score, run.known("learning_rate")
     if not len(rates) or rates[-1] > RATE_LEAST * rates.max() or len(score) < 8:
         return None
-    # Of eight summaries or more, so that no quarter is a single one.
-    quarter = len(score) // 4
-    gain = np.ptp(score)
-    last = score[-quarter:].mean()
-    before = score[-2 * quarter : -quarter].mean()
-    late = last - before
-    if not late > max(RISE * gain, 1e-9):
+    # By steps, because summaries in which no episode ended have no score.
+    known = ~np.isnan(run.columns[run.score_name])
+    step = run.columns["step"][known] / run.columns["step"][-1]
+
+    def mean_between(begin: float, end: float) -> float:
+        part = score[(step > begin) & (step <= end)]
+        return float(part.mean()) if len(part) else math.nan
+
+    # Within the last quarter too: a score may have reached its best there.
+    late = mean_between(0.75, 1.0) - mean_between(0.5, 0.75)
+    latest = mean_between(0.875, 1.0) - mean_between(0.75, 0.875)
+    least = max(RISE * np.ptp(score), 1e-9)
+    # NaN where an eighth has no score: then it is not known, and this is not said.
+    if not (late > least and latest > least / 2):
         return None
     return (
         f"learning_rate {rates[-1]:.1g}, while the return still rose by {late:.3g} "
