@@ -2,7 +2,8 @@
 
     python -m bench.microrts.grid [--updates 6] [--set skip=0]
 
-Plays the preset `microrts-8x8` with the policy in `models/` and learns from it. Prints decisions
+Plays the preset `microrts-8x8` with the policy in `models/` and learns from it, on its map alone
+and against bots that do not search: those compute for a time, not for a result. Prints decisions
 and ticks per second of processor time, and the shares of acting, of the games (engine and bots) and
 of learning, next to the probes of `bench/probe.py`, and what they would make on the machine that
 targets mean: networks scaled by the product of matrices, games by MuJoCo. Needs `touchline microrts
@@ -35,6 +36,10 @@ from touchline.training.experience.rollout import Rollout
 from touchline.training.run.process import prefer_onednn
 
 POLICY = Path(__file__).parents[2] / "models" / "microrts-8x8.safetensors"
+MIX = (
+    "coac:29,mayari:12,workerrush:6,rojo:5,workerdefense:4,lightrush:2,randombiased:1,heavyrush:1,"
+    "rangedrush:1,economyrush:1,lightdefense:1,passive:1"
+)
 WARM_UP = 2
 """Updates that are not counted: Java compiles what runs often."""
 
@@ -53,6 +58,8 @@ def main() -> None:
     recipe = EnvRecipe.parse(
         str(config.env_settings.env_path), num_areas=config.env_settings.num_areas
     )
+    del recipe.options["maps"]
+    recipe.options["opponent"] = MIX
     recipe.options.update(part.split("=", 1) for part in given.set)
     behavior = config.behavior("MicroRTS")
     assert behavior is not None
