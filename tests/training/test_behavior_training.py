@@ -2,9 +2,11 @@
 
 import json
 
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tests.training.practice import make_learner
 
+from touchline.errors import UsageError
 from touchline.policies.files.run_layout import RunLayout
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.statistics import StatsAggregationMethod as Method
@@ -51,3 +53,13 @@ def test_a_resumed_run_may_want_summaries_and_checkpoints_sooner(tmp_path):
     often.writer.close()
     assert min(step for step, (summary, _) in due.items() if summary) == 1100
     assert min(step for step, (_, checkpoint) in due.items() if checkpoint) == 1200
+
+
+def test_a_run_with_another_network_is_refused_with_the_part_that_differs(tmp_path):
+    small = _training(tmp_path, network_settings={"hidden_units": 16})
+    large = _training(tmp_path, network_settings={"hidden_units": 32})
+    expected = r"network\.\S+ has the shape \(.*16.*\), not \(.*32.*\); resume it with"
+    with pytest.raises(UsageError, match=expected):
+        large.restore(json.loads(json.dumps(small.counters())), small.arrays())
+    small.writer.close()
+    large.writer.close()

@@ -182,6 +182,8 @@ class BehaviorTraining:
         except (KeyError, RuntimeError):
             raise UsageError(
                 f"{self.name}: the saved learner does not fit the configured one"
+                f"{self._difference(arrays)}; resume it with the trainer_type, network_settings "
+                "and hyperparameters that it began with, or start another --run-id"
             ) from None
         self.learner.steps = counters["steps"]
         put_back(self, _KEPT, counters)
@@ -197,3 +199,14 @@ class BehaviorTraining:
         # A killed run may have written summaries after its resume point; they will be written
         # again.
         self.writer.drop_after(self.learner.steps)
+
+    def _difference(self, arrays: Arrays) -> str:
+        """The first part of the learner that a resume point has in another shape, or has not."""
+        for name, tensor in self.learner.state().items():
+            wanted = tuple(tensor.shape)
+            found = arrays[name].shape if name in arrays else None
+            if found is None:
+                return f": it has no {name}"
+            if found != wanted:
+                return f": its {name} has the shape {found}, not {wanted}"
+        return ""
