@@ -20,7 +20,8 @@ from touchline.cli.app import COMMANDS
 from touchline.cli.generate import command_of
 from touchline.cli.train import _suggest, _summarize
 from touchline.errors import UsageError
-from touchline.operating_systems import quoted
+from touchline.interrupts import handled, held_back
+from touchline.operating_systems import STOP_SIGNALS, quoted
 from touchline.policies.files.run_layout import RunLayout
 from touchline.policies.loading import sources_in
 from touchline.training.config.flags import setting_flags
@@ -625,6 +626,16 @@ def test_a_request_to_end_leaves_no_player_and_no_folder(tmp_path, verb, name):
     assert process.wait(timeout=60) == 130
     assert not psutil.wait_procs(players, timeout=10)[1]
     assert not list(temporary.glob("touchline-*"))
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_a_request_to_end_waits_until_a_process_has_started(number):
+    arrived, started = [], False
+    with handled(lambda number, _: arrived.append((number, started)), number):
+        with held_back():
+            signal.raise_signal(number)
+            started = True
+        assert arrived == [(number, True)]
 
 
 NOT_IGNORED = """

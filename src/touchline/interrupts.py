@@ -106,6 +106,20 @@ def handled(handler: Handler, *signals: signal.Signals) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Requests to end wait until the block is over: one amid the start of a process, before its
+    handle is kept, would leave it behind.
+    """
+    arrived: list[int] = []
+    try:
+        with handled(lambda number, _: arrived.append(number), *STOP_SIGNALS):
+            yield
+    finally:
+        if arrived:
+            signal.raise_signal(arrived[0])
+
+
+@contextlib.contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
     """SIGTERM raises KeyboardInterrupt, so that a world being opened leaves no player behind."""
     with handled(signal.default_int_handler, signal.SIGTERM):

@@ -15,6 +15,7 @@ from touchline.envs.giving_up import check_not_given_up
 from touchline.envs.player_process import QUIT_S, PlayerProcess
 from touchline.envs.wire_server import HungUpError, WireServer
 from touchline.errors import UsageError
+from touchline.interrupts import held_back
 from touchline.parameters import ParameterValue
 from touchline.protocol.decoding import warm_up
 from touchline.protocol.errors import (
@@ -186,13 +187,14 @@ class PlayerConnection:
                 "waiting for the Editor on port %d: press Play", self._server.port
             )
         else:
-            self._process = PlayerProcess(
-                launch.path,
-                self._server.port,
-                no_graphics=launch.no_graphics,
-                log_file=launch.log_file,
-                additional_args=launch.additional_args,
-            )
+            with held_back():
+                self._process = PlayerProcess(
+                    launch.path,
+                    self._server.port,
+                    no_graphics=launch.no_graphics,
+                    log_file=launch.log_file,
+                    additional_args=launch.additional_args,
+                )
         # The player is answered first: gRPC gives up when nothing answers within 20 s of its
         # call, and the first compilation can take longer. From its welcome on it waits for us
         # without a limit, and it is busy with loading its scene.
