@@ -638,6 +638,18 @@ def test_a_request_to_end_waits_until_a_process_has_started(number):
         assert arrived == [(number, True)]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGHUP")
+def test_what_is_started_ignores_a_hang_up_that_is_ignored_here():
+    child = "import signal; print(signal.getsignal(signal.SIGHUP))"
+    ignored = []
+    with handled(signal.SIG_IGN, signal.SIGHUP), held_back():
+        done = subprocess.run(
+            [sys.executable, "-c", child], capture_output=True, text=True, check=True
+        )
+        ignored.append(done.stdout)
+    assert ignored == ["1\n"], "SIG_IGN"
+
+
 NOT_IGNORED = """
 import signal
 # Tests that `nohup` started would pass it on.

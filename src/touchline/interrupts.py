@@ -111,8 +111,10 @@ def held_back() -> Iterator[None]:
     handle is kept, would leave it behind.
     """
     arrived: list[int] = []
+    # Not those that are ignored, as after `nohup`: what is started would not ignore them.
+    caught = [number for number in STOP_SIGNALS if callable(signal.getsignal(number))]
     try:
-        with handled(lambda number, _: arrived.append(number), *STOP_SIGNALS):
+        with handled(lambda number, _: arrived.append(number), *caught):
             yield
     finally:
         if arrived:
