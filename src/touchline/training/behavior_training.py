@@ -201,7 +201,7 @@ class BehaviorTraining:
         self.writer.drop_after(self.learner.steps)
 
     def _difference(self, arrays: Arrays) -> str:
-        """The first part of the learner that a resume point has in another shape, or has not."""
+        """The first part of the learner that a resume point lacks or has in another shape."""
         for name, tensor in self.learner.state().items():
             wanted = tuple(tensor.shape)
             found = arrays[name].shape if name in arrays else None

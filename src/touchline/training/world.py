@@ -210,7 +210,8 @@ def _places_of_behaviors(config: RunConfig) -> dict[str, str]:
     """Where each behavior is named that the world must have, for messages."""
     places = {name: config.place(name) for name in config.behaviors}
     for parameter, settings in config.environment_parameters.items():
-        for number, lesson in enumerate(lessons_of(settings)):
+        # The last lesson has no end, so its criteria are ignored.
+        for number, lesson in enumerate(lessons_of(settings)[:-1]):
             # With default settings, a name here need not be one of a block.
             if criteria := lesson.completion_criteria:
                 lesson_place = f"environment_parameters.{parameter}.curriculum.{number}"

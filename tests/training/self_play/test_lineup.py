@@ -319,10 +319,10 @@ def test_a_resumed_run_can_begin_self_play(tmp_path, monkeypatch):
     )
     assert not any("ELO" in line for line in lines)
     firsts = []
-    taken = Pool.begin
+    original = Pool.begin
 
     def begin(pool, steps):
-        taken(pool, steps)
+        original(pool, steps)
         firsts.append((steps, pool.guests[0].policy.network.state_dict()))
 
     monkeypatch.setattr(Pool, "begin", begin)
