@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 
 from touchline.envs.env import EnvRecipe, make
+from touchline.envs.unity_env import UnityEnvironment
 from touchline.errors import UsageError
+from touchline.operating_systems import Launcher
 from touchline.player import build, executed, main
+from touchline.protocol.errors import PlayerExitedError
+from touchline.protocol.recording import REQUEST, read_frames
+from touchline.protocol.session import parse_message
+from touchline.protocol.side_channels import EnvironmentParametersChannel
 from touchline.scenes import SCENES, scene_class
 from touchline.specs import ActionSpec, ActionTuple
 from touchline.statistics import StatsAggregationMethod
@@ -154,6 +160,42 @@ def test_build_refuses_an_unknown_scene_and_a_folder_it_cannot_write(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write the player"):
         build("3DBall", tmp_path / "file")
+
+
+def test_build_refuses_a_player_without_areas(tmp_path):
+    with pytest.raises(UsageError, match="num_areas must be 1 or more, got 0"):
+        build("Basic", tmp_path, num_areas=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_player_takes_every_seed_that_a_message_has_room_for(builds):
+    with UnityEnvironment(build("Basic", builds), seed=-5) as env:
+        env.reset()
+        assert len(env.behaviors) == 1
+
+
+def test_a_player_that_cannot_load_its_scene_says_goodbye_and_why(tmp_path):
+    """Official Python waits without a limit for what comes after its welcome."""
+    path = Launcher("", "touchline.player", ["Basic", "--num-areas", "0"], []).write(
+        tmp_path, "Basic"
+    )
+    recording = tmp_path / "session.wire.gz"
+    reason = "exited with code 2 while it loaded its scene(.|\n)*num_areas must be 1"
+    with pytest.raises(PlayerExitedError, match=reason):
+        UnityEnvironment(path, record_wire=recording)
+    messages = [message for kind, message in read_frames(recording) if kind == REQUEST]
+    assert parse_message(messages[-1]).header.status == 400
+
+
+def test_a_sampler_that_nothing_can_be_drawn_from_is_ignored(builds, tmp_path):
+    channel = EnvironmentParametersChannel()
+    channel.set_uniform_sampler_parameters("gravity", 5.0, 1.0, 3)
+    path = build("3DBall", builds)
+    with UnityEnvironment(path, side_channels=[channel], log_folder=tmp_path) as env:
+        env.reset()
+        env.step()
+    log = (tmp_path / "Player-0.log").read_text(encoding="utf-8")
+    assert "a parameter is ignored: uniform sampler: expected low <= high" in log
 
 
 def test_a_player_without_a_port_exits_with_a_usage_error(capsys):

@@ -68,13 +68,14 @@ def build(
     Raises
     ------
     UsageError
-        The scene is unknown, or the folder cannot be written.
+        The scene is unknown, `num_areas` is below 1, or the folder cannot be written.
 
     Notes
     -----
     The player runs with the Python and the Touchline that wrote it.
     """
     scene_class(scene)  # raises for an unknown one
+    EnvRecipe("scene", scene, num_areas)  # and this for fewer areas than one
     path = [str(Path(__file__).resolve().parents[1])]
     if ":" in scene:  # the module of a scene of your own
         path.append(str(Path.cwd()))
@@ -133,10 +134,15 @@ class Player:
             if isinstance(welcome, Welcome):
                 # 1 is what official tools send by default, and means the scene's own number.
                 areas = welcome.num_areas if welcome.num_areas > 1 else self.num_areas
-                with open_scene(
-                    EnvRecipe("scene", self.scene, areas, welcome.seed)
-                ) as env:
+                # A message has room for negative seeds; a scene takes others only.
+                seed = welcome.seed % 2**31
+                with open_scene(EnvRecipe("scene", self.scene, areas, seed)) as env:
                     self._play(env)
+        except BaseException:
+            # Python would wait for an answer until its time-out, while the scene loads without end.
+            if self._session.state in (State.PLAYER_LOADS, State.PLAYER_SIMULATES):
+                self._send(self._session.farewell(), FAREWELL_S)
+            raise
         finally:
             self._channel.close()
 
@@ -153,27 +159,19 @@ class Player:
             ]
         )
         order = self._send(self._session.ready())
-        try:
-            while isinstance(order, Order):
-                channels.deliver(order.side_channel)
-                # All at once: what is allowed may depend on what else is set.
-                _set_parameters(env, parameters)
-                parameters.clear()
-                if order.command is Command.RESET:
-                    env.reset()
-                else:
-                    self._step(env, order)
-                for name, values in env.take_statistics().items():
-                    for value, method in values:
-                        stats.add_stat(name, value, method)
-                order = self._send(
-                    self._session.exchange(env.exchange, channels.gather())
-                )
-        except BaseException:
-            # Python would wait for an answer until its time-out.
-            if self._session.state is State.PLAYER_SIMULATES:
-                self._send(self._session.farewell(), FAREWELL_S)
-            raise
+        while isinstance(order, Order):
+            channels.deliver(order.side_channel)
+            # All at once: what is allowed may depend on what else is set.
+            _set_parameters(env, parameters)
+            parameters.clear()
+            if order.command is Command.RESET:
+                env.reset()
+            else:
+                self._step(env, order)
+            for name, values in env.take_statistics().items():
+                for value, method in values:
+                    stats.add_stat(name, value, method)
+            order = self._send(self._session.exchange(env.exchange, channels.gather()))
 
     def _step(self, env: SceneEnv, order: Order) -> None:
         for name, (decisions, _) in env.exchange.items():

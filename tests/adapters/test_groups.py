@@ -7,6 +7,7 @@ import pytest
 from tests.scripted_world import ScriptedWorld
 
 from touchline.adapters.groups import Groups
+from touchline.adapters.to_gymnasium import make_gymnasium
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.slots import Slots
 from touchline.envs.slots.rows import COLUMNS
@@ -192,6 +193,27 @@ def test_only_the_first_reset_after_opening_restarts_nothing():
     stepped.step(_actions(stepped, np.random.default_rng(0)))
     stepped.reset()
     assert world.resets == before + 4
+
+
+def test_what_was_set_after_opening_counts_from_the_first_reset_on():
+    world = make(EnvRecipe("scene", "3DBall", 2, seed=0))
+    groups = Groups(world)
+    before = groups.rows["3DBall"].obs[0].copy()
+    world.set_parameters({"scale": 3.0})
+    after = groups.reset()["3DBall"].obs[0]
+    assert not np.array_equal(after, before), "another start, with the new scale"
+    np.testing.assert_array_equal(groups.rows["3DBall"].obs[0], after)
+    groups.close()
+
+
+def test_an_adapter_that_refuses_a_world_of_the_callers_leaves_it_open():
+    world = make(EnvRecipe("scene", "3DBall", 2))
+    with pytest.raises(UsageError, match="take a VectorEnv with vector=True"):
+        make_gymnasium(world)
+    envs = make_gymnasium(world, vector=True)
+    envs.reset()
+    assert envs.num_envs == 2
+    envs.close()
 
 
 def test_a_closed_world_refuses_a_reset_even_if_it_is_the_first():

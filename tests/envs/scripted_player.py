@@ -83,9 +83,9 @@ def misbehaviour(act, good, call):
     if act == "call-and-hang":
         call(good)  # takes the reply, even a goodbye, and stays
         time.sleep(60)
-    if act == "farewell":
+    if act.startswith("farewell"):
         call(b"\x0a\x03\x08\x90\x03")
-        sys.exit(0)
+        sys.exit(3 if act == "farewell-and-fail" else 0)
     if act == "garbage":
         return b"\xff" * 20
     if act == "nan":

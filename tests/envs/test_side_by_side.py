@@ -18,6 +18,7 @@ from touchline.errors import NonFiniteError, RunError, UsageError
 from touchline.jobs.job import RestartLimits
 from touchline.player import build
 from touchline.protocol.errors import PlayerExitedError
+from touchline.specs import ActionTuple
 from touchline.statistics import StatsAggregationMethod as Method
 from touchline.testing import random_slot_actions
 
@@ -207,6 +208,23 @@ def test_limits_end_the_run_with_the_cause(limits, text):
         rows = many.reset(5)
         with pytest.raises(RunError, match=text):
             play(many, rows, 5)
+
+
+def test_where_one_world_refuses_its_actions_no_world_has_moved():
+    rng = np.random.default_rng(0)
+    with (
+        SideBySide(copies_of(RECIPE, 3)) as many,
+        SideBySide(copies_of(RECIPE, 3)) as same,
+    ):
+        actions = actions_for(many, many.reset(5), rng)
+        same.reset(5)
+        wrong = ActionTuple(actions[NAME].continuous.copy())
+        wrong.continuous[2] = np.nan  # an agent of world 1
+        with pytest.raises(NonFiniteError, match="agent"):
+            many.step({NAME: wrong})
+        rows, expected = many.step(actions)[NAME], same.step(actions)[NAME]
+        np.testing.assert_array_equal(rows.obs[0], expected.obs[0])
+        np.testing.assert_array_equal(rows.reward, expected.reward)
 
 
 def test_a_nan_is_not_a_crash_to_be_restarted():

@@ -51,6 +51,7 @@ from touchline.protocol.errors import (
 from touchline.protocol.recording import REPLY, read_frames
 from touchline.protocol.side_channels import (
     EngineConfigurationChannel,
+    EnvironmentParametersChannel,
     FloatPropertiesChannel,
     RawBytesChannel,
     StatsSideChannel,
@@ -215,6 +216,10 @@ FAILURES = {
     ),
     "exit-0": (PlayerExitedError, "exited with code 0 in a step"),
     "farewell": (UnityCommunicatorStoppedException, "said goodbye in a step"),
+    "farewell-and-fail": (
+        PlayerExitedError,
+        r"exited with code 3 in a step; its log ends with:\n    puppet: my act",
+    ),
     "garbage": (MalformedMessageError, "no such message"),
     "nan": (NonFiniteError, "agent 0 sent a NaN or an infinity in observation 0"),
     "too-large": (
@@ -342,18 +347,23 @@ def test_a_seed_that_differs_starts_the_player_anew(basic):
         assert env.pid != first
 
 
-def test_a_player_that_is_started_anew_gets_the_engines_settings_again(basic, tmp_path):
+def test_a_player_that_is_started_anew_gets_all_that_was_set_again(basic, tmp_path):
     recording = tmp_path / "session.wire.gz"
     properties = FloatPropertiesChannel()
     engine = EngineConfigurationChannel()
     engine.set_configuration_parameters(time_scale=5.0)
-    channels = [engine, properties]
+    parameters = EnvironmentParametersChannel()
+    channels = [engine, properties, parameters]
     options = {"seed": 1, "side_channels": channels, "record_wire": recording}
     with UnityEnvironment(basic, **options) as env:
         env.reset(seed=1)
         engine.set_configuration_parameters(time_scale=7.0, quality_level=2)
         properties.set_property("wind", 3.0)
+        parameters.set_float_parameter("rain", 4.0)
+        parameters.set_uniform_sampler_parameters("snow", 6.0, 8.0, 11)
+        env.set_parameters({"hail": 9.0})
         env.step()
+        parameters.set_float_parameter("hail", 10.0)
         env.reset(seed=2)
         env.step()
     frames = [
@@ -363,9 +373,33 @@ def test_a_player_that_is_started_anew_gets_the_engines_settings_again(basic, tm
     ]
     # Kinds 1 and 2 of `EngineConfigurationChannel`, and its latest values alone.
     settings = [struct.pack("<ii", 1, 2), struct.pack("<if", 2, 7.0)]
-    for payload in (*settings, b"wind" + struct.pack("<f", 3.0)):
+    set_by_name = [
+        b"wind" + struct.pack("<f", 3.0),
+        b"rain" + struct.pack("<if", 0, 4.0),
+        b"snow" + struct.pack("<iiiff", 1, 11, 0, 6.0, 8.0),
+        b"hail" + struct.pack("<if", 0, 10.0),
+    ]
+    for payload in (*settings, *set_by_name):
         assert sum(payload in frame for frame in frames) == 1
-    assert not any(struct.pack("<if", 2, 5.0) in frame for frame in frames)
+    for old in (struct.pack("<if", 2, 5.0), b"hail" + struct.pack("<if", 0, 9.0)):
+        assert not any(old in frame for frame in frames)
+
+
+def test_a_reset_to_the_seed_of_the_start_sends_what_was_set_since(basic, tmp_path):
+    recording = tmp_path / "session.wire.gz"
+    channel = EnvironmentParametersChannel()
+    with UnityEnvironment(
+        basic, seed=3, side_channels=[channel], record_wire=recording
+    ) as env:
+        env.reset()
+        process = env.pid
+        channel.set_float_parameter("rain", 4.0)
+        assert env.has_settings_to_come
+        env.reset(seed=3)
+        assert env.pid != process
+        assert not env.has_settings_to_come
+    frames = read_frames(tmp_path / "session-2.wire.gz")
+    assert sum(b"rain" in message for kind, message in frames if kind == REPLY) == 1
 
 
 def test_a_seed_that_a_running_player_cannot_take_leaves_it_running(basic):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from touchline.adapters.layout import check_same_spec, unique_words
 from touchline.adapters.options import Worlds
-from touchline.envs.env import Drawable, Env, EnvRecipe, TeamMerging
+from touchline.envs.env import Drawable, Env, EnvRecipe, SetInMidRun, TeamMerging
 from touchline.envs.ml_agents_names import MLAgentsWorld, as_env
 from touchline.envs.side_by_side import Rows, SideBySide
 from touchline.envs.slots import SlotCounts, SlotRows
@@ -73,7 +73,7 @@ class Groups:
             self._arrange(self._worlds.reset_each(), group_by)
         except BaseException:
             # Also on Ctrl-C: players that were started must not outlive the adapter.
-            self.close()
+            self.give_back()
             raise
 
     @property
@@ -97,9 +97,9 @@ class Groups:
 
     def reset(self, seed: int | None = None) -> dict[str, SlotRows]:
         """Restart all worlds (world i with seed + i), unless nothing has happened since they were
-        opened, and no seed is given.
+        opened, no seed is given, and no parameter waits for the reset.
         """
-        if seed is not None or not self._is_new:
+        if seed is not None or not self._is_new or self._some_wait_for_reset():
             self._rows = self._grouped(self._worlds.reset_each(seed))
         self._is_new = False
         return self._rows
@@ -140,6 +140,17 @@ class Groups:
         # The next reset is for the closed worlds to refuse.
         self._is_new = False
         self._worlds.close()
+
+    def give_back(self) -> None:
+        """Close the worlds that were opened here; the caller can show its own in another way."""
+        self._is_new = False
+        self._worlds.give_back()
+
+    def _some_wait_for_reset(self) -> bool:
+        return any(
+            isinstance(world, SetInMidRun) and world.has_settings_to_come
+            for world in self.worlds
+        )
 
     def _arrange(self, first: list[Rows], group_by: GroupBy) -> None:
         """Decide which rows of which world belong to which group, from the first rows."""

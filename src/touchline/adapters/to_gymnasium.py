@@ -155,7 +155,7 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
             looks = layout_options(options)
             self._layout = Layout(spec, channels_last=True, **looks)
         except BaseException:
-            self._groups.close()
+            self._groups.give_back()
             raise
         self.observation_space = observation_space(self._layout)
         self.action_space = action_space(self._layout)
@@ -290,7 +290,7 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
             looks = layout_options(options)
             self._layout = Layout(spec, channels_last=True, **looks)
         except BaseException:
-            self._groups.close()
+            self._groups.give_back()
             raise
         self.num_envs = self._groups.sizes[self._group]
         self.single_observation_space = observation_space(self._layout)

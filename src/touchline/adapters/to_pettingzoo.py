@@ -194,7 +194,7 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
                     _GroupNames(group, labels, layout, mode, episodes_per_slot)
                 )
         except BaseException:
-            self._groups.close()
+            self._groups.give_back()
             raise
         self._names_of = {
             agent: names for names in self._names for agent in names.possible_names

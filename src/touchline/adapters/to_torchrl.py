@@ -106,7 +106,7 @@ class TouchlineTorchRLEnv(EnvBase):
             super().__init__(device=device, batch_size=self._common_batch_size())
             self._set_specs()
         except BaseException:
-            self._groups.close()
+            self._groups.give_back()
             raise
         self.group_map = {
             group: table.slot_names for group, table in self._tables.items()

@@ -267,6 +267,15 @@ class Reporting(Protocol):
 
 
 @runtime_checkable
+class SetInMidRun(Protocol):
+    """A world that knows whether its next reset differs from the one before."""
+
+    @property
+    def has_settings_to_come(self) -> bool:
+        """Whether anything was set that no episode has begun with yet."""
+
+
+@runtime_checkable
 class GameReporting(Protocol):
     """A world of games that have results."""
 

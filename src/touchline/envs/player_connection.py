@@ -16,7 +16,6 @@ from touchline.envs.player_process import QUIT_S, PlayerProcess
 from touchline.envs.wire_server import HungUpError, WireServer
 from touchline.errors import UsageError
 from touchline.interrupts import held_back
-from touchline.parameters import ParameterValue
 from touchline.protocol.decoding import warm_up
 from touchline.protocol.errors import (
     NeverConnectedError,
@@ -83,7 +82,7 @@ class PlayerConnection:
         timeout_s: float,
         *,
         record_wire: Path | None,
-        parameters: Mapping[str, ParameterValue],
+        parameters: Mapping[str, Any],
     ) -> None:
         require_seed(launch, seed)
         self.launch = launch
@@ -235,10 +234,7 @@ class PlayerConnection:
         if received.kind is MessageKind.FAREWELL:
             # The player's window stands still until its farewell is answered.
             self._send(self.session.goodbye())
-            raise UnityCommunicatorStoppedException(
-                f"{self.launch.name} said goodbye {doing}: its window was closed, or the Editor "
-                "left play mode"
-            )
+            self._explain_farewell(doing)
         return received
 
     def _check_process(self, doing: str) -> None:
@@ -257,6 +253,15 @@ class PlayerConnection:
         raise UnityCommunicatorStoppedException(
             f"{self.launch.name} hung up {doing}: {error}{self._log_tail()}"
         ) from error
+
+    def _explain_farewell(self, doing: str) -> NoReturn:
+        # A player that failed says goodbye, too; then its exit code and its log say more.
+        if self._process is not None and self._process.has_ended(EXIT_CODE_S):
+            self._process.check_success(doing)
+        raise UnityCommunicatorStoppedException(
+            f"{self.launch.name} said goodbye {doing}: its window was closed, or the Editor left "
+            "play mode"
+        )
 
     def _explain_silence(self, doing: str) -> NoReturn:
         assert self._server is not None

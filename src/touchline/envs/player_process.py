@@ -212,6 +212,11 @@ class PlayerProcess:
                 f"{self.path} {_ending(code)} {doing}{self.log_tail()}", code
             )
 
+    def check_success(self, doing: str) -> None:
+        """Raise a PlayerExitedError if the process has ended with another exit code than 0."""
+        if self._process.poll():
+            self.check(doing)
+
     def log_tail(self) -> str:
         """The last lines of its log and output, as the end of an error text, a line for each.
 

@@ -71,6 +71,8 @@ class SceneEnv(MLAgentsEnv):
         """What `execute` was given since the last exchange."""
         self._painter: Painter | None = None
         """Keeps the OpenGL context of the last picture's size."""
+        self.has_settings_to_come = False
+        """Whether anything was set since the last reset."""
         self.set_parameters(parameters or {})
 
     @property
@@ -98,6 +100,7 @@ class SceneEnv(MLAgentsEnv):
         Where one is refused, those that are allowed are set nevertheless.
         """
         left = dict(parameters)
+        self.has_settings_to_come |= bool(left)
         while left:
             # Again and again, because one may be allowed only next to another of them.
             refused: dict[str, UsageError] = {}
@@ -123,6 +126,7 @@ class SceneEnv(MLAgentsEnv):
         academy = self.scene.academy
         scene.game_scores = {}
         self.set_parameters(parameters or {})
+        self.has_settings_to_come = False
         if seed is None:
             seed = self._seed  # the recipe's, for the very first reset
         # Later resets without a seed continue the random streams, as the contract of Env says.

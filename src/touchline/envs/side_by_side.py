@@ -231,10 +231,20 @@ class SideBySide(ClosesOnExit):
 
     def step_each(self, actions: Sequence[Actions]) -> list[Rows]:
         """Step every world with its own actions; returns the rows of each by itself."""
-        return self._each(Slots.step, actions)
+        # All before any: where one world refuses its actions, no other has moved.
+        for world, own in zip(self._worlds, actions, strict=True):
+            world.slots.set_actions(own)
+        return self._each(_advanced, actions)
 
     def close(self) -> None:
         """Close every world. Idempotent."""
+        self._close(self._worlds)
+
+    def give_back(self) -> None:
+        """Close the worlds that were opened here, and leave those of the caller open."""
+        self._close([world for world in self._worlds if world.recipe is not None])
+
+    def _close(self, worlds: Sequence[_World]) -> None:
         if self._is_closed:
             return
         self._is_closed = True
@@ -242,7 +252,7 @@ class SideBySide(ClosesOnExit):
         self._given_up.set()
         closing = []
         try:
-            for slots in self.slots:
+            for slots in [world.slots for world in worlds]:
                 if isinstance(slots.env, Waiting):
                     # A player may take seconds to quit, so all of them do it at the same time.
                     closing.append(self._threads.submit(slots.close))
@@ -377,6 +387,10 @@ def _recorded_beside(recipe: EnvRecipe, mark: str) -> EnvRecipe:
 def may_be_bad_luck(error: Exception) -> bool:
     """Whether a player failed, so that another one may not; a wrong action would fail again."""
     return isinstance(error, UnityException) and not isinstance(error, ActionError)
+
+
+def _advanced(slots: Slots, _actions: Actions) -> Rows:
+    return slots.advance()
 
 
 def _outcome(attempt: Callable[..., Rows], *arguments: Any) -> Rows | Exception:

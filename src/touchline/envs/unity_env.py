@@ -161,7 +161,6 @@ class UnityEnvironment(MLAgentsEnv):
         self._parameters = self._channel(EnvironmentParametersChannel)
         # Only trainers take statistics; in all other loops a game would fill the memory.
         self.stats: StatsSideChannel = self._channel(StatsSideChannel, MOST_STATISTICS)
-        self._set: dict[str, ParameterValue] = {}
         self._actions: dict[str, ActionTuple] = {}
         self._record_wire = None if record_wire is None else Path(record_wire)
         self._num_connections = 0
@@ -223,6 +222,11 @@ class UnityEnvironment(MLAgentsEnv):
         return self._waited_before_s + self._connection.waited_s
 
     @property
+    def has_settings_to_come(self) -> bool:
+        """Whether a side channel has messages for the next reset or step."""
+        return self._channels.have_queued
+
+    @property
     def timeout_wait(self) -> float:
         """Seconds to wait for each answer; may be changed."""
         return self._connection.timeout_s
@@ -240,7 +244,6 @@ class UnityEnvironment(MLAgentsEnv):
 
         A player does not say which parameters it knows, so unknown ones have no effect.
         """
-        self._set |= parameters
         self._parameters.set_parameters(parameters, self._connection.seed)
 
     def reset(
@@ -253,7 +256,8 @@ class UnityEnvironment(MLAgentsEnv):
         A player takes its seed when it starts, so another seed starts another process.
         """
         connection = self._connection
-        if seed == connection.seed and connection.num_exchanges == 1 and not parameters:
+        is_fresh = seed == connection.seed and connection.num_exchanges == 1
+        if is_fresh and not parameters and not self._channels.have_queued:
             return  # nothing has happened since this seed's first reset
         # A process that has not been reset yet still has its seed unused.
         has_begun = connection.exchange is not None
@@ -322,7 +326,7 @@ class UnityEnvironment(MLAgentsEnv):
                 seed,
                 timeout_s,
                 record_wire=self._recording(),
-                parameters=self._set,
+                parameters=self._parameters.latest,
             )
         except BaseException:
             self._closed = True
@@ -351,7 +355,7 @@ class UnityEnvironment(MLAgentsEnv):
         self._connect(seed, before.timeout_s)
         # The new process knows nothing of what was set; it gets it with its first reset.
         self._channels.player_restarted()
-        self._parameters.set_parameters(self._set, seed)
+        self._parameters.send_again(seed)
 
     def _command(self, command: Command) -> None:
         self._check_usable()

@@ -19,9 +19,10 @@ import uuid
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from touchline.errors import shortened
+from touchline.errors import UsageError, shortened
 from touchline.parameters import (
     Gaussian,
     MultiRangeUniform,
@@ -212,6 +213,11 @@ class SideChannels:
         for channel in self._channels.values():
             channel.player_restarted()
 
+    @property
+    def have_queued(self) -> bool:
+        """Whether anything is queued."""
+        return any(channel.message_queue for channel in self)
+
     def gather(self) -> bytes:
         """Everything queued, as one run of bytes; the queues are empty afterwards."""
         parts: list[bytes] = []
@@ -378,6 +384,13 @@ class EnvironmentParametersChannel(SideChannel):
     ) -> None:
         super().__init__(self.IDENTIFIER)
         self._on_parameter = on_parameter
+        self._latest: dict[str, ParameterValue | OutgoingMessage] = {}
+        """What was set last of each; of a sampler that was set alone, its message."""
+
+    @property
+    def latest(self) -> Mapping[str, ParameterValue | OutgoingMessage]:
+        """What was set last of each, a live view."""
+        return MappingProxyType(self._latest)
 
     def set_parameters(
         self, parameters: Mapping[str, ParameterValue], seed: int = 0
@@ -398,10 +411,22 @@ class EnvironmentParametersChannel(SideChannel):
                     self.set_gaussian_sampler_parameters(key, mean, std, own_seed)
                 case MultiRangeUniform(ranges):
                     self.set_multirangeuniform_sampler_parameters(key, ranges, own_seed)
+            self._latest[key] = value
+
+    def send_again(self, seed: int) -> None:
+        """Set all of `latest` once more, for a player that has just started."""
+        # In place of what still waits, which is among the latest.
+        self.message_queue.clear()
+        for i, (key, value) in enumerate(list(self._latest.items())):
+            if isinstance(value, OutgoingMessage):
+                self.queue_message_to_send(value)
+            else:
+                self.set_parameters({key: value}, seed + i)
 
     def set_float_parameter(self, key: str, value: float) -> None:
         message = self._message(key, self.EnvironmentDataTypes.FLOAT)
         message.write_float32(value)
+        self._latest[key] = value
         self.queue_message_to_send(message)
 
     def set_uniform_sampler_parameters(
@@ -410,7 +435,7 @@ class EnvironmentParametersChannel(SideChannel):
         message = self._sampler(key, seed, self.SamplerTypes.UNIFORM)
         message.write_float32(min_value)
         message.write_float32(max_value)
-        self.queue_message_to_send(message)
+        self._set_sampler(key, message)
 
     def set_gaussian_sampler_parameters(
         self, key: str, mean: float, st_dev: float, seed: int
@@ -418,20 +443,29 @@ class EnvironmentParametersChannel(SideChannel):
         message = self._sampler(key, seed, self.SamplerTypes.GAUSSIAN)
         message.write_float32(mean)
         message.write_float32(st_dev)
-        self.queue_message_to_send(message)
+        self._set_sampler(key, message)
 
     def set_multirangeuniform_sampler_parameters(
         self, key: str, intervals: Iterable[tuple[float, float]], seed: int
     ) -> None:
         message = self._sampler(key, seed, self.SamplerTypes.MULTIRANGEUNIFORM)
         message.write_float32_list(end for interval in intervals for end in interval)
-        self.queue_message_to_send(message)
+        self._set_sampler(key, message)
 
     def on_message_received(self, msg: IncomingMessage) -> None:
         if self._on_parameter is None:
             return super().on_message_received(msg)
-        key, value = read_parameter(msg)
+        try:
+            key, value = read_parameter(msg)
+        except UsageError as error:
+            # A game ignores what it cannot draw from, too.
+            logger.warning("a parameter is ignored: %s", error)
+            return None
         return self._on_parameter(key, value)
+
+    def _set_sampler(self, key: str, message: OutgoingMessage) -> None:
+        self._latest[key] = message
+        self.queue_message_to_send(message)
 
     def _sampler(self, key: str, seed: int, kind: int) -> OutgoingMessage:
         message = self._message(key, self.EnvironmentDataTypes.SAMPLER)

@@ -114,6 +114,13 @@ class Slots:
         """Send the actions [N, ...] of the deciding slots (other rows are ignored) and advance
         until some agent decides.
         """
+        self.set_actions(actions)
+        return self.advance()
+
+    def set_actions(self, actions: Mapping[str, ActionTuple]) -> None:
+        """The first half of `step`: where an action is refused, the same agents wait for a better
+        one.
+        """
         for name, table in self._tables.items():
             num_deciding = table.num_deciding
             if not num_deciding:
@@ -123,7 +130,9 @@ class Slots:
                     f"no actions for {name}, of which {num_deciding} agents are waiting for one"
                 )
             self.env.set_actions(name, table.actions_of_deciding(actions[name]))
-        # Not before: where an action was refused, the same agents wait for a better one.
+
+    def advance(self) -> dict[str, SlotRows]:
+        """The second half of `step`: send what was set, until some agent decides."""
         for table in self._tables.values():
             table.acted()
         self._start_step()
