@@ -8,7 +8,12 @@ import pytest
 from tests.training.demo_bytes import TWO_EPISODES
 
 from touchline.errors import UsageError
-from touchline.protocol.demonstrations import DemoFile, encode_demo, read_demo
+from touchline.protocol.demonstrations import (
+    DemoFile,
+    encode_demo,
+    parts_of,
+    read_demo,
+)
 from touchline.protocol.schema import MESSAGES
 from touchline.specs import (
     ActionSpec,
@@ -113,6 +118,34 @@ def test_a_long_name_is_cut_so_that_the_metadata_fit():
     meta = MESSAGES.DemonstrationMetaProto.FromString(data[1 : 1 + data[0]])
     assert meta.demonstration_name == "Ein sehr langer "
     assert data[0] < 33
+
+
+def test_the_metadata_of_many_short_episodes_fit_next_to_a_long_name(tmp_path):
+    """Their number takes three bytes, where Unity has left no room for it."""
+    file = made_up(SPECS["continuous"], 16_384)
+    vars(file)["name"] = "PickUpTheRedCube"
+    file.done[:] = True
+    path = tmp_path / "many.demo"
+    path.write_bytes(encode_demo(file))
+    again = read_demo(path)
+    assert (len(again), int(again.done.sum())) == (16_384, 16_384)
+    assert again.name == "PickUpTheRedCub"
+
+
+def test_a_file_of_too_many_records_is_cut_at_the_ends_of_episodes():
+    file = made_up(SPECS["hybrid"])  # episodes of 4, 4 and 4 records
+    parts = parts_of(file, most=9)
+    assert [len(part) for part in parts] == [8, 4]
+    assert [part.done[-1] for part in parts] == [True, True]
+    np.testing.assert_array_equal(
+        np.concatenate([part.actions.discrete for part in parts]), file.actions.discrete
+    )
+    for sensor, whole in enumerate(file.obs):
+        joined = np.concatenate([part.obs[sensor] for part in parts])
+        np.testing.assert_array_equal(joined, whole)
+    assert [len(part) for part in parts_of(file, most=3)] == [3, 1, 3, 1, 3, 1]
+    (same,) = parts_of(file)
+    np.testing.assert_array_equal(same.reward, file.reward)
 
 
 def mutated(data, rng):

@@ -14,7 +14,7 @@ Source: com.unity.ml-agents 3.0, `DemonstrationWriter.cs`; mlagents 1.1.0, `demo
 
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,9 @@ def encode_demo(file: DemoFile) -> bytes:
         number_episodes=num_episodes,
         mean_reward=total / max(1, num_episodes),
     )
+    while meta.ByteSize() >= BRAIN_AT:
+        # From 16,384 episodes on their number takes a byte more.
+        meta.demonstration_name = meta.demonstration_name[:-1]
     brain = encode_brain(file.behavior, file.spec.action_spec, is_training=False)
     head = _with_length(meta.SerializeToString()).ljust(BRAIN_AT, b"\0")
     parts = [head, _with_length(brain.SerializeToString())]
@@ -241,6 +244,33 @@ MOST_RECORDS = 500_000
 by hand at ten decisions a second has 864,000, which fit into two files."""
 MOST_NUMBERS = 2**28
 """Continuous actions of a file, all records together: a GiB."""
+
+
+def parts_of(file: DemoFile, most: int = MOST_RECORDS) -> list[DemoFile]:
+    """A file as several that `read_demo` takes, cut where episodes end."""
+    begin, parts = 0, []
+    ends = np.append(np.flatnonzero(file.done) + 1, len(file))
+    while begin < len(file):
+        fitting = ends[(ends > begin) & (ends <= begin + most)]
+        end = int(fitting[-1]) if len(fitting) else begin + most
+        parts.append(_part(file, slice(begin, end)))
+        begin = end
+    return parts
+
+
+def _part(file: DemoFile, records: slice) -> DemoFile:
+    return replace(
+        file,
+        obs=[array[records] for array in file.obs],
+        forbidden=None if file.forbidden is None else file.forbidden[records],
+        actions=file.actions.select(records),
+        reward=file.reward[records],
+        group_reward=file.group_reward[records],
+        done=file.done[records],
+        interrupted=file.interrupted[records],
+        agent_id=file.agent_id[records],
+        group_id=file.group_id[records],
+    )
 
 
 def _check_extent(data: bytes, num_records: int, actions: ActionSpec) -> None:

@@ -22,7 +22,12 @@ from touchline.flag import Flag
 from touchline.log import Progress, no_progress
 from touchline.policies.loading import PolicySource, as_trained, load_sides, sources_in
 from touchline.policies.policy import SlotActor
-from touchline.protocol.demonstrations import SUFFIX, DemoFile, encode_demo
+from touchline.protocol.demonstrations import (
+    SUFFIX,
+    DemoFile,
+    encode_demo,
+    parts_of,
+)
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
 from touchline.training.evaluation import EndCheck, moved_slots
 from touchline.training.quotas import shares
@@ -57,7 +62,7 @@ def record(
     -------
     list
         The files: one for each full behavior name, with the name behind that of `output` where
-        there are several.
+        there are several, and numbers where more than 500,000 records need several files.
 
     Raises
     ------
@@ -145,7 +150,8 @@ def _add_recorders(
 
 
 def write_demos(files: Mapping[str, DemoFile], path: Path) -> list[Path]:
-    """Write each behavior's episodes to `path`, or to `path` with its name where there are several.
+    """Write each behavior's episodes to `path`, or to `path` with its name where there are several;
+    more than a file can hold to several with numbers.
 
     Returns the paths. Raises a UsageError for a file name with another ending.
     """
@@ -156,11 +162,18 @@ def write_demos(files: Mapping[str, DemoFile], path: Path) -> list[Path]:
         if len(files) > 1:
             team = name.replace("?team=", "-")  # Windows allows no question mark
             one = path.with_name(f"{path.stem}-{team}{SUFFIX}")
-        try:
-            write_whole(one, encode_demo(file))
-        except OSError as error:
-            raise UsageError(f"{one}: cannot be written: {error.strerror}") from error
-        written.append(one)
+        parts = parts_of(file)
+        for number, part in enumerate(parts, 1):
+            target = one
+            if len(parts) > 1:
+                target = one.with_name(f"{one.stem}-{number}{SUFFIX}")
+            try:
+                write_whole(target, encode_demo(part))
+            except OSError as error:
+                raise UsageError(
+                    f"{target}: cannot be written: {error.strerror}"
+                ) from error
+            written.append(target)
     return written
 
 
