@@ -4,6 +4,7 @@ from touchline.adapters.to_gymnasium import make_gymnasium as make_gymnasium
 from touchline.adapters.to_pettingzoo import make_pettingzoo as make_pettingzoo
 from touchline.adapters.to_sb3 import make_sb3 as make_sb3
 from touchline.adapters.to_torchrl import make_torchrl as make_torchrl
+from touchline.envs.actions import allowed_actions as allowed_actions
 from touchline.envs.env import Env as Env
 from touchline.envs.env import EnvRecipe as EnvRecipe
 from touchline.envs.env import make as make

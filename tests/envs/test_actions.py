@@ -2,6 +2,7 @@
 
 import numpy as np
 
+import touchline
 from touchline.envs.actions import choose_allowed, random_allowed
 from touchline.specs import ActionSpec
 
@@ -31,3 +32,15 @@ def test_staged_branches_heed_what_the_first_one_chose():
     }
     assert {first for first, _ in drawn} == {(1, 1), (2, 0)}
     assert {second for _, second in drawn} == {(0, 0), (1, 0), (1, 1), (2, 0), (2, 1)}
+
+
+def test_allowed_actions_play_a_game_with_masks_without_a_generator():
+    with touchline.make("GridWorld") as env:
+        env.reset(seed=1)
+        ((behavior, spec),) = env.behaviors.items()
+        for _ in range(20):
+            decisions, _ = env.steps(behavior)
+            actions = touchline.allowed_actions(spec.action_spec, decisions)
+            env.set_actions(behavior, actions)
+            env.step()
+    assert len(decisions)

@@ -133,13 +133,14 @@ def random_allowed(
 def allowed_actions(
     spec: ActionSpec,
     decisions: DecisionSteps,
-    rng: np.random.Generator,
+    rng: np.random.Generator | None = None,
     extent: float = 1.0,
 ) -> ActionTuple:
     """Random actions for these agents, uniform over what their masks allow.
 
-    Continuous actions are in [-extent, extent).
+    Continuous actions are in [-extent, extent). Without `rng`, fresh entropy is used.
     """
+    rng = rng or np.random.default_rng()
     masks, second = decisions.action_mask, decisions.second_mask
     # Worlds mask what is forbidden; from slots onward, True = allowed.
     actions = random_allowed(
