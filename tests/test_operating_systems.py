@@ -1,4 +1,5 @@
 import ast
+import os
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from touchline.operating_systems import (
     remove_file,
     remove_folder,
     replace_file,
+    user_temporary,
 )
 
 SOURCE = Path(__file__).parent.parent / "src" / "touchline"
@@ -184,3 +186,24 @@ def test_a_launcher_is_where_a_unity_build_has_its_executable(tmp_path, system):
     ended = subprocess.run([str(written), "c d"], stdout=subprocess.PIPE)
     assert ended.stdout.decode().strip() == "['a', '--b', 'c d'] NONE"
     assert ended.returncode == 7
+
+
+@pytest.mark.skipif(SYSTEM == "win32", reason="Windows replaces no file that is open")
+def test_a_launcher_is_replaced_in_one_step(tmp_path):
+    """Whoever runs the one that is there runs all of it."""
+    launcher = Launcher("title", "touchline.player", ["3DBall"], [])
+    path = launcher.write(tmp_path, "game", "linux")
+    before = path.open(encoding="utf-8")
+    whole = path.read_text(encoding="utf-8")
+    assert launcher.write(tmp_path, "game", "linux") == path
+    assert before.read() == whole
+    assert path.stat().st_mode & 0o111
+    assert [file.name for file in tmp_path.iterdir()] == ["game.x86_64"]
+    before.close()
+
+
+@pytest.mark.skipif(SYSTEM == "win32", reason="there each user has a folder")
+def test_users_do_not_share_a_folder_for_temporary_files(monkeypatch):
+    mine = user_temporary("players")
+    monkeypatch.setattr(os, "getuid", lambda: 12_345)
+    assert user_temporary("players") != mine

@@ -92,6 +92,13 @@ def user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
 
 
+def user_temporary(name: str) -> Path:
+    """A folder for temporary files that several processes of this user share."""
+    # Others may not write into what one user has made there. Windows has a folder for each.
+    own = "" if sys.platform == "win32" else f"-{os.getuid()}"
+    return Path(tempfile.gettempdir(), f"{name}{own}")
+
+
 def removed_when_over(folder: str) -> tuple[int, ...]:
     """Remove a folder when no process holds these descriptors any more, however it ended."""
     # A process that is killed removes nothing, so a shell waits for the ends of all. It is no child
@@ -368,9 +375,12 @@ class Launcher(NamedTuple):
             module=self.module,
             arguments=" ".join(self.arguments),
         )
-        file.write_text(text, encoding="utf-8")
+        # In one step, because another process may start the one that is there.
+        part = file.with_name(f"{file.name}.{os.getpid()}")
+        part.write_text(text, encoding="utf-8")
         executable = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
-        file.chmod(file.stat().st_mode | executable)
+        part.chmod(part.stat().st_mode | executable)
+        replace_file(part, file)
         return file
 
     def _exe(self, folder: Path, name: str) -> Path:

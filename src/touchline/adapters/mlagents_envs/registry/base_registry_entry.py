@@ -1,14 +1,14 @@
 """One environment of a registry, and a scene of Touchline as such an entry."""
 
+import hashlib
 import subprocess
 import sys
-import tempfile
 from abc import abstractmethod
-from pathlib import Path
 from typing import Any
 
 from touchline.adapters.mlagents_envs.base_env import BaseEnv
 from touchline.adapters.mlagents_envs.environment import UnityEnvironment
+from touchline.operating_systems import user_temporary
 from touchline.protocol.errors import UnityEnvironmentException
 
 
@@ -48,7 +48,9 @@ class SceneEntry(BaseRegistryEntry):
     def make(self, **kwargs: Any) -> UnityEnvironment:
         """Write the player into a folder for temporary files and start it."""
         kwargs.pop("file_name", None)
-        folder = Path(tempfile.gettempdir(), "touchline-players")
+        # By Python, too, because a player starts the Touchline that wrote it.
+        own = hashlib.sha256(sys.executable.encode()).hexdigest()[:16]
+        folder = user_temporary("touchline-players") / own
         # By the command, because this module is below the one that writes players.
         built = subprocess.run(
             [sys.executable, "-m", "touchline", "build", self.identifier, "-o", folder],
@@ -58,4 +60,4 @@ class SceneEntry(BaseRegistryEntry):
         )
         if built.returncode:
             raise UnityEnvironmentException(built.stderr.strip())
-        return UnityEnvironment(folder / f"{self.identifier}.x86_64", **kwargs)
+        return UnityEnvironment(folder / self.identifier, **kwargs)

@@ -13,7 +13,12 @@ import yaml
 from touchline.adapters.mlagents_envs.env_utils import validate_environment_path
 from touchline.bounded import MOST_TEXT, read_text
 from touchline.envs.player_process import SUFFIXES
-from touchline.operating_systems import SYSTEM, remove_folder, replace_file
+from touchline.operating_systems import (
+    SYSTEM,
+    remove_folder,
+    replace_file,
+    user_temporary,
+)
 
 BLOCK_SIZE = 1 << 20
 """Bytes of a download between two lines about its progress."""
@@ -47,7 +52,8 @@ def get_local_binary_path_if_exists(
 
 def get_tmp_dirs(tmp_dir: str | None = None) -> tuple[str, str]:
     """The folders of downloads and of unpacked players, which are made if they are missing."""
-    folder = Path(tmp_dir or tempfile.gettempdir(), "touchline-players")
+    name = "touchline-players"
+    folder = Path(tmp_dir, name) if tmp_dir else user_temporary(name)
     both = folder / "downloads", folder / "players"
     for one in both:
         one.mkdir(parents=True, exist_ok=True)
