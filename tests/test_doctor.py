@@ -6,6 +6,7 @@ import pytest
 
 from touchline.doctor import examine
 from touchline.envs.env import EnvRecipe
+from touchline.errors import UsageError
 from touchline.player import build
 
 
@@ -48,6 +49,12 @@ def test_the_editor_gets_advice():
     assert not works
     assert any(line.startswith("note  press Play") for line in lines)
     assert "did not connect to port 6233" in lines[-1]
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 0.0, float("nan"), float("inf")])
+def test_a_time_that_is_none_is_no_fault_of_the_game(seconds):
+    with pytest.raises(UsageError, match="--timeout-wait: expected seconds, more than"):
+        examine("Basic", timeout_wait=seconds)
 
 
 def test_scenes_and_recordings_can_be_examined_too(shared):

@@ -4,12 +4,14 @@ Opens a world step by step and reports what each step found; or reads a run's fo
 what is likely wrong with it.
 """
 
+import math
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -19,8 +21,9 @@ from touchline.envs.player_process import check_executable, find_player
 from touchline.envs.recorded_env import RecordingEndedError, SessionResetError
 from touchline.envs.unity_env import UnityEnvironment
 from touchline.envs.wire_server import WireServer
-from touchline.errors import TouchlineError
+from touchline.errors import TouchlineError, UsageError
 from touchline.extras import explain_missing
+from touchline.flag import Flag
 from touchline.log import Log
 from touchline.policies.files.run_layout import has_runs, is_search, run_of, runs_in
 from touchline.specs import BehaviorSpec
@@ -43,7 +46,7 @@ def examine(
     target: str | Path | EnvRecipe,
     log: Log = print,
     *,
-    base_port: int | None = None,
+    base_port: Annotated[int | None, Flag(min=1, max=65535)] = None,
     timeout_wait: float = 30.0,
 ) -> bool:
     """Find out why an environment does not connect or a run does not learn, and what to try.
@@ -66,8 +69,12 @@ def examine(
     Raises
     ------
     UsageError
-        The path is no run, or its files are damaged.
+        The path is no run, its files are damaged, or `timeout_wait` is no time.
     """
+    if not 0.0 < timeout_wait < math.inf:
+        raise UsageError(
+            f"--timeout-wait: expected seconds, more than 0, got {timeout_wait:g}"
+        )
     if isinstance(target, Path) or (isinstance(target, str) and has_runs(target)):
         return _examine_run(Path(target), log)
     recipe = EnvRecipe.parse(target)

@@ -300,11 +300,13 @@ def test_a_run_goes_on_with_its_own_seed_and_only_in_its_own_world(tmp_path):
     ):
         run("Basic", num_areas=2, run=resume)
     with pytest.raises(
-        UsageError, match="--resume: this run has num_areas 2, not 3; leave it so"
+        UsageError,
+        match="--resume: this run has num_areas 2, not 3; resume it with --num-areas 2",
     ):
         run("3DBall", num_areas=3, run=resume)
     with pytest.raises(
-        UsageError, match="--resume: this run has num_envs 1, not 2; leave it so"
+        UsageError,
+        match="--resume: this run has num_envs 1, not 2; resume it with --num-envs 1",
     ):
         run("3DBall", num_areas=2, num_envs=2, run=resume)
     assert (tmp_path / "run" / "configuration.yaml").read_text(

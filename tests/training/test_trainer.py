@@ -148,6 +148,8 @@ def test_a_run_ends_with_an_evaluation_and_a_report(brief):
     assert f"| {evaluation['mean_return']:.3f}, 95 % within" in report
     assert "![Basic](Basic.png)" in report
     assert "learning_rate: 0.0003" in report
+    settings = (folder / "configuration.yaml").read_text(encoding="utf-8")
+    assert settings in report, "the same, with the preset's own scene"
     seconds = json.loads(
         (folder / "run_logs" / "timers.json").read_text(encoding="utf-8")
     )

@@ -187,6 +187,23 @@ def test_parameters_of_every_lesson_are_checked_before_the_run(
             "no such checkpoint to start 3DBall with",
         ),
         (
+            ["3DBall", "--evaluation-env", "3DBal"],
+            "evaluation.env: unknown scene '3DBal'",
+        ),
+        (
+            ["3DBall", "--evaluation-env", "builds/none.x86_64"],
+            "evaluation.env: no player at",
+        ),
+        (["empty.yaml", "--env", "3DBall"], "empty.yaml: holds no settings; expected"),
+        (
+            ["flat.yaml", "--env", "3DBall"],
+            "flat.yaml:1:1: env_settings: expected keys and values, got []",
+        ),
+        (
+            ["3DBall", "--results-dir", "empty.yaml"],
+            "--results-dir empty.yaml: expected a folder, or room for one (File exists)",
+        ),
+        (
             [],
             "train what? give a preset's name (3DBall), a YAML file, or a player with --env",
         ),
@@ -197,6 +214,8 @@ def test_what_is_wrong_is_one_line_and_leaves_no_run(
 ):
     monkeypatch.chdir(tmp_path)
     _yaml(tmp_path)
+    (tmp_path / "empty.yaml").write_text("# to be written\n")
+    (tmp_path / "flat.yaml").write_text("env_settings: []\n")
     assert run(["train", *arguments]) == 2
     captured = capsys.readouterr()
     assert expected in captured.err

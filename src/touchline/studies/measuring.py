@@ -1,5 +1,6 @@
 """What a run costs here: it is trained as usual for some seconds, and its parts are timed."""
 
+import os
 import tempfile
 import time
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ import numpy as np
 
 from touchline.envs.env import EnvRecipe
 from touchline.log import silent
+from touchline.operating_systems import removed_when_over
 from touchline.specs import base_name
 from touchline.training.collect.local import AnySlots, LocalCollector
 from touchline.training.collect.opening import world_of
@@ -57,18 +59,24 @@ class Costs:
 def measure(config: RunConfig, recipe: EnvRecipe, seconds: float) -> Costs:
     """Train for a number of seconds, after a first update, and time the parts."""
     with tempfile.TemporaryDirectory(prefix="touchline-plan-") as results:
+        # A second Ctrl-C ends this process at once, without the end of this block.
+        over = removed_when_over(results)
         config = _small(config, results)
         about = {"seed": recipe.seed, "world": recipe.world, "target": recipe.target}
         folder = RunFolder(config, about)
         recipe = world_of(recipe, config, recipe.seed)
         world = open_slots(recipe, config.env_settings, silent)
-        with process.tuned_process(config), folder, world as slots:
-            device = device_of(config)
-            enrollment = Enrollment(config, folder, recipe.seed, device, silent)
-            try:
-                return _Measurement(slots, enrollment, recipe).run(seconds)
-            finally:
-                enrollment.close()
+        try:
+            with process.tuned_process(config), folder, world as slots:
+                device = device_of(config)
+                enrollment = Enrollment(config, folder, recipe.seed, device, silent)
+                try:
+                    return _Measurement(slots, enrollment, recipe).run(seconds)
+                finally:
+                    enrollment.close()
+        finally:
+            for descriptor in over:
+                os.close(descriptor)
 
 
 def _small(config: RunConfig, results: str) -> RunConfig:

@@ -34,7 +34,7 @@ from touchline.studies.runs import job_of, place_for_runs, settings_of, world_of
 from touchline.studies.space import Read, read_space
 from touchline.studies.tune_report import TuneResult, result_of, write_result
 from touchline.training.algorithms.settings import DEFAULT_ALGORITHM
-from touchline.training.run.claim import locked, refuse_links
+from touchline.training.run.claim import locked, make_results_dir, refuse_links
 
 if TYPE_CHECKING:
     import optuna
@@ -163,7 +163,7 @@ def tune(
 @contextmanager
 def _claimed(layout: RunLayout) -> Iterator[None]:
     """No other process searches in this folder meanwhile."""
-    layout.path.parent.mkdir(parents=True, exist_ok=True)
+    make_results_dir(layout.path.parent)
     refuse_links(layout.path)
     lock = locked(layout.path, "searches here")
     try:

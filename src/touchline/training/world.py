@@ -35,6 +35,8 @@ def recipe_of(
     settings = config.env_settings
     target = settings.env_path or own_scene or "editor"
     values = Curriculum(config).values
+    if config.evaluation.env is not None:
+        _check_evaluation(config.evaluation.env)
     recipe = EnvRecipe.parse(target, num_areas=settings.num_areas, parameters=values)
     if recipe.kind.is_replay:
         raise UsageError(
@@ -48,6 +50,20 @@ def recipe_of(
     if config.engine_settings.model_fields_set or settings.env_args:
         log(f"{target} runs without Unity: engine_settings and env_args change nothing")
     return recipe
+
+
+def _check_evaluation(env: str) -> None:
+    # It opens at the first checkpoint, which may be hours away.
+    recipe = EnvRecipe.parse(env)
+    try:
+        if recipe.kind.is_scene:
+            scene_class(recipe.target)
+        elif recipe.kind.is_player and not recipe.is_editor:
+            from touchline.envs.player_process import find_player
+
+            find_player(recipe.target)
+    except UsageError as error:
+        raise UsageError(f"evaluation.env: {error}") from error
 
 
 def open_slots(

@@ -5,6 +5,7 @@ import gc
 import tracemalloc
 from itertools import pairwise
 
+from matplotlib.image import imread
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from touchline.policies.files.run_layout import RunLayout
@@ -125,6 +126,15 @@ def test_a_curve_is_drawn_where_an_episode_has_ended(tmp_path):
     curve = writer.draw_curve()
     assert curve.read_bytes().startswith(b"\x89PNG")
     writer.close()
+
+
+def test_a_single_point_can_be_seen(tmp_path):
+    """One summary is all that the shortest runs have."""
+    writer = _writer(tmp_path)
+    picture = imread(writer._draw([(10.0, 1.0)], "return"))
+    writer.close()
+    is_blue = picture[..., 2] - picture[..., 0] > 0.3
+    assert is_blue.sum() > 20
 
 
 def test_the_curve_of_groups_shows_what_groups_earned(tmp_path, monkeypatch):

@@ -197,7 +197,10 @@ class RunLayout:
         if behavior is None and len(found) == 1:
             return next(iter(found.values()))
         if behavior is None or behavior not in found:
-            raise UsageError(f"{self.path}: say which --behavior: {', '.join(found)}")
+            unknown = "" if behavior is None else f"no behavior {behavior!r}; "
+            raise UsageError(
+                f"{self.path}: {unknown}say which --behavior: {', '.join(found)}"
+            )
         return found[behavior]
 
 

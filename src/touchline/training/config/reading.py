@@ -152,6 +152,10 @@ def _tree(source: str | None) -> YamlTree:
         if not Path(source).is_file():
             raise UsageError(f"{source}: no such file")
         tree = YamlTree.read(Path(source), source)
+        if not tree.values:
+            raise UsageError(
+                f"{source}: holds no settings; expected keys and values, such as `behaviors:`"
+            )
         _refuse_old(tree)
         return tree
     names = preset_names()

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from touchline.bounded import read_text
-from touchline.errors import UsageError
+from touchline.errors import UsageError, shortened
 from touchline.known_files import refuse_other_kinds
 
 Keys = tuple[str, ...]
@@ -126,12 +126,16 @@ class YamlTree:
         # Behavior names may hold dots themselves.
         keys = self._split(dotted)
         level = self.values
-        for key in keys[:-1]:
+        for depth, key in enumerate(keys[:-1], 1):
             if level.get(key) is None:
                 level[key] = {}
             level = level[key]
             if not isinstance(level, dict):
-                raise UsageError(f"{place}: {key} holds a value, not keys")
+                block = ".".join(map(str, keys[:depth]))
+                raise UsageError(
+                    f"{self.place(keys[:depth])}: {block}: expected keys and values, got "
+                    f"{shortened(repr(level))}"
+                )
         level[keys[-1]] = value
         # What stood at this key in the file, and below it, is gone.
         for old in self.places_below(keys):

@@ -54,6 +54,16 @@ def refuse_links(folder: Path) -> None:
                 )
 
 
+def make_results_dir(folder: Path) -> None:
+    """Make the folder of runs, unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"--results-dir {folder}: expected a folder, or room for one ({error.strerror})"
+        ) from error
+
+
 class Claim:
     """The right to write into one run's folder, held by a lock next to it.
 
@@ -72,7 +82,7 @@ class Claim:
         # With `force` the whole folder is moved away, and nothing in it is followed.
         if not settings.force:
             refuse_links(self._path)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_results_dir(self._path.parent)
         self._lock = locked(self._path, "trains this run")
         self._aside = replaced if settings.force and exists else None
         if self._aside is not None:

@@ -124,10 +124,10 @@ class RunFolder:
 
     def _write_start(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        write_config(self._settings(), self.layout.configuration)
+        write_config(self.settings(), self.layout.configuration)
         self._write_status()
 
-    def _settings(self) -> RunConfig:
+    def settings(self) -> RunConfig:
         """All settings, as another command may take them."""
         # How this run began is no setting of the next, which must not replace this one unasked.
         start = self.config.checkpoint_settings

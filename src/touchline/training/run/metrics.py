@@ -281,13 +281,15 @@ class MetricsWriter:
         from matplotlib.figure import Figure
 
         step, middle, *spreads = np.array(points).T
+        # One point alone is no line.
+        marker = "o" if len(step) == 1 else ""
         figure = Figure(figsize=(8, 4.5), layout="constrained")
         axes = figure.subplots()
         for spread in spreads:
             axes.fill_between(
                 step, middle - spread, middle + spread, alpha=0.2, linewidth=0
             )
-        axes.plot(step, middle)
+        axes.plot(step, middle, marker=marker)
         axes.set(title=self._behavior, xlabel="agent steps", ylabel=label)
         axes.grid(alpha=0.3)
         picture = io.BytesIO()

@@ -119,7 +119,7 @@ def write_report(
     curves = [folder.layout.curve(training.name) for training in trainings]
     lines += [f"![{curve.stem}]({curve.name})" for curve in curves if curve.exists()]
     lines += ["", *_time_table(seconds), ""]
-    lines += ["```yaml", config_text(folder.config).rstrip(), "```", ""]
+    lines += ["```yaml", config_text(folder.settings()).rstrip(), "```", ""]
     write_whole(folder.layout.report, "\n".join(lines).encode())
 
 

@@ -137,8 +137,11 @@ class ResumePoints:
         for setting, count in self._worlds.items():
             saved = metadata["worlds"][setting]
             if saved != count:
+                flag = f"--{setting.replace('_', '-')}"
+                advice = f"without {flag}" if saved is None else f"with {flag} {saved}"
                 raise UsageError(
-                    f"--resume: this run has {setting} {saved}, not {count}; leave it so"
+                    f"--resume: this run has {setting} {saved or 'of the world'}, not "
+                    f"{count or 'of the world'}; resume it {advice}"
                 )
         self.collector.load_state(collected)
         # Restored worlds hold their earlier parameters: those that changed since are set again.
