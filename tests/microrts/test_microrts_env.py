@@ -447,6 +447,20 @@ def test_weights_are_numbers_in_the_published_order_or_names():
             parse_weights(wrong)
 
 
+def test_statistics_of_training_count_every_game_once_and_keep_none(engine):
+    won = "MicroRTS/Win Rate vs passive"
+    with open_env(engine, "basesWorkers8x8", 2, opponent="passive", max_ticks=3) as env:
+        env.reset(0)
+        for _ in range(3):
+            play_randomly(env, 6)
+            (values,) = env.take_statistics().values()
+            assert [value for value, _ in values] == [0.0] * 4
+            assert env.take_statistics() == {}
+        assert env.pop_records() == []
+        play_randomly(env, 3)
+        assert won in env.take_statistics()
+
+
 def test_all_reward_functions_of_the_engine_can_be_paid(engine):
     with open_env(
         engine, "basesWorkers8x8", 4, opponent="workerrush", weights="1,1,1,1,1,1,1,1"

@@ -130,8 +130,7 @@ class MicrortsEnv(MLAgentsEnv):
         self._num_orders = np.zeros(num_rows, np.int64)
         self._num_invalid = np.zeros(num_rows, np.int64)
         self._records: list[GameRecord] = []
-        self._num_reported = 0
-        """Number of these that are in statistics already."""
+        """Games that ended since they were last taken."""
         self._exchanges = 0
         self._watcher: tuple[Callable[[], None], int] | None = None
         self._exchange: Exchange | None = None
@@ -298,7 +297,6 @@ class MicrortsEnv(MLAgentsEnv):
     def pop_records(self) -> list[GameRecord]:
         """The games that ended since the last call, in order."""
         records, self._records = self._records, []
-        self._num_reported = 0
         return records
 
     def rest_after(self, episodes: int) -> None:
@@ -318,16 +316,18 @@ class MicrortsEnv(MLAgentsEnv):
         return {"opponents": figures_by_opponent(self.pop_records(), quota)}
 
     def take_statistics(self) -> EnvironmentStats:
-        """For each opponent, 1 for a game won and 0 for any other, of games since the last call."""
+        """For each opponent, 1 for a game won and 0 for any other, of games since the last call.
+
+        Takes the records, as `pop_records` does: a training would pile them up.
+        """
         statistics: dict[str, list[tuple[float, StatsAggregationMethod]]] = {}
-        for record in self._records[self._num_reported :]:
+        for record in self.pop_records():
             # Self-play records each side of a game, which counts once.
             if record.team == 0 and record.result != "fault":
                 name = f"MicroRTS/Win Rate vs {record.opponent}"
                 won = float(record.result == "win")
                 values = statistics.setdefault(name, [])
                 values.append((won, StatsAggregationMethod.AVERAGE))
-        self._num_reported = len(self._records)
         return statistics
 
     def render(
