@@ -170,6 +170,29 @@ def test_a_sampled_parameter_differs_between_areas_and_stays_in_range():
     assert len(np.unique(radius)) == 50
 
 
+@pytest.mark.parametrize("scene", ["3DBall", "3DBallHard", "Visual3DBall"])
+def test_sampled_gravity_is_drawn_for_every_episode_from_the_runs_seed(scene):
+    def gravity_of(seed):
+        with _make(scene, 3, gravity=Uniform(1.0, 20.0)) as env:
+            env.reset(seed=seed)
+            first = env.scene.state()["gravity"]
+            env.scene.begin_episodes(np.array([1]))
+            kept = env.state()
+        with _make(scene, 3, gravity=Uniform(1.0, 20.0)) as env:
+            env.reset(seed=0)
+            env.load_state(kept)
+            second = env.scene.state()["gravity"]
+            pull = -env.scene.world.per_area("opt.gravity")[:, 2]
+        np.testing.assert_array_equal(pull, second)
+        return first, second
+
+    first, second = gravity_of(1)
+    assert (first != second).tolist() == [False, True, False]
+    assert len({*first, *second}) == 4
+    np.testing.assert_array_equal(gravity_of(1), (first, second))
+    assert (gravity_of(2)[0] != first).all()
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -8,7 +8,7 @@ Source: ML-Agents Release 22, `Ball3DAgent.cs`, `Ball3DHardAgent.cs` and their p
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -133,8 +133,8 @@ class Ball3D(Scene):
         "scale": Parameter(1.0, 0.05, 4.0, "the ball's diameter, m"),
         "gravity": Parameter(9.81, 0.0, 100.0, "downward acceleration, m/s²"),
     }
-    rereads_ball: ClassVar[bool] = True
-    """Whether mass and scale are read at the start of each episode, or only at start-up."""
+    read_by_episode: ClassVar[Sequence[str]] = ("mass", "scale", "gravity")
+    """Parameters that are read at the start of each episode, not only at start-up."""
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
@@ -163,15 +163,17 @@ class Ball3D(Scene):
         super().load_state(state)
         self._apply_physical_parameters()
 
+    def parameter_arrays(self) -> dict[str, NDArray[np.float64]]:
+        return {"gravity": self._gravity}  # acts at once, as in Unity
+
     def set_parameter(self, name: str, value: ParameterValue) -> None:
         super().set_parameter(name, value)
-        if name == "gravity":  # acts at once, as in Unity
-            self._gravity[:] = self.parameter_values.read(name, self._areas)
+        if name in self.parameter_arrays():
             self._apply_physical_parameters()
 
     def restart(self) -> None:
         self.world.reset()
-        self._read_ball(self._areas)
+        self._read(("mass", "scale"), self._areas)
 
     def begin_episodes(self, agents: Agents) -> None:
         """Tilt the cube by up to 10 degrees and drop the ball from above."""
@@ -187,8 +189,7 @@ class Ball3D(Scene):
         self.world.qpos[agents, 0:2] = draws[:, 2:4] * START_SPREAD_M
         self.world.qpos[agents, 2] = START_HEIGHT_M
         self.world.qvel[agents, 0:3] = 0.0
-        if self.rereads_ball:
-            self._read_ball(agents)
+        self._read(self.read_by_episode, agents)
 
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
         obs = np.empty((len(agents), 8), np.float32)
@@ -239,15 +240,19 @@ class Ball3D(Scene):
             static=NO_SHAPES, moving=join(cube, ball), camera=CAMERA, ground_m=GROUND_M
         )
 
-    def _read_ball(self, areas: Agents) -> None:
-        """Read mass and scale for these areas."""
-        mass = self.parameter_values.read("mass", areas)
-        scale = self.parameter_values.read("scale", areas)
-        has_other_mass = np.any(self._mass[areas] != mass)
-        has_other_scale = np.any(self._scale[areas] != scale)
-        changed = has_other_mass or has_other_scale
-        self._mass[areas] = mass
-        self._scale[areas] = scale
+    def _read(self, names: Sequence[str], areas: Agents) -> None:
+        """Read some of `parameters` for these areas."""
+        kept_by_name = {
+            "mass": self._mass,
+            "scale": self._scale,
+            "gravity": self._gravity,
+        }
+        changed = False
+        for name in names:
+            kept = kept_by_name[name]
+            value = self.parameter_values.read(name, areas)
+            changed |= bool(np.any(kept[areas] != value))
+            kept[areas] = value
         if changed:  # deriving the constants of all areas takes longer than a step
             self._apply_physical_parameters()
 
@@ -287,7 +292,7 @@ class Ball3DHard(Ball3D):
             (_POSITION, _ROTATION), ActionSpec.create_continuous(2)
         )
     }
-    rereads_ball = False
+    read_by_episode = ("gravity",)
 
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
