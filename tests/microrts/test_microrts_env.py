@@ -852,6 +852,32 @@ def test_areas_share_maps_in_turn_and_we_are_player_0_on_those_that_favour_us(en
     assert max(abs(record.rewards["material"]) for record in records) < 0.2
 
 
+# On the other map, which two of the games against passive have, we are always player 0.
+@pytest.mark.parametrize(
+    ("maps", "of_passive"),
+    [("", [6, 6]), ("lastWorker8x8A,basesWorkers8x8:11", [7, 5])],
+)
+def test_every_bot_of_an_even_list_is_met_from_both_seats_at_once(
+    engine, maps, of_passive
+):
+    with open_env(
+        engine,
+        "basesWorkers8x8",
+        24,
+        opponent="passive:3,workerrush:2,lightrush",
+        maps=maps,
+        max_ticks=2,
+    ) as env:
+        env.reset(0)
+        games = env.games
+        for _ in range(2):  # games of each area
+            seats = Counter(zip(games.opponents, games.player.tolist(), strict=True))
+            assert [seats["passive", player] for player in (0, 1)] == of_passive
+            assert [seats["workerrush", player] for player in (0, 1)] == [4, 4]
+            assert [seats["lightrush", player] for player in (0, 1)] == [2, 2]
+            play_randomly(env, 2)
+
+
 @pytest.mark.parametrize(
     ("maps", "message"),
     [

@@ -7,7 +7,8 @@ engine cannot be restored to an earlier state, because its bots keep state that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -117,6 +118,10 @@ class MicrortsEnv(MLAgentsEnv):
         num_rows = self.games.num_rows
         self._episodes = np.zeros(num_areas, np.int64)
         """Games begun in each area."""
+        # By number alone, a bot that has every other area would be met from one seat.
+        files = [game_map.file for game_map in self.games.maps]
+        self._ranks = _ranks(zip(self.games.opponents, files, strict=True))
+        """How many areas before each one play the same bot on the same map."""
         self._steps = np.zeros(num_areas, np.int64)
         """Decisions of the running game of each area."""
         self._share: NDArray[np.int64] | None = None
@@ -402,7 +407,7 @@ class MicrortsEnv(MLAgentsEnv):
             return 0
         if self.match.seat == "both":
             # Areas start with different seats, so that both are played at any time.
-            return (game + int(self._episodes[game])) % 2
+            return (self._ranks[game] + int(self._episodes[game])) % 2
         if self.match.seat == "random":
             return int(chance >= 0.5)
         return int(self.match.seat)
@@ -571,6 +576,16 @@ class MicrortsEnv(MLAgentsEnv):
         has_board_network = self.match.form in ("unit", "grid")
         network = "board" if has_board_network else "standard"
         return BehaviorSpec(tuple(sensors), self.form.action_spec, network=network)
+
+
+def _ranks(kinds: Iterable[Hashable]) -> list[int]:
+    """How many of those before each one are equal to it."""
+    seen: Counter[Hashable] = Counter()
+    ranks = []
+    for kind in kinds:
+        ranks.append(seen[kind])
+        seen[kind] += 1
+    return ranks
 
 
 def _shares(episodes: int, num_areas: int) -> NDArray[np.int64]:
