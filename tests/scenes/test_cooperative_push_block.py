@@ -270,3 +270,22 @@ def test_block_progress_pays_the_way_towards_the_goal_times_the_blocks_value():
     assert z[large] > 0.01
     earned = 0.1 * (-z[small] - 2.0 * z[large])
     np.testing.assert_allclose(decisions.group_reward, earned - 0.0005, atol=1e-6)
+
+
+def test_the_number_of_threads_does_not_change_what_block_progress_pays():
+    paths = []
+    for threads in (1, 3):
+        scene = CooperativePushBlock(160, threads)
+        with SceneEnv(scene, parameters={"block_progress": 0.1}) as env:
+            env.reset(seed=3)
+            rng = np.random.default_rng(0)
+            earned = []
+            for _ in range(60):
+                count = len(env.steps(BEHAVIOR)[0])
+                others = rng.integers(0, 7, count)
+                is_ahead = rng.random(count) < 0.8
+                decisions, _ = act(env, np.where(is_ahead, FORWARD, others))
+                earned.append(decisions.group_reward)
+            paths.append(np.array(earned))
+    np.testing.assert_array_equal(*paths)
+    assert np.any(np.abs(paths[0]) > 0.01)

@@ -110,6 +110,10 @@ class Yards(NamedTuple):
     """[A, AGENTS]"""
     in_goal: NDArray[np.bool_]
     """[A, BLOCKS] whether a block was in the goal before the last step."""
+    progress_reward: Floats
+    """[A] for each meter of a block towards the goal, times its value."""
+    z_before_m: Floats
+    """[A, BLOCKS] where a block was before the last step."""
     world: Boxes
 
 
@@ -183,11 +187,12 @@ class CooperativePushBlock(BoxScene):
         self.timer = np.zeros(num_areas, np.int64)
         """[A] steps of the running episode."""
         self.progress_reward = np.zeros(num_areas)
-        """[A] for each meter of a block towards the goal, times its value."""
         self._yards = Yards(
             discrete=self.academy.discrete,
             group_reward=self.academy.group_reward,
             in_goal=np.zeros((num_areas, BLOCKS), np.bool_),
+            progress_reward=self.progress_reward,
+            z_before_m=np.zeros((num_areas, BLOCKS)),
             world=self.world.kernel_arrays,
         )
         self._eyes = np.ones((num_areas, AGENTS, 5))  # x, y, z, yaw, size
@@ -269,11 +274,7 @@ class CooperativePushBlock(BoxScene):
     def simulate(self, most: int) -> int:
         # No area may run out of time before the last round of a call.
         most = min(most, MAX_AREA_STEPS - int(self.timer.max()))
-        before = self.world.boxes[:, AGENTS:, Z].copy()
-        played = self._play_kernel(_play_rounds, max(most, 1), self._yards)
-        if np.count_nonzero(self.progress_reward):
-            self._pay_progress(before)
-        return played
+        return self._play_kernel(_play_rounds, max(most, 1), self._yards)
 
     # reward and end
 
@@ -287,14 +288,6 @@ class CooperativePushBlock(BoxScene):
             self._end(np.flatnonzero(self.timer >= MAX_AREA_STEPS), interrupted=True)
         # So a step that interrupts an episode is charged to the next one.
         self.academy.group_reward += STEP_REWARD
-
-    def _pay_progress(self, before: Floats) -> None:
-        """Pay for the way of all blocks that were there [A, BLOCKS]; the goal is at low z."""
-        blocks = self.world.boxes[:, AGENTS:]
-        is_there = blocks[:, :, BOX_TAG] != ABSENT
-        moved_m = np.where(is_there, before - blocks[:, :, Z], 0.0)
-        reward = self.progress_reward * (moved_m @ BLOCK_VALUE)
-        self.academy.group_reward += reward[:, None].astype(np.float32)
 
     def _score(self) -> None:
         """Pay for the blocks in the goal and remove them; an area without any is done."""
@@ -345,6 +338,8 @@ def _play_rounds(first: int, last: int, most: int, yards: Yards) -> int:
             _act(area, yards)
             any_in_goal |= _find_in_goal(area, yards)
         step_areas(first, last, yards.world)
+        for area in range(first, last):
+            _pay_progress(area, yards)
         if any_in_goal:
             return played
     return most
@@ -368,16 +363,32 @@ def _act(area: int, yards: Yards) -> None:
 
 @compiled
 def _find_in_goal(area: int, yards: Yards) -> bool:
-    """Mark the blocks in the goal's trigger, which acts on the places before a step."""
+    """Mark the blocks in the goal's trigger, which acts on the places before a step; note these."""
     goal = yards.world.fixed[GOAL]
     any_in_goal = False
     for k in range(BLOCKS):
         block = yards.world.boxes[area, AGENTS + k]
+        yards.z_before_m[area, k] = block[Z]
         # `box_gap` gives the gap first, then where it is.
         is_in = block[BOX_TAG] != ABSENT and box_gap(block, goal)[0] < 0.0
         yards.in_goal[area, k] = is_in
         any_in_goal |= is_in
     return any_in_goal
+
+
+@compiled
+def _pay_progress(area: int, yards: Yards) -> None:
+    """Pay the group for the way of all blocks that are there; the goal is at low z."""
+    # Every round by itself: several threads play one at a time, and sums have to be the same.
+    if yards.progress_reward[area] == 0.0:
+        return
+    moved_m = 0.0  # times the blocks' values
+    for k in range(BLOCKS):
+        block = yards.world.boxes[area, AGENTS + k]
+        if block[BOX_TAG] != ABSENT:
+            moved_m += BLOCK_VALUE[k] * (yards.z_before_m[area, k] - block[Z])
+    for i in range(AGENTS):
+        yards.group_reward[area, i] += yards.progress_reward[area] * moved_m
 
 
 @compiled
