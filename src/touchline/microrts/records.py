@@ -39,34 +39,33 @@ class GameRecord:
 def win_figures(records: Sequence[GameRecord]) -> dict[str, Any]:
     """Counts of results, the win rate with its 95 % interval, and means; some by seat as well.
 
-    Games that ended by a fault of the opponent count neither as won nor as lost.
+    Games that ended by a fault of the opponent count as faults alone.
     """
-    results = [record.result for record in records]
-    num_won = results.count("win")
-    num_faults = results.count("fault")
-    num_games = len(records) - num_faults
     sound = [record for record in records if record.result != "fault"]
+    results = [record.result for record in sound]
+    num_won = results.count("win")
+    num_games = len(sound)
     seats = [
         [record for record in sound if record.player == player] for player in (0, 1)
     ]
-    num_orders = sum(record.orders for record in records)
-    num_invalid = sum(record.invalid_orders for record in records)
+    num_orders = sum(record.orders for record in sound)
+    num_invalid = sum(record.invalid_orders for record in sound)
     return {
         "games": num_games,
         "won": num_won,
         "tied": results.count("tie"),
         "lost": results.count("loss"),
-        "faults": num_faults,
+        "faults": len(records) - num_games,
         "win_rate": num_won / num_games if num_games else 0.0,
         "win_rate_ci95": wilson_interval(num_won, num_games),
         "win_rate_by_seat": [
             _mean([r.result == "win" for r in seat]) for seat in seats
         ],
-        "mean_return": _mean([r.episode_return for r in records]) or 0.0,
+        "mean_return": _mean([r.episode_return for r in sound]) or 0.0,
         "mean_return_by_seat": [
             _mean([r.episode_return for r in seat]) for seat in seats
         ],
-        "mean_ticks": _mean([r.ticks for r in records]) or 0.0,
+        "mean_ticks": _mean([r.ticks for r in sound]) or 0.0,
         "invalid_share": num_invalid / max(num_orders, 1),
     }
 
