@@ -134,6 +134,17 @@ def test_every_kind_of_evaluation_lets_areas_rest(engine, monkeypatch):
     assert shares == [4, 4, 4]
 
 
+@pytest.mark.parametrize("form", ["grid", "unit", "asker"])
+def test_a_game_may_be_as_long_as_its_limit(engine, form, monkeypatch):
+    monkeypatch.setattr("touchline.training.evaluation.MOST_DECISIONS", 20)
+    recipe = EnvRecipe.parse(
+        f"microrts:basesWorkers8x8?form={form}&opponent=passive&max_ticks=100&engine={engine.folder}"
+    )
+    figures = evaluate(replace(recipe, num_areas=1), "zero", episodes=1)
+    assert figures["mean_length"] > 20
+    assert figures["opponents"]["passive"]["mean_ticks"] == 100.0
+
+
 def test_the_policy_in_the_repository_still_wins(engine):
     recipe = EnvRecipe.parse(
         f"microrts:8x8/basesWorkers8x8?form=grid&turned=1&economy=1&skip=1&engine={engine.folder}"

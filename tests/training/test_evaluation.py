@@ -153,6 +153,14 @@ def test_a_policy_that_never_ends_an_episode_is_reported(monkeypatch):
             measure(Slots(env), idle, 1, seed=0)
 
 
+def test_a_world_is_waited_for_until_its_own_limit(monkeypatch):
+    monkeypatch.setattr("touchline.training.evaluation.MOST_DECISIONS", 50)
+    with make(EnvRecipe("scene", "GridWorld", num_areas=2)) as env:
+        (spec,) = env.behaviors.values()
+        idle = {name: SlotActor(ZeroPolicy(spec), spec, 0) for name in env.behaviors}
+        assert measure(Slots(env), idle, 2, seed=0)["mean_length"] == 100.0
+
+
 def test_an_evaluation_in_training_that_never_ends_is_a_line_of_its_log(
     monkeypatch, tmp_path
 ):

@@ -276,6 +276,15 @@ class SetInMidRun(Protocol):
 
 
 @runtime_checkable
+class Limited(Protocol):
+    """A world that may end an episode after some time."""
+
+    @property
+    def most_decisions(self) -> int | None:
+        """No episode of an agent has more of them; None: there is no limit."""
+
+
+@runtime_checkable
 class GameReporting(Protocol):
     """A world of games that have results."""
 

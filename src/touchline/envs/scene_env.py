@@ -86,6 +86,11 @@ class SceneEnv(MLAgentsEnv):
     def capacity(self, behavior: str) -> int | None:
         return self.scene.capacity(behavior)
 
+    @property
+    def most_decisions(self) -> int | None:
+        """The scene's limit for agents; an agent decides once in a step at most."""
+        return self.scene.max_step or None
+
     def merge_teams(self) -> None:
         """Present the teams of a behavior as one behavior, from the first reset on.
 

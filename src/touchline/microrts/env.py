@@ -181,6 +181,13 @@ class MicrortsEnv(MLAgentsEnv):
             return 0
         return len(self._agent_ids[self._teams.index(behavior)])
 
+    @property
+    def most_decisions(self) -> int:
+        """By the limits of steps and ticks; `unit` and `asker` decide for each unit in a tick."""
+        cells = self.map.height * self.map.width
+        per_tick = 1 if self.match.form == "grid" else cells
+        return min(self.match.max_steps, self.match.max_ticks * per_tick)
+
     def reset(
         self,
         seed: int | None = None,

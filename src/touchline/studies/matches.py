@@ -66,7 +66,8 @@ def play(match: Match) -> Score:
         counts = {1.0: 0, 0.5: 0, 0.0: 0}
         decisions = 0
         nothing = f"{' against '.join(match.seats)}: no game"
-        check_end = EndCheck(nothing, "a tournament needs games that end")
+        advice = "a tournament needs games that end"
+        check_end = EndCheck(slots.most_decisions, nothing, advice)
         while left.any():
             actions = {name: actors[name].act(row) for name, row in rows.items()}
             rows = slots.step(actions)

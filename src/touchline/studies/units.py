@@ -100,7 +100,7 @@ def play_units(
     rows = slots.reset(seed)
     tallies = {name: _Tally(rows[name], episodes) for name in rows}
     total = sum(tally.quotas.left for tally in tallies.values())
-    check_end = EndCheck()
+    check_end = EndCheck(slots.most_decisions)
     while left := sum(tally.quotas.left for tally in tallies.values()):
         actions = {name: actors[name].act(row) for name, row in rows.items()}
         rows = slots.step(actions)

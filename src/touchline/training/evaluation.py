@@ -38,7 +38,8 @@ from touchline.training.evaluation_figures import Z95, Evaluation
 from touchline.training.quotas import Ended, Quotas
 
 MOST_DECISIONS = 20_000
-"""Until an episode that counts must end: 33 minutes of play at ML-Agents' usual 10 a second.
+"""Until an episode that counts must end, where the world has no longer limit of its own: 33 minutes
+of play at ML-Agents' usual 10 a second.
 
 The longest episodes of the scenes have 5,000.
 """
@@ -272,7 +273,7 @@ def _fill_quotas(
     rows = slots.reset(seed)
     tallies = _new_tallies(rows, episodes, evaluated)
     agent_steps = 0
-    check_end = EndCheck()
+    check_end = EndCheck(slots.most_decisions)
     is_first = True
     while left := _left(tallies, episodes):
         shown = _shown(rows)
@@ -360,18 +361,20 @@ class EndCheck:
 
     def __init__(
         self,
+        limit: int | None,
         nothing: str = "no episode",
-        advice: str = "this policy never finishes one, and the world has no limit (Max Step)",
+        advice: str = "this policy ends none, or not so soon; let the world end them (Max Step)",
     ) -> None:
-        """`nothing` and `advice` are the beginning and the end of the error."""
+        """`limit` is the world's own; `nothing` and `advice` begin and end the error."""
+        self._most = max(MOST_DECISIONS, limit or 0)
         self._nothing, self._advice = nothing, advice
         self._left, self._decisions = -1, 0.0
 
     def __call__(self, left: int, rows: AllRows) -> None:
         """Count one step, after which so much is `left` to be played.
 
-        Raises a RunError when an average agent has made `MOST_DECISIONS` and nothing that counts
-        has ended.
+        Raises a RunError when an average agent has made more decisions than it may and nothing
+        that counts has ended.
         """
         if left != self._left:
             self._left, self._decisions = left, 0.0
@@ -379,9 +382,9 @@ class EndCheck:
         num_slots = sum(len(row) for row in rows.values())
         num_decided = sum(int(row.closed.sum()) for row in rows.values())
         self._decisions += num_decided / max(num_slots, 1)
-        if self._decisions > MOST_DECISIONS:
+        if self._decisions > self._most:
             raise RunError(
-                f"{self._nothing} ended within {MOST_DECISIONS:,} decisions: {self._advice}"
+                f"{self._nothing} ended within {self._most:,} decisions: {self._advice}"
             )
 
 

@@ -110,7 +110,7 @@ def record_episodes(
     rows = slots.reset(seed)
     recorders: dict[str, EpisodeRecorder] = {}
     _add_recorders(recorders, slots, rows, episodes)
-    check_end = EndCheck()
+    check_end = EndCheck(slots.most_decisions)
     is_first = True
     while left := sum(_left(recorders, rows, episodes)):
         before = rows

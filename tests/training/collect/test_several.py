@@ -296,7 +296,6 @@ def test_experience_that_waits_for_an_update_survives_resuming(
 ):
     """A round ends when one behavior has enough; what the other has waits for its own update."""
     monkeypatch.setattr(Here, "slice_s", 0.0)
-    monkeypatch.setattr("touchline.training.evaluation.MOST_DECISIONS", 10)
     recipe = EnvRecipe("scene", "WallJump", num_areas=4, seed=3)
 
     def config(run_id, **settings):
@@ -306,6 +305,7 @@ def test_experience_that_waits_for_an_update_survives_resuming(
             "checkpoint_settings.run_id": run_id,
             "env_settings.seed": 3,
             "cluster_settings.collectors": 2,
+            "evaluation.episodes": 0,
         }
         return read_config("WallJump", (), changes | settings)
 

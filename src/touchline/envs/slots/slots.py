@@ -19,7 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchline.envs.env import Configured, Env, Refereed, Reporting, Stateful, Waiting
+from touchline.envs.env import (
+    Configured,
+    Env,
+    Limited,
+    Refereed,
+    Reporting,
+    Stateful,
+    Waiting,
+)
 from touchline.envs.saved_state import Arrays, below, prefixed
 from touchline.envs.slots.rows import SlotCounts, SlotRows
 from touchline.envs.slots.table import Table
@@ -88,6 +96,11 @@ class Slots:
     def capacity(self, behavior: str) -> int | None:
         """The most agents of this behavior that can exist at once; None where that is unknown."""
         return self.env.capacity(behavior)
+
+    @property
+    def most_decisions(self) -> int | None:
+        """No episode has more of them; None where the world states no limit."""
+        return self.env.most_decisions if isinstance(self.env, Limited) else None
 
     def set_parameters(self, values: Mapping[str, ParameterValue]) -> None:
         """Set environment parameters of the world."""
