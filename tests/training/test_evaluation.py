@@ -11,7 +11,7 @@ from touchline.policies.policy import RandomPolicy, SlotActor, ZeroPolicy
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, TerminalSteps
 from touchline.training.config.reading import read_config
-from touchline.training.evaluation import clustered_error, measure
+from touchline.training.evaluation import clustered_error, measure, play
 from touchline.training.evaluation_figures import what_was_played
 from touchline.training.trainer import train
 
@@ -159,6 +159,29 @@ def test_a_world_is_waited_for_until_its_own_limit(monkeypatch):
         (spec,) = env.behaviors.values()
         idle = {name: SlotActor(ZeroPolicy(spec), spec, 0) for name in env.behaviors}
         assert measure(Slots(env), idle, 2, seed=0)["mean_length"] == 100.0
+
+
+def test_two_teams_draw_noise_of_their_own(monkeypatch):
+    monkeypatch.setitem(
+        WORLDS, "duel", World("tests.training.self_play.duel:open_duel")
+    )
+    drawn = []
+
+    class Noted(RandomPolicy):
+        def __init__(self, spec):
+            super().__init__(spec)
+            self.actions = []
+            drawn.append(self.actions)
+
+        def choose(self, rows, generator):
+            actions = super().choose(rows, generator)
+            self.actions.append(actions)
+            return actions
+
+    play(EnvRecipe("duel", "Duel", seed=5), 20, lambda _, spec: Noted(spec))
+    first, second = (np.concatenate([a.discrete for a in actions]) for actions in drawn)
+    assert len(first) == len(second)
+    assert np.any(first != second)
 
 
 def test_an_evaluation_in_training_that_never_ends_is_a_line_of_its_log(

@@ -316,12 +316,18 @@ def play(
             env.rest_after(episodes)
         slots = Slots(env)
         slots.reset(recipe.seed)
-        actors = Actors(
-            lambda: {
-                name: SlotActor(policy_for(base_name(name), spec), spec, recipe.seed)
-                for name, spec in slots.behaviors.items()
+
+        def load() -> dict[str, SlotActor]:
+            # A stream of its own for each behavior, or teams that share a policy would draw the
+            # same noise.
+            return {
+                name: SlotActor(policy_for(base_name(name), spec), spec, seed)
+                for seed, (name, spec) in enumerate(
+                    slots.behaviors.items(), recipe.seed
+                )
             }
-        )
+
+        actors = Actors(load)
         try:
             progress = _until(stop, now_and_then(log, "evaluation", "episodes"))
             tallies, _ = _fill_quotas(
