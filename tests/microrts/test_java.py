@@ -1,9 +1,11 @@
 """Java in our process keeps its manners: one machine, workers, signals, exits, memory."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -103,6 +105,20 @@ for stream in (jpype.java.lang.System.out, jpype.java.lang.System.err):
 """
     with started(engine, script, tmp_path) as process:
         assert process.communicate(timeout=60) == ("", "")
+
+
+def test_what_the_docs_say_lets_a_bot_print(engine, tmp_path):
+    docs = Path(__file__).parents[2] / "docs" / "microrts.md"
+    (code,) = re.findall(r" *```python\n(.*?)```", docs.read_text("utf-8"), re.S)
+    script = f"""
+import jpype
+{textwrap.dedent(code)}
+jpype.java.lang.System.err.println("from a bot")
+jpype.java.lang.System.err.flush()
+"""
+    with started(engine, script, tmp_path) as process:
+        out, err = process.communicate(timeout=60)
+    assert (out, err.strip()) == ("", "from a bot")
 
 
 posix = pytest.mark.skipif(
