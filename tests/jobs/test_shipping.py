@@ -48,6 +48,19 @@ def test_a_build_arrives_with_its_data_and_libraries(player):
 
 
 @pytest.mark.usefixtures("node")
+def test_a_build_for_windows_brings_the_folders_of_its_libraries(player):
+    runtimes = {"MonoBleedingEdge/EmbedRuntime/mono.dll", "D3D12/D3D12Core.dll"}
+    others = {"Game_BurstDebugInformation_DoNotShip/Data/lib.txt"}
+    for name in runtimes | others:
+        file = player.parent / name
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"library")
+    there = unpacked(pack_build(player), lambda archive: archive).parent
+    assert all((there / name).is_file() for name in runtimes)
+    assert not any((there / name).exists() for name in others)
+
+
+@pytest.mark.usefixtures("node")
 def test_a_build_is_fetched_and_unpacked_once(player):
     fetched = []
 

@@ -22,6 +22,8 @@ from touchline.operating_systems import belongs_to_another_user, replace_file
 
 LIBRARIES = (".so", ".dll", ".dylib")
 """Files that Unity puts next to a player: UnityPlayer.so, GameAssembly.so."""
+FOLDERS = ("MonoBleedingEdge", "D3D12")
+"""Folders that Unity puts next to a player for Windows, which does not start without the first."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Build:
 
 
 def pack_build(player: Path) -> Build:
-    """The executable, its `_Data` folder and the libraries next to it.
+    """The executable, its `_Data` folder, and the libraries and their folders next to it.
 
     Raises a UsageError where a file cannot be read.
     """
@@ -59,8 +61,8 @@ def pack_build(player: Path) -> Build:
 def _parts(player: Path) -> Iterator[Path]:
     yield player
     for beside in sorted(player.parent.iterdir()):
-        is_data = beside.name == f"{player.stem}_Data" and beside.is_dir()
-        if is_data or beside.suffix in LIBRARIES:
+        is_folder = beside.name in (f"{player.stem}_Data", *FOLDERS) and beside.is_dir()
+        if is_folder or beside.suffix in LIBRARIES:
             yield beside
 
 
