@@ -238,6 +238,21 @@ def is_ready(answer: Any, patience_s: float) -> bool:
     return bool(ray.wait([answer], timeout=patience_s)[0])
 
 
+class Wait:
+    """How long a job has waited for a node, and when to say so."""
+
+    def __init__(self, cpus: float) -> None:
+        self._cpus = cpus
+        self._since = time.monotonic()
+
+    def lines(self) -> list[str]:
+        """A line once in a while; none for most calls."""
+        if time.monotonic() - self._since <= SAY_AFTER_S:
+            return []
+        self._since = time.monotonic()
+        return [f"waits for a node with room for it (CPUs: {self._cpus:g})"]
+
+
 def received(answer: Any) -> Outcome:
     """What a call to a node brought."""
     try:
@@ -398,15 +413,11 @@ class ProcessOnNode(Running):
 
     def _ask(self) -> None:
         self._answer = self._actor.news.remote()
-        self._asked_at = time.monotonic()
+        self._wait = Wait(self._place.cpus)
 
     def _ended(self, patience_s: float) -> Outcome | None:
         if not is_ready(self._answer, patience_s):
-            if time.monotonic() - self._asked_at > SAY_AFTER_S:
-                self._asked_at = time.monotonic()
-                self._lines.append(
-                    f"waits for a node with room for it (CPUs: {self._place.cpus:g})"
-                )
+            self._lines += self._wait.lines()
             return None
         found = received(self._answer)
         if found.failure:

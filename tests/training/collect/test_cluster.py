@@ -415,39 +415,53 @@ def test_seeds_of_a_shipped_player_run_on_the_nodes(cluster, tmp_path):
     assert gone_within(players, 5.0)
 
 
-def test_a_run_that_finds_no_room_says_that_it_waits(cluster, tmp_path, monkeypatch):
+@pytest.fixture
+def busy(cluster, monkeypatch):
+    """Lines that are logged; a cluster has no room until one of them says that something waits."""
     import ray
 
     from touchline.jobs.ray import connected
-    from touchline.studies import seeds
 
     class Holder:  # in here, so that Ray sends it along
         def is_there(self):
             return True
 
-    monkeypatch.setattr("touchline.jobs.ray.SAY_AFTER_S", 2.0)
-    monkeypatch.setattr(seeds, "BETWEEN_LINES_S", 0.0)
-    lines = []
-    with connected(cluster.address):
-        holder = ray.remote(num_cpus=1)(Holder)
-        holders = [holder.remote() for _ in range(3)]
-        ray.get([one.is_there.remote() for one in holders])
-
-        def log(line):
-            lines.append(line)
+    class Lines(list):
+        def append(self, line):
+            super().append(line)
             if "waits for" in line:
                 for one in holders:
                     ray.kill(one)
 
-        changes = {
-            "behaviors.Basic.max_steps": 300,
-            "checkpoint_settings.results_dir": str(tmp_path),
-            "cluster_settings.cluster": cluster.address,
-        }
-        result = touchline.train_seeds(
-            "Basic", "0", run_id="waits", changes=changes, log=log
-        )
-    assert any("waits for a node with room for it (CPUs: 1)" in line for line in lines)
+    monkeypatch.setattr("touchline.jobs.ray.SAY_AFTER_S", 2.0)
+    with connected(cluster.address):
+        holder = ray.remote(num_cpus=1)(Holder)
+        holders = [holder.remote() for _ in range(3)]
+        ray.get([one.is_there.remote() for one in holders])
+        yield Lines()
+
+
+def test_collectors_that_find_no_room_say_that_they_wait(cluster, busy, tmp_path):
+    checkpoint(tmp_path, "waits", cluster, busy.append)
+    line = "collector 0 waits for a node with room for it (CPUs: 1)"
+    assert any(line in logged for logged in busy)
+
+
+def test_a_run_that_finds_no_room_says_that_it_waits(
+    cluster, busy, tmp_path, monkeypatch
+):
+    from touchline.studies import seeds
+
+    monkeypatch.setattr(seeds, "BETWEEN_LINES_S", 0.0)
+    changes = {
+        "behaviors.Basic.max_steps": 300,
+        "checkpoint_settings.results_dir": str(tmp_path),
+        "cluster_settings.cluster": cluster.address,
+    }
+    result = touchline.train_seeds(
+        "Basic", "0", run_id="waits", changes=changes, log=busy.append
+    )
+    assert any("waits for a node with room for it (CPUs: 1)" in line for line in busy)
     assert set(result.behaviors["Basic"].scores) == {0}
 
 

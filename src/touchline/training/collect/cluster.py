@@ -22,6 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from touchline.envs.saved_state import Arrays
 from touchline.jobs.job import Outcome, Restarts, Running
 from touchline.jobs.ray import (
+    Wait,
     check_cluster,
     connected,
     is_ready,
@@ -76,6 +77,8 @@ class WorkerOnNode(Running):
         # Ray's default packs actors onto few nodes.
         spread = self._class.options(num_cpus=cpus, scheduling_strategy="SPREAD")
         self.actor: Any = spread.remote(setup)
+        self._placed = self.actor.__ray_ready__.remote()
+        self._wait = Wait(cpus)
         self.node = ""
         self.answer: Any = None
 
@@ -90,6 +93,9 @@ class WorkerOnNode(Running):
 
     def _ended(self, patience_s: float) -> Outcome | None:
         if not is_ready(self.answer, patience_s):
+            # A world that takes long to open has a node already.
+            if not is_ready(self._placed, 0.0):
+                self._lines += [f"{self.name} {line}" for line in self._wait.lines()]
             return None
         found = received(self.answer)
         if found.failure and not found.died:
