@@ -83,6 +83,28 @@ def test_the_right_goal_sets_one_and_the_wrong_one_a_small_loss(shows_x, to_x):
     assert scene.world.boxes[0, AGENT, 2] <= -10.0
 
 
+def test_where_the_wrong_goal_does_not_end_it_costs_once_and_the_right_one_counts():
+    env, scene = opened()
+    env.set_parameters({"wrong_goal_ends": 0.0})
+    env.reset()
+    scene.shows_x[:] = True
+    body = scene.world.boxes[0, AGENT]
+    rewards = []
+
+    def step_at(plate):
+        body[:3] = scene.world.boxes[0, plate, 0], 1.0, 19.78
+        scene.world.velocity[:] = 0.0
+        env.step()
+        decisions, ends = env.steps(BEHAVIOR)
+        rewards.append(float((ends if len(ends) else decisions).reward[0]))
+        return len(ends)
+
+    assert [step_at(PLATE_O), step_at(PLATE_O), step_at(PLATE_X)] == [0, 0, 1]
+    paid = [rewards[0] - rewards[1], rewards[2]]
+    np.testing.assert_allclose(paid, [-0.1, 1.0], atol=1e-6)
+    assert not scene.has_erred[0], "the next episode has its own"
+
+
 def test_time_runs_out_after_3000_steps():
     env, scene = opened()
     scene.academy.step_count[:] = 2999

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from touchline.drawing.look import BLUE, ORANGE, WALL_COLOR, YELLOW
 from touchline.drawing.tableau import Camera, box_shapes, floor_shapes, join, lowered
-from touchline.physics.shapes import COS, SIN, X, Y, Z, box, boxes
+from touchline.parameters import Parameter
+from touchline.physics.shapes import COS, SIN, Floats, X, Y, Z, box, boxes
 from touchline.physics.upright.boxes import Body
 from touchline.physics.upright.contacts import TOUCH_M
 from touchline.physics.world import DT_S, Arrays
@@ -117,7 +118,16 @@ class Hallway(BoxScene):
     decision_period = DECISION_PERIOD
     max_step = MAX_STEP
     state_size = STATE_OF_BODY + 4
-    parameters = {"gravity": gravity_times(2.0)}
+    parameters = {
+        "gravity": gravity_times(2.0),
+        "wrong_goal_ends": Parameter(
+            1.0,
+            0.0,
+            1.0,
+            "0: the wrong goal costs as much once and ends nothing, so that the right one can "
+            "still be found; not in Unity",
+        ),
+    }
     fixed = FIXED
     bodies = [Body(_AGENT_BOX, AGENT_KG, AGENT_DRAG, turns=True)]
     placed = PLACED
@@ -133,6 +143,9 @@ class Hallway(BoxScene):
     def __init__(self, num_areas: int, num_threads: int = 0) -> None:
         super().__init__(num_areas, num_threads)
         self.shows_x = np.zeros(num_areas, np.bool_)
+        self.wrong_goal_ends = np.ones(num_areas)
+        self.has_erred = np.zeros(num_areas, np.bool_)
+        """[A] whether the running episode has touched the wrong goal, which did not end it."""
         self._time = Stack(num_areas, FRAMES, 1)
         self._game = CubeGame(
             discrete=self.academy.discrete,
@@ -148,10 +161,15 @@ class Hallway(BoxScene):
     def arrays(self) -> Arrays:
         own = {
             "shows_x": self.shows_x,
+            "wrong_goal_ends": self.wrong_goal_ends,
+            "has_erred": self.has_erred,
             "rays": self._stack.frames,
             "time": self._time.frames,
         }
         return own | super().arrays()
+
+    def parameter_arrays(self) -> dict[str, Floats]:
+        return super().parameter_arrays() | {"wrong_goal_ends": self.wrong_goal_ends}
 
     # reset
 
@@ -163,6 +181,9 @@ class Hallway(BoxScene):
         # The agent keeps its spin, as in Unity.
         areas, world = agents, self.world
         self._next_episode(areas)
+        wrong_goal_ends = self.parameter_values.read("wrong_goal_ends", areas)
+        self.wrong_goal_ends[areas] = wrong_goal_ends
+        self.has_erred[areas] = False
         draws = self.streams.uniform(areas, 7, -1.0, 1.0)
         boxes = world.boxes
 
@@ -232,6 +253,11 @@ class Hallway(BoxScene):
         areas = np.flatnonzero(touched_o | touched_x)
         # One that touches both counts as right.
         is_right = np.where(self.shows_x, touched_x, touched_o)[areas]
+        continues = ~is_right & (self.wrong_goal_ends[areas] < 0.5)
+        first = areas[continues & ~self.has_erred[areas]]
+        self.academy.reward[first, 0] += WRONG_REWARD
+        self.has_erred[first] = True
+        areas, is_right = areas[~continues], is_right[~continues]
         # Set, not added: HallwayAgent.cs calls SetReward, which replaces the step's cost.
         self.academy.reward[areas, 0] = np.where(is_right, RIGHT_REWARD, WRONG_REWARD)
         self.add_statistic("Goal/Correct", float(is_right.sum()))
