@@ -14,6 +14,7 @@ from scene_params import SCENE_PARAMS
 from tests.scripted_world import ScriptedWorld
 
 import touchline
+from touchline.envs import scene_env
 from touchline.envs.env import EnvRecipe
 from touchline.errors import RunError, UsageError
 from touchline.testing import Ledger
@@ -515,14 +516,26 @@ def test_a_single_sensor_has_a_name_on_request():
 
 
 @pytest.mark.parametrize("make", [touchline.make_pettingzoo, touchline.make_gymnasium])
-def test_a_world_is_closed_where_its_spaces_cannot_be_made(make):
+def test_where_spaces_cannot_be_made_only_worlds_that_were_opened_here_are_closed(
+    make, monkeypatch
+):
+    """A caller's own can be shown in another way, as the error advises."""
+
     class Wide(ScriptedWorld):
         closed = False
 
         def close(self):
             self.closed = True
 
-    world = Wide(1, periods=(1,), moves=False, births=False, branches=(20, 20, 20))
-    with pytest.raises(UsageError, match="more than 4096 joint choices"):
-        make(world, flatten_branches=True)
-    assert world.closed
+    def wide(*_):
+        return Wide(1, periods=(1,), moves=False, births=False, branches=(20, 20, 20))
+
+    opened = []
+    monkeypatch.setattr(
+        scene_env, "open_scene", lambda _: opened.append(wide()) or opened[-1]
+    )
+    mine = wide()
+    for env in (mine, "Basic"):
+        with pytest.raises(UsageError, match="more than 4096 joint choices"):
+            make(env, flatten_branches=True)
+    assert [world.closed for world in (mine, *opened)] == [False, True]
