@@ -1,12 +1,15 @@
 """Which library belongs to which extra, and what a user reads when one is not installed."""
 
 import ast
+import importlib.metadata
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 import touchline
 from tests.stderr import without_progress
@@ -269,3 +272,20 @@ def test_an_onnx_file_plays_without_torch(tmp_path):
     ):
         done = run_without(without, *verb)
         assert done.returncode == 0, done.stderr
+
+
+def test_every_locked_library_runs_on_the_oldest_python_that_is_promised():
+    """Debian 12 has 3.11.2, where one that wants 3.11.5 ended the first `make train`."""
+    oldest = PROJECT["requires-python"].removeprefix(">=") + ".0"
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    asks = {
+        name: metadata.get("Requires-Python", "")
+        for name in re.findall(r"^([\w.-]+)==", lock, re.MULTILINE)
+        for metadata in [importlib.metadata.metadata(name)]
+    }
+    assert len(asks) > 100
+    assert not {
+        name: asked
+        for name, asked in asks.items()
+        if not SpecifierSet(asked).contains(oldest)
+    }
