@@ -1,6 +1,10 @@
 """Planning: the model worked by hand, and a measurement beside a real run."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -104,6 +108,32 @@ def test_a_plan_measures_a_scene_and_leaves_nothing(tmp_path, monkeypatch, capsy
     assert min(found["costs"][part] for part in ("simulation", "learning")) > 0
     assert [option["name"] for option in found["machines"]][0].startswith("1 x")
     assert not list(tmp_path.iterdir())
+
+
+ENDED_AT_ONCE = """
+import os
+from touchline.studies import measuring, plan
+
+measuring.open_slots = lambda *_: os._exit(7)
+plan.plan("3DBall")
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows cleans up by itself, later"
+)
+def test_a_plan_that_is_ended_at_once_leaves_no_folder(tmp_path):
+    """As a second Ctrl-C ends it."""
+    done = subprocess.run(
+        [sys.executable, "-c", ENDED_AT_ONCE],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        check=False,
+    )
+    assert done.returncode == 7
+    patient_until = time.monotonic() + 10.0
+    while list(tmp_path.glob("touchline-plan-*")) and time.monotonic() < patient_until:
+        time.sleep(0.05)
+    assert not list(tmp_path.glob("touchline-plan-*"))
 
 
 @pytest.mark.slow

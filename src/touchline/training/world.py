@@ -54,8 +54,8 @@ def recipe_of(
 
 def _check_evaluation(env: str) -> None:
     # It opens at the first checkpoint, which may be hours away.
-    recipe = EnvRecipe.parse(env)
     try:
+        recipe = EnvRecipe.parse(env)
         if recipe.kind.is_scene:
             scene_class(recipe.target)
         elif recipe.kind.is_player and not recipe.is_editor:

@@ -42,6 +42,8 @@ def test_what_is_missing_is_said_with_what_is_there(tmp_path):
         run.newest()
     with pytest.raises(UsageError, match="say which --behavior: A, B"):
         run.checkpoint()
+    with pytest.raises(UsageError, match="no behavior 'C'; say which --behavior: A, B"):
+        run.checkpoint("C")
     empty = RunLayout(tmp_path / "empty")
     with pytest.raises(
         UsageError, match="no run folder with a model for A; it has no models"
