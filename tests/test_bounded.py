@@ -1,16 +1,18 @@
 """Files from outside are refused in one line before they cost memory or time."""
 
+import io
 import json
 import os
 import struct
 import sys
+import tarfile
 
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
 
-from touchline.bounded import read_bounded, read_json
+from touchline.bounded import extract_within, read_bounded, read_json
 from touchline.errors import UsageError
 from touchline.policies.files.checkpoints import (
     load_network,
@@ -194,3 +196,56 @@ def test_a_header_longer_than_its_file_is_refused(tmp_path):
         path.write_bytes(content)
         with pytest.raises(UsageError, match="cut short"):
             read_arrays(path)
+
+
+def packed(path, **entry):
+    """An archive of one entry with these attributes."""
+    info = tarfile.TarInfo()
+    info.size = 0 if "type" in entry else 3
+    for name, value in entry.items():
+        setattr(info, name, value)
+    with tarfile.open(path, "w") as archive:
+        archive.addfile(info, io.BytesIO(b"abc"))
+    return path
+
+
+@pytest.fixture(params=["this Python", "Python 3.11.2"])
+def filters(request, monkeypatch):
+    """Python 3.11.2, which Debian 12 has, does not look at what it unpacks."""
+    if request.param == "Python 3.11.2":
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+
+
+@pytest.mark.usefixtures("filters")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"name": "../out"},
+        {"name": "in/../../out"},
+        {"name": "link", "type": tarfile.SYMTYPE, "linkname": "../out"},
+        {"name": "link", "type": tarfile.LNKTYPE, "linkname": "../out"},
+        {"name": "pipe", "type": tarfile.FIFOTYPE},
+    ],
+)
+def test_nothing_is_unpacked_outside_the_folder(entry, tmp_path):
+    (tmp_path / "out").write_text("mine")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with (
+        tarfile.open(packed(tmp_path / "some.tar", **entry)) as archive,
+        pytest.raises(tarfile.TarError),
+    ):
+        extract_within(archive, archive.getmembers()[0], folder)
+    assert (tmp_path / "out").read_text() == "mine"
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.usefixtures("filters")
+def test_what_is_unpacked_can_be_run_and_written_by_its_owner_alone(tmp_path):
+    path = packed(tmp_path / "some.tar", name="in/game", mode=0o4577)
+    with tarfile.open(path) as archive:
+        extract_within(archive, archive.getmembers()[0], tmp_path / "folder")
+    game = tmp_path / "folder" / "in" / "game"
+    assert game.read_bytes() == b"abc"
+    if sys.platform != "win32":  # which has no such rights
+        assert game.stat().st_mode & 0o7777 == 0o755

@@ -15,11 +15,11 @@ from touchline.operating_systems import (
     Launcher,
     ProcessTree,
     open_to_append,
+    own_temporary,
     quoted,
     remove_file,
     remove_folder,
     replace_file,
-    user_temporary,
 )
 
 SOURCE = Path(__file__).parent.parent / "src" / "touchline"
@@ -203,7 +203,12 @@ def test_a_launcher_is_replaced_in_one_step(tmp_path):
 
 
 @pytest.mark.skipif(SYSTEM == "win32", reason="there each user has a folder")
-def test_users_do_not_share_a_folder_for_temporary_files(monkeypatch):
-    mine = user_temporary("players")
+def test_what_is_executed_lies_in_no_folder_that_another_user_has_made(
+    tmp_path, monkeypatch
+):
+    folder = own_temporary("players", tmp_path)
+    assert own_temporary("players", tmp_path) == folder
+    assert folder.stat().st_mode & 0o777 == 0o700
     monkeypatch.setattr(os, "getuid", lambda: 12_345)
-    assert user_temporary("players") != mine
+    with pytest.raises(PermissionError, match="players-12345 belongs to another user"):
+        own_temporary("players", tmp_path)

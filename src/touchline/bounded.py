@@ -8,6 +8,7 @@ memory is requested. Every failure is a UsageError of one line that names the fi
 import json
 import os
 import stat
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,33 @@ def read_bounded(path: Path, most: int) -> bytes:
     if size > most:
         raise UsageError(f"{path}: larger than {most:,} bytes")
     return data
+
+
+def extract_within(
+    archive: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path
+) -> None:
+    """Unpack one entry of an archive into a folder.
+
+    Raises a TarError for one that leads out of it, by its name or as a link.
+    """
+    if hasattr(tarfile, "data_filter"):
+        archive.extract(entry, folder, filter="data")
+        return
+    # Before Python 3.11.4, which Debian 12 does not have, nothing is looked at.
+    root = folder.resolve()
+    at = root / entry.name
+    ends = [at]
+    if entry.issym():
+        ends.append(at.parent / entry.linkname)
+    elif entry.islnk():
+        ends.append(root / entry.linkname)
+    elif not (entry.isreg() or entry.isdir()):
+        raise tarfile.ExtractError(f"{entry.name}: neither a file nor a folder")
+    if not all(end.resolve().is_relative_to(root) for end in ends):
+        raise tarfile.ExtractError(f"{entry.name}: leads out of the folder")
+    # The owner alone can write, and no program runs with its owner's rights.
+    entry.mode = entry.mode & 0o755 | (0o700 if entry.isdir() else 0o600)
+    archive.extract(entry, folder)
 
 
 def read_text(path: Path, most: int = MOST_TEXT) -> str:

@@ -74,15 +74,6 @@ def _patiently(change: Callable[[], _Result], path: Path) -> _Result:
         pause_s = min(2 * pause_s, 0.1)
 
 
-def belongs_to_another_user(folder: Path) -> bool:
-    """Whether another user of this machine made a folder. On Windows, folders for temporary files
-    are each user's own.
-    """
-    if sys.platform == "win32":
-        return False
-    return folder.stat().st_uid != os.getuid()
-
-
 def user_cache() -> Path:
     """Where this system's programs keep what they can fetch again."""
     if sys.platform == "win32":
@@ -92,11 +83,20 @@ def user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
 
 
-def user_temporary(name: str) -> Path:
-    """A folder for temporary files that several processes of this user share."""
-    # Others may not write into what one user has made there. Windows has a folder for each.
+def own_temporary(name: str, shared: Path | None = None) -> Path:
+    """A folder of this user's own, which all of the user's processes share, for what is executed.
+
+    `shared` is the folder for temporary files, by default that of this process. Raises an OSError
+    where it cannot be made, or another user has made it.
+    """
+    # By number, because a user of a container may have no name. Windows has a folder for each user.
     own = "" if sys.platform == "win32" else f"-{os.getuid()}"
-    return Path(tempfile.gettempdir(), f"{name}{own}")
+    folder = (shared or Path(tempfile.gettempdir())) / f"{name}{own}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    # Anyone can write into a folder for temporary files.
+    if sys.platform != "win32" and folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user")
+    return folder
 
 
 def removed_when_over(folder: str) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ A build is packed once here and unpacked once on every node, into a folder that 
 contains, so a node that has it from an earlier run unpacks nothing.
 """
 
-import getpass
 import hashlib
 import io
 import shutil
@@ -17,8 +16,9 @@ from typing import Any
 
 from filelock import FileLock
 
+from touchline.bounded import extract_within
 from touchline.errors import RunError, UsageError
-from touchline.operating_systems import belongs_to_another_user, replace_file
+from touchline.operating_systems import own_temporary, replace_file
 
 LIBRARIES = (".so", ".dll", ".dylib")
 """Files that Unity puts next to a player: UnityPlayer.so, GameAssembly.so."""
@@ -82,7 +82,7 @@ def unpacked(
     a RunError where it cannot be written.
     """
     try:
-        builds = _folder_of_builds(shared or Path(tempfile.gettempdir()))
+        builds = own_temporary("touchline-builds", shared)
         folder = builds / build.digest[:16]
         # Several collectors of one node start at the same time.
         with FileLock(folder.with_suffix(".lock")):
@@ -93,22 +93,13 @@ def unpacked(
     return folder / build.player
 
 
-def _folder_of_builds(shared: Path) -> Path:
-    folder = shared / f"touchline-builds-{getpass.getuser()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    # What lies there is executed, and anyone can write into a folder for temporary files.
-    if belongs_to_another_user(folder):
-        raise PermissionError(f"{folder} belongs to another user")
-    return folder
-
-
 def _unpack(archive: bytes, folder: Path) -> None:
     """Whole or not at all."""
     part = folder.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        # Paths and links that lead out of the folder are refused.
-        files.extractall(part, filter="data")
+        for entry in files:
+            extract_within(files, entry, part)
     replace_file(part, folder)
 
 

@@ -16,6 +16,7 @@ import os
 import shutil
 import tarfile
 import tempfile
+from copy import copy
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -26,6 +27,7 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.bounded import extract_within
 from touchline.errors import MissingError, UsageError
 from touchline.operating_systems import replace_file, user_cache
 
@@ -181,9 +183,10 @@ def unpack(sdist: Path, folder: Path, *, bots: bool) -> None:
             for member in archive:
                 _, _, name = member.name.partition(_INSIDE_SDIST)
                 if member.isfile() and _is_needed(name, bots=bots):
-                    renamed = member.replace(name=name, deep=False)
-                    # The filter refuses names that lead out of the folder, as `maps/../..` would.
-                    archive.extract(renamed, staging, filter="data")
+                    renamed = copy(member)
+                    renamed.name = name
+                    # Names that lead out of the folder, as `maps/../..` would, are refused.
+                    extract_within(archive, renamed, staging)
         # A folder cannot be moved to where another one holds files.
         shutil.rmtree(folder, ignore_errors=True)
         replace_file(staging, folder)

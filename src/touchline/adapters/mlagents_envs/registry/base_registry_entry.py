@@ -8,7 +8,7 @@ from typing import Any
 
 from touchline.adapters.mlagents_envs.base_env import BaseEnv
 from touchline.adapters.mlagents_envs.environment import UnityEnvironment
-from touchline.operating_systems import user_temporary
+from touchline.operating_systems import own_temporary
 from touchline.protocol.errors import UnityEnvironmentException
 
 
@@ -50,7 +50,7 @@ class SceneEntry(BaseRegistryEntry):
         kwargs.pop("file_name", None)
         # By Python, too, because a player starts the Touchline that wrote it.
         own = hashlib.sha256(sys.executable.encode()).hexdigest()[:16]
-        folder = user_temporary("touchline-players") / own
+        folder = own_temporary("touchline-players") / own
         # By the command, because this module is below the one that writes players.
         built = subprocess.run(
             [sys.executable, "-m", "touchline", "build", self.identifier, "-o", folder],

@@ -15,9 +15,9 @@ from touchline.bounded import MOST_TEXT, read_text
 from touchline.envs.player_process import SUFFIXES
 from touchline.operating_systems import (
     SYSTEM,
+    own_temporary,
     remove_folder,
     replace_file,
-    user_temporary,
 )
 
 BLOCK_SIZE = 1 << 20
@@ -53,7 +53,7 @@ def get_local_binary_path_if_exists(
 def get_tmp_dirs(tmp_dir: str | None = None) -> tuple[str, str]:
     """The folders of downloads and of unpacked players, which are made if they are missing."""
     name = "touchline-players"
-    folder = Path(tmp_dir, name) if tmp_dir else user_temporary(name)
+    folder = Path(tmp_dir, name) if tmp_dir else own_temporary(name)
     both = folder / "downloads", folder / "players"
     for one in both:
         one.mkdir(parents=True, exist_ok=True)
