@@ -147,15 +147,31 @@ def test_without_its_replay_a_restored_learner_fills_one_before_it_learns():
     assert second._rate.count - 1 <= second.steps / 20
 
 
-@pytest.mark.parametrize("ratio", [2, 80])
-def test_another_ratio_counts_from_where_a_run_resumes(ratio):
-    first = _learner(save_replay_buffer=True, steps_per_update=8)
+@pytest.mark.parametrize(
+    "pace",
+    [
+        {"steps_per_update": 2},
+        {"steps_per_update": 80},
+        {"buffer_init_steps": 0},
+        {"buffer_init_steps": 400},
+    ],
+)
+def test_another_pace_counts_from_where_a_run_resumes(pace):
+    before = {
+        "steps_per_update": 8,
+        "buffer_init_steps": 200,
+        "save_replay_buffer": True,
+    }
+    first = _learner(**before)
     _aimed(first, 40, np.random.default_rng(3))
-    second = _learner(save_replay_buffer=True, steps_per_update=ratio)
+    second = _learner(**before | pace)
     second.load_state(first.state())
     second.steps = first.steps
-    missed = second.steps - ratio * second._rate.count
-    assert -ratio <= missed <= 8 + ratio, "neither thousands due nor none for thousands"
+    ratio = second.hyper.steps_per_update
+    due = (second.steps - second.hyper.buffer_init_steps) / ratio
+    assert 0 <= due - second._rate.count <= 1, (
+        "neither thousands due nor none for thousands"
+    )
 
 
 def test_a_run_that_ends_before_its_first_gradient_step_says_so():
@@ -410,6 +426,7 @@ def test_a_restored_learner_with_memory_goes_on_with_the_same_bits(form, kind):
         first.descend(first.drawn())
     second.load_state({name: v.clone() for name, v in first.state().items()})
     second.replay.load_rows(0, first.replay.rows(0, first.replay.added))
+    second.steps = first.steps
     for learner in learners:
         for _ in range(3):
             learner.descend(learner.drawn())

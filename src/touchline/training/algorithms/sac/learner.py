@@ -45,15 +45,8 @@ class StepRate:
         """Whether a gradient step is, this many agent steps after learning began."""
         return since > self.steps_per_update * self.count
 
-    def change_from(self, steps_per_update: float) -> None:
-        """The count is of another ratio: what this one would have asked of the agent steps before
-        is neither caught up on nor waited for.
-        """
-        if steps_per_update != self.steps_per_update:
-            self.skip_to(self.count * steps_per_update)
-
     def skip_to(self, since: float) -> None:
-        """Do not catch up on what was not learned until now."""
+        """Neither catch up on what was not learned until now, nor wait for what was."""
         self.count = max(1, int(since / self.steps_per_update))
 
 
@@ -240,8 +233,7 @@ class SAC(NetworkLearner):
         self._store()
         since = self.steps - self.hyper.buffer_init_steps
         if self._refills:
-            self._rate.skip_to(since)
-            self.judged.rate.skip_to(since)
+            self._skip(since)
         if since < 0 or len(self.replay) < self._needed:
             return {}
         self._refills = False
@@ -332,11 +324,17 @@ class SAC(NetworkLearner):
         state |= {f"replay.{name}": v for name, v in self.experience.state().items()}
         # Beside the replay: a run that starts with this checkpoint counts from 0.
         counters = [self._rate.count, int(self._refills), self.judged.rate.count]
-        ratios = [self._rate.steps_per_update, self.judged.rate.steps_per_update]
         return state | {
             "replay.counters": torch.tensor(counters),
-            "replay.ratios": torch.tensor(ratios, dtype=torch.float64),
+            "replay.steps": torch.tensor(self.steps),
+            "replay.pace": torch.tensor(self._pace, dtype=torch.float64),
         }
+
+    @property
+    def _pace(self) -> list[float]:
+        """The settings that say how many gradient steps there are after so many agent steps."""
+        rates = [self._rate.steps_per_update, self.judged.rate.steps_per_update]
+        return [self.hyper.buffer_init_steps, *rates]
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Without a replay in it, one is filled before the next gradient step."""
@@ -347,12 +345,17 @@ class SAC(NetworkLearner):
             updates, refills, signal_updates = kept.pop("counters").tolist()
             self._rate.count, self.judged.rate.count = updates, signal_updates
             self._refills = bool(refills)
-            # Earlier resume points do not hold their ratios.
-            if "ratios" in kept:
-                ratio, signal_ratio = kept.pop("ratios").tolist()
-                self._rate.change_from(ratio)
-                self.judged.rate.change_from(signal_ratio)
+            # Earlier resume points do not hold their pace.
+            steps = int(kept.pop("steps", 0))
+            pace = kept.pop("pace", None)
+            kept.pop("ratios", None)
+            if pace is not None and pace.tolist() != self._pace:
+                self._skip(steps - self.hyper.buffer_init_steps)
             self.replay.load_state(kept)
+
+    def _skip(self, since: int) -> None:
+        self._rate.skip_to(since)
+        self.judged.rate.skip_to(since)
 
     def official_networks(
         self, weights: OfficialWeights, signals: Sequence[str]
