@@ -52,7 +52,10 @@ class Duel:
     def step(self):
         self._time += 1
         self._ended = self._time >= 2 + (self._areas + self._games) % 3
-        first, second = (self._choice[name] for name in sorted(self._names, key=team))
+        first, second = (
+            sum(self._choice[name] for name in self._names if team(name) == side)
+            for side in (0, 1)
+        )
         self._won = np.where(self._limited, 0, np.sign(first - second))
         for area in np.flatnonzero(self._ended):
             self.results.append((int(area), (1 + self._won[area]) / 2))

@@ -100,6 +100,17 @@ def test_teams_that_take_turns_learn_one_at_a_time():
     assert sum(a != b for a, b in itertools.pairwise(order)) < len(order) / 2
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_a_behavior_that_is_done_takes_no_turns_from_the_others_of_its_team():
+    names = ("Done?team=0", "More?team=0", "Other?team=1")
+    match = Match(Duel(names), take_turns=True, team_change=300)
+    match.self_play.pools["Done"].is_done = True
+    for _ in range(300):
+        match.step()
+    more, other = (match.learners[name].steps for name in ("More", "Other"))
+    assert abs(more - other) < 0.25 * (more + other)
+
+
 def test_every_game_is_counted_once_with_the_result_of_the_scene(monkeypatch):
     world = Duel(limited=[2], num_areas=4)
     match = Match(world, play_against_latest_model_ratio=0.0)

@@ -186,9 +186,11 @@ class SelfPlay:
         team = teams[self._learning_team]
         # A dict as an ordered set: the order of a set of strings differs from run to run.
         names = {base_name(n): None for n in behaviors if team_of(n) == team}
+        pools = [self.pools[n] for n in names if n in self.pools]
+        # What has all its steps decides no more how long the others of its team learn.
         # A list, because `any` over a generator would leave later turns uncounted.
-        over = [self.pools[n].turn_is_over() for n in names if n in self.pools]
-        # A team without a pool has nothing to learn, so its turn is over at once.
+        over = [pool.turn_is_over() for pool in pools if not pool.is_done]
+        # A team that has nothing to learn ends its turn at once.
         if not over or any(over):
             self._learning_team = (self._learning_team + 1) % len(teams)
 
