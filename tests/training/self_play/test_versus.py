@@ -1,10 +1,13 @@
 """Opponents from files, and games in Unity players."""
 
+from shutil import copyfile
+
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
 
+from touchline.envs.env import WORLDS, EnvRecipe, World
 from touchline.errors import RunError, UsageError
 from touchline.player import build
 from touchline.policies.files.checkpoints import (
@@ -55,6 +58,39 @@ def test_unitys_own_policy_is_an_opponent(tmp_path, shared):
     pool = about["self_play"]["pools"]["SoccerTwos"]
     assert pool["opponent_steps"] > 1000
     assert pool["snapshots"] == []
+
+
+def test_files_of_one_name_are_counted_apart(tmp_path, monkeypatch):
+    monkeypatch.setitem(
+        WORLDS, "duel", World("tests.training.self_play.duel:open_duel")
+    )
+
+    def trained(run, **changes):
+        keys = {
+            "checkpoint_settings.results_dir": str(tmp_path),
+            "checkpoint_settings.run_id": run,
+            "behaviors.Duel.trainer_type": "ppo",
+            "behaviors.Duel.max_steps": 512,
+            "behaviors.Duel.summary_freq": 256,
+            "behaviors.Duel.hyperparameters": {"batch_size": 64, "buffer_size": 64},
+            "behaviors.Duel.network_settings": {"hidden_units": 8, "num_layers": 1},
+        }
+        config = read_config(None, (), keys | changes)
+        return train(config, EnvRecipe("duel", "Duel")).folder
+
+    names = ("a/latest.safetensors", "b/latest.safetensors")
+    for name in names:
+        (tmp_path / name).parent.mkdir()
+        copyfile(
+            trained(name[0] + "-run") / "Duel/checkpoint.safetensors", tmp_path / name
+        )
+    against = {"save_steps": 200, "versus": [str(tmp_path / name) for name in names]}
+    run = trained("run", **{"behaviors.Duel.self_play": against})
+    report = (run / "report.md").read_text(encoding="utf-8")
+    metrics = (run / "Duel" / "metrics.csv").read_text(encoding="utf-8")
+    for name in names:
+        assert f"| {name} |" in report
+        assert f"win_rate_{name.removesuffix('.safetensors')}," in metrics
 
 
 def test_an_opponent_that_does_not_fit_is_refused(tmp_path, shared):

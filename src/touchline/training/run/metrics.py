@@ -72,7 +72,8 @@ def tag_of(metric: str, tags: Mapping[str, str]) -> str:
     if metric in tags:
         return tags[metric]
     if metric.startswith(_WIN_RATE):
-        return f"Self-play/Win Rate vs {metric.removeprefix(_WIN_RATE).capitalize()}"
+        opponent = metric.removeprefix(_WIN_RATE)
+        return f"Self-play/Win Rate vs {opponent[:1].upper()}{opponent[1:]}"
     if metric.startswith(_EVALUATED):
         return f"Evaluation/Win Rate vs {metric.removeprefix(_EVALUATED)}"
     return f"Training/{metric}"

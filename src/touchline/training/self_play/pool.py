@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ DRAWN = 4
 _FLOOR = 0.1
 # Weight of a game in an opponent's win rate, once another was played against it.
 _DECAY = 0.99
-LATEST = "latest"
+LATEST, POOL = "latest", "pool"
 _KEPT = ("current", "opponent_steps", "drawn", "_steps", "_tally")
 """Attributes that a resume point holds as they are."""
 
@@ -124,8 +124,7 @@ class Pool:
 
     def turn_is_over(self) -> bool:
         """Whether it is time that another team learns; True once each time."""
-        # In this order, because `is_due` also begins the next interval.
-        return self._turn.is_due(self._steps) or self.is_done
+        return self._turn.is_due(self._steps)
 
     def swap(self, draws: np.random.Generator) -> None:
         """Draw the opponents of new games when it is time, or when there are none."""
@@ -153,7 +152,9 @@ class Pool:
         if opponent == self.current:
             return LATEST
         source = self._files.get(opponent)
-        return "pool" if source is None else Path(source).stem
+        if source is None:
+            return POOL
+        return PurePosixPath(self._label(source)).with_suffix("").as_posix()
 
     def win_rate(self, opponent: int) -> float:
         """Points per game of the latest policy against an opponent, by its recent games."""
@@ -194,8 +195,8 @@ class Pool:
         known = set(self._files.values())
         for source in self._own_sources():
             if source not in known:
-                name = Path(source).name
-                self._files[self._ratings.add(self.behavior, name)] = source
+                number = self._ratings.add(self.behavior, self._label(source))
+                self._files[number] = source
         for number, source in self._files.items():
             if number in self.guests:
                 continue
@@ -207,6 +208,17 @@ class Pool:
             if isinstance(actor.policy, NetworkPolicy):
                 stream = None
             self.guests[number] = Guest(actor.policy, source, stream)
+
+    def _label(self, source: str) -> str:
+        """The end of a file's path that no other opponent has."""
+        others = [Path(o).parts for o in self._own_sources() if o != source]
+        others += [(LATEST,), (POOL,)]
+        parts = Path(source).parts
+        for count in range(1, len(parts) + 1):
+            label = parts[-count:]
+            if not any(_is_alike(other[-count:], label) for other in others):
+                return "/".join(label)
+        return source
 
     def _own_sources(self) -> list[str]:
         sources = []
@@ -326,3 +338,8 @@ def surplus(steps: Sequence[int], most: int, interval: int) -> list[int]:
         goes = min(inner, key=lambda i: age[i - 1] / age[i + 1], default=0)
         dropped.append(kept.pop(goes))
     return sorted(dropped)
+
+
+def _is_alike(path: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether both are the same but for the suffix."""
+    return Path(*path).with_suffix("") == Path(*other).with_suffix("")
