@@ -9,6 +9,7 @@ from touchline.cli import run
 from touchline.envs.env import EnvRecipe
 from touchline.errors import UsageError
 from touchline.player import build
+from touchline.policies.nets.encoders import check_images
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.training import chosen_settings
 from touchline.training.chosen_settings import Seen, choices_for, look_at, settings_text
@@ -80,6 +81,13 @@ def test_many_continuous_actions_fill_the_largest_buffer_in_smaller_steps():
     few, many = chosen(few), chosen(many)
     assert few["hyperparameters.buffer_size"] == many["hyperparameters.buffer_size"]
     assert few["hyperparameters.learning_rate"] > many["hyperparameters.learning_rate"]
+
+
+@pytest.mark.parametrize("side", [1, 4, 5, 19, 20])
+def test_the_encoder_takes_the_smallest_picture(side):
+    picture = ObservationSpec((3, 84, side), name="grid")
+    spec = BehaviorSpec((picture,), ActionSpec(2))
+    check_images(chosen(seen(spec=spec))["network_settings.vis_encode_type"], spec)
 
 
 def test_pictures_are_encoded_once_for_policy_and_value_function():

@@ -17,6 +17,7 @@ from touchline.envs.env import EnvRecipe, make
 from touchline.envs.side_by_side import copies_of
 from touchline.envs.slots import AllRows, Slots
 from touchline.log import Log
+from touchline.policies.nets.encoders import SMALLEST_SIDE
 from touchline.policies.policy import RandomPolicy, SlotActor
 from touchline.specs import BehaviorSpec, base_name, team_of
 from touchline.training.algorithms.settings import (
@@ -33,9 +34,8 @@ FEWEST_STEPS = 5
 SLOW_STEPS_PER_S = 400.0
 """Below this many agent steps a second, learning from each step many times is sooner."""
 FEW_AGENTS = 16
-SMALLEST_PICTURE = 20
-"""Pixels on the shorter side that the encoder `simple` needs. Source: ML-Agents 1.1.0,
-`EncoderType`."""
+ENCODERS = ("simple", "match3", "fully_connected")
+"""The first that takes a game's pictures is chosen."""
 UNIT_LIMIT = 1.5
 """Numbers beyond this are no shares, one-hots or directions."""
 FAST_STEPS_PER_S = 2000.0
@@ -255,7 +255,7 @@ def _network_for(seen: Seen) -> Iterator[Choice]:
         side = min(min(shape[1:]) for shape in seen.pictures)
         yield Choice(
             "network_settings.vis_encode_type",
-            "simple" if side >= SMALLEST_PICTURE else "match3",
+            next(e for e in ENCODERS if side >= SMALLEST_SIDE[e]),
             f"the smallest picture has {side} pixels on its shorter side",
         )
 
