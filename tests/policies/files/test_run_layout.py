@@ -88,6 +88,8 @@ def test_every_file_has_its_own_place(tmp_path):
         "a\nb",
         "a\0b",
         "run_logs",
+        "lessons",
+        "world",
         "x" * 300,
     ],
 )

@@ -55,6 +55,8 @@ LATEST = f"checkpoint{CHECKPOINT}"
 OFFICIAL_LATEST = "checkpoint.pt"
 """Latest checkpoint of ML-Agents' own runs, which have the same folders."""
 _LOGS = "run_logs"
+_TAKEN = (_LOGS, "touchline", "python", "world", "target", "seed", "lessons")
+"""What a run has under names of its own: a folder, and keys of its status."""
 # Bytes of a behavior's name: file systems allow 255, steps and suffixes come after it.
 _LONGEST_NAME = 200
 
@@ -211,13 +213,14 @@ def _as_file_name(behavior: str) -> str:
         and not set(behavior) & set("/\\")
         # "." and ".." are this folder and the one above; Windows takes ". " for the same.
         and behavior.strip(". ") != ""
-        and behavior != _LOGS
+        and behavior not in _TAKEN
         and len(behavior.encode()) <= _LONGEST_NAME
     )
     if not is_a_file_name:
         raise UsageError(
             f"behavior {shortened(repr(behavior), 80)}: a run's files are named after it: expected "
-            f"a name without separators, of up to {_LONGEST_NAME} bytes, not {_LOGS!r}; "
+            f"a name without separators, of up to {_LONGEST_NAME} bytes, none of "
+            f"{', '.join(_TAKEN)}; "
             "rename it in Unity (Behavior Parameters)"
         )
     return behavior
