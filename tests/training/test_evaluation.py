@@ -2,15 +2,17 @@
 
 import numpy as np
 import pytest
+from tests.training.practice import make_learner
 
 import touchline
 from touchline.envs.env import WORLDS, EnvRecipe, World, make
 from touchline.envs.slots import Slots
-from touchline.errors import RunError
+from touchline.errors import RunError, UsageError
 from touchline.policies.policy import RandomPolicy, SlotActor, ZeroPolicy
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, TerminalSteps
 from touchline.training.config.reading import read_config
+from touchline.training.config.settings import BehaviorConfig
 from touchline.training.evaluation import clustered_error, measure, play
 from touchline.training.evaluation_figures import what_was_played
 from touchline.training.trainer import train
@@ -203,6 +205,32 @@ def test_an_evaluation_in_training_that_never_ends_is_a_line_of_its_log(
     train(config, EnvRecipe("duel", "Endless"), log=lines.append)
     line = "no evaluation: no episode ended within 50 decisions: this policy"
     assert sum(text.startswith(line) for text in lines) == 1
+
+
+def test_a_world_for_evaluation_with_other_behaviors_is_a_line_of_the_log(tmp_path):
+    lines = []
+    changes = {
+        "checkpoint_settings.results_dir": str(tmp_path),
+        "behaviors.Basic.trainer_type": "ppo",
+        "behaviors.Basic.max_steps": 64,
+        "behaviors.Basic.hyperparameters": {"batch_size": 64, "buffer_size": 64},
+        "behaviors.Basic.network_settings": {"hidden_units": 8, "num_layers": 1},
+        "evaluation.env": "3DBall",
+    }
+    result = train(
+        read_config(None, (), changes), EnvRecipe("scene", "Basic"), log=lines.append
+    )
+    line = "no evaluation: its world has the behavior 3DBall, and this run trains Basic"
+    assert [text.startswith(line) for text in lines if "evaluation:" in text] == [True]
+    assert result.behaviors["Basic"].model.is_file()
+
+
+def test_a_world_for_evaluation_with_other_observations_is_refused():
+    other = BehaviorSpec((ObservationSpec.vector(3, "other"),), ActionSpec(0, (3,)))
+    settings = BehaviorConfig.model_validate({"trainer_type": "ppo"})
+    policy = make_learner(other, settings).policy
+    with pytest.raises(UsageError, match="does not fit Basic"):
+        play(EnvRecipe("scene", "Basic"), 2, lambda name, spec: policy)
 
 
 def test_members_of_a_group_give_episodes_of_counted_games_only():

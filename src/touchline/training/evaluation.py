@@ -309,7 +309,8 @@ def play(
     """Base name -> figures of so many episodes, as `touchline eval --json` has them, and `scores`,
     those of single episodes and games. None where `stop` was set before its end.
 
-    `policy_for` returns the policy of a base name. Raises a RunError where no episode ends.
+    `policy_for` returns the policy of a base name. Raises a UsageError where that does not fit, and
+    a RunError where no episode ends.
     """
     with make(recipe) as env:
         if isinstance(env, GameReporting):
@@ -320,12 +321,12 @@ def play(
         def load() -> dict[str, SlotActor]:
             # A stream of its own for each behavior, or teams that share a policy would draw the
             # same noise.
-            return {
-                name: SlotActor(policy_for(base_name(name), spec), spec, seed)
-                for seed, (name, spec) in enumerate(
-                    slots.behaviors.items(), recipe.seed
-                )
-            }
+            actors = {}
+            for seed, (name, spec) in enumerate(slots.behaviors.items(), recipe.seed):
+                policy = policy_for(base_name(name), spec)
+                policy.check(name, spec)
+                actors[name] = SlotActor(policy, spec, seed)
+            return actors
 
         actors = Actors(load)
         try:

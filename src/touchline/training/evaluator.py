@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from touchline.envs.env import EnvRecipe
+from touchline.errors import UsageError
 from touchline.jobs.job import Here, Job, Place, Running
 from touchline.log import EvaluationLine, Log
 from touchline.policies.network_policy import NetworkPolicy
@@ -49,6 +50,7 @@ _KEPT = (
 
 
 Policies = Mapping[str, NetworkPolicy]
+_Trained = TypeVar("_Trained")
 
 
 def sent_policy(
@@ -57,9 +59,20 @@ def sent_policy(
     """A copy of a run's policy, in another process."""
     # As in the process that learns (`process.tuned_process`).
     torch.set_num_threads(1)
-    policy = policy_with(weights[name])
-    take(policy, weights[name])
+    own = _of(name, weights)
+    policy = policy_with(own)
+    take(policy, own)
     return policy
+
+
+def _of(name: str, trained: Mapping[str, _Trained]) -> _Trained:
+    # A world of the user's choice for evaluation may have other behaviors.
+    if name not in trained:
+        raise UsageError(
+            f"its world has the behavior {name}, and this run trains {', '.join(trained)}; name "
+            "another as evaluation.env"
+        )
+    return trained[name]
 
 
 @dataclass
@@ -116,7 +129,13 @@ class Evaluator:
     ) -> Job:
         """So many episodes of each behavior; in this process with the policies themselves."""
         if isinstance(self.place, Here):
-            found = (recipe, episodes, lambda name, _: policies[name], self.log, stop)
+            found = (
+                recipe,
+                episodes,
+                lambda name, _: _of(name, policies),
+                self.log,
+                stop,
+            )
             return Job("evaluation", play, found)
         weights = {name: weights_of(policy) for name, policy in policies.items()}
         return Job(
