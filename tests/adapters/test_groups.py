@@ -210,6 +210,8 @@ def test_an_adapter_that_refuses_a_world_of_the_callers_leaves_it_open():
     world = make(EnvRecipe("scene", "3DBall", 2))
     with pytest.raises(UsageError, match="take a VectorEnv with vector=True"):
         make_gymnasium(world)
+    with pytest.raises(UsageError, match="num_envs: expected 2, the agents"):
+        make_gymnasium(world, num_envs=5)
     envs = make_gymnasium(world, vector=True)
     envs.reset()
     assert envs.num_envs == 2

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import uuid
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
@@ -533,6 +534,27 @@ class Corridor(BaseEnv):
 
     def close(self):
         self.num_closed += 1
+
+
+def test_a_world_that_the_gym_wrapper_refuses_stays_open_as_in_ml_agents():
+    class Listing(Corridor):
+        """It observes a list, neither an image nor a vector."""
+
+        def __init__(self):
+            super().__init__()
+            sensors = (ObservationSpec((1, 2), name="places"),)
+            self._spec = replace(self._spec, observation_specs=sensors)
+
+        def get_steps(self, behavior_name):
+            return tuple(
+                replace(steps, obs=[obs[:, None] for obs in steps.obs])
+                for steps in super().get_steps(behavior_name)
+            )
+
+    world = Listing()
+    with pytest.raises(UnityGymException, match="no image and no vector"):
+        UnityToGymWrapper(world)
+    assert world.num_closed == 0
 
 
 def test_a_world_of_your_own_needs_no_more_than_ml_agents_documents():

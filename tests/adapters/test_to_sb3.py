@@ -6,14 +6,9 @@ import numpy as np
 import pytest
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.vec_env import VecMonitor
-from tests.scripted_world import ScriptedWorld
 
 import touchline
 from touchline.errors import UsageError
-
-
-def hybrid_world():
-    return ScriptedWorld(2, periods=(1,), moves=False, births=False, vanishings=False)
 
 
 def test_a_step_tells_what_the_vector_env_tells():
@@ -113,8 +108,11 @@ def test_its_algorithms_learn_from_all_agents(algorithm, scene, settings):
 
 
 def test_actions_of_both_kinds_are_refused_with_the_adapter_that_has_them():
+    world = touchline.make(touchline.EnvRecipe("scene", "GridFoodCollector", 1))
     with pytest.raises(UsageError, match=r"no algorithm for .* take make_torchrl"):
-        touchline.make_sb3(hybrid_world())
+        touchline.make_sb3(world)
+    # It is the caller's, and as open as before.
+    touchline.make_torchrl(world).close()
 
 
 def test_a_scene_whose_agents_leave_is_refused_when_it_is_made():

@@ -518,7 +518,8 @@ def _groups_of_size(
     count = sum(groups.sizes.values())
     if count == num_envs:
         return groups
-    groups.close()
+    # A world of the caller's stays open: `None` shows it, as the error below advises.
+    groups.give_back()
     expected = f"{count}, the agents that this world has, or None"
     if sized is not env:
         # There are several agents in each area, so fewer areas are needed.

@@ -50,7 +50,13 @@ def make_sb3(env: OneWorld, **options: Unpack[SB3Options]) -> TouchlineVecEnv:
                 f"{name}: Stable-Baselines3 expects an agent that acts in every row at every step; "
                 "leave it out, or take make_gymnasium"
             )
-    return TouchlineVecEnv(TouchlineVectorEnv(env, **options))
+    rows = TouchlineVectorEnv(env, **options)
+    try:
+        return TouchlineVecEnv(rows)
+    except BaseException:
+        # A world of the caller's stays open, for the adapter that the error advises.
+        rows._groups.give_back()
+        raise
 
 
 class TouchlineVecEnv(VecEnv):
@@ -59,7 +65,6 @@ class TouchlineVecEnv(VecEnv):
     def __init__(self, env: TouchlineVectorEnv) -> None:
         self.env = env
         if isinstance(env.single_action_space, spaces.Dict):
-            env.close()
             raise UsageError(
                 "Stable-Baselines3 has no algorithm for continuous and discrete actions at once, "
                 f"as in {env.single_action_space}; take make_torchrl"

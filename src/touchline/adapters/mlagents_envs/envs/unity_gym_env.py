@@ -75,7 +75,8 @@ class UnityToGymWrapper(gymnasium.Env[Any, Any]):
         vectors = [name for name, rank in of_rank.items() if rank == 1]
         self._names = [*self._images, *vectors]
         if not self._names:
-            self._env.close()
+            # As in ML-Agents, the caller's world stays open.
+            self._env._groups.give_back()
             raise UnityGymException("this environment observes no image and no vector")
         parts = [spaces[name] for name in self._names]
         self.observation_space: gymnasium.Space[Any] = parts[0]
