@@ -294,7 +294,7 @@ class ActionTuple:
     def add_discrete(self, discrete: ArrayLike) -> None:
         """Set the discrete part, [N, branches]: the index chosen in each branch."""
         self._discrete = self._checked(
-            "discrete", np.asarray(discrete), np.int32, self._continuous
+            "discrete", as_choices(np.asarray(discrete)), np.int32, self._continuous
         )
 
     def select(self, agents: Any) -> ActionTuple:
@@ -337,6 +337,20 @@ class ActionTuple:
 
     def __repr__(self) -> str:
         return f"ActionTuple(continuous={self.continuous.shape}, discrete={self.discrete.shape})"
+
+
+def as_choices(discrete: NDArray[Any]) -> NDArray[Any]:
+    """Integers as int32. Raises an ActionError where one does not fit; other types are kept."""
+    if discrete.dtype == np.int32 or discrete.dtype.kind not in "iu":
+        return discrete
+    narrow = discrete.astype(np.int32)
+    # The cast alone turns 2**32 + 2 into 2, which may be a choice.
+    is_cut = narrow != discrete
+    if np.count_nonzero(is_cut):
+        raise ActionError(
+            f"discrete actions: expected choices counted from 0, got {discrete[is_cut][0]}"
+        )
+    return narrow
 
 
 def base_name(behavior: str) -> str:

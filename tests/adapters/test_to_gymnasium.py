@@ -599,6 +599,9 @@ def test_wrong_keys_dtypes_and_masked_actions_are_named():
     basic.reset()
     with pytest.raises(UsageError, match="expected 0 to 2, got 3"):
         basic.step(3)
+    # As int32 it would be choice 2.
+    with pytest.raises(UsageError, match="choices counted from 0, got 4294967298"):
+        basic.step(2**32 + 2)
 
 
 @pytest.mark.parametrize("num_envs", [1, 3])

@@ -633,6 +633,14 @@ def test_actions_of_the_wrong_form_are_named(action, message):
         env._step(td)
 
 
+def test_a_choice_beyond_32_bits_is_refused():
+    env = touchline.make_torchrl("Basic", num_areas=2)
+    td = env.reset().set("action", torch.tensor([0, 2**32 + 2]))
+    with pytest.raises(UsageError, match="choices counted from 0, got 4294967298"):
+        env.step(td)
+    env.close()
+
+
 def test_a_batch_without_its_groups_name_is_refused_with_the_names():
     groups = _make("full").rollout(3, break_when_any_done=False)
     for wrong in (None, "Runner"):

@@ -23,6 +23,7 @@ from touchline.specs import (
     ActionTuple,
     BehaviorSpec,
     ObservationSpec,
+    as_choices,
     describe_branches,
     describe_spec,
 )
@@ -131,8 +132,7 @@ class Layout:
             discrete = np.zeros((count, 0), np.int32)
         # The adapters have checked shapes and types against their spaces by now.
         return ActionTuple.unchecked(
-            continuous.astype(np.float32, copy=False),
-            discrete.astype(np.int32, copy=False),
+            continuous.astype(np.float32, copy=False), as_choices(discrete)
         )
 
     def _observed(self, view: View, obs: Sequence[NDArray[Any]]) -> NDArray[Any]:

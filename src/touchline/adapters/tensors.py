@@ -163,7 +163,7 @@ class GroupTensors:
         if self._teams is not None:
             arrays = [self._in_slots(array) for array in arrays]
         continuous = arrays.pop(0) if self.layout.continuous_size else None
-        discrete = np.array(arrays, np.int32).T if arrays else None  # [N, branches]
+        discrete = np.array(arrays).T if arrays else None  # [N, branches]
         return self.layout.actions(continuous, discrete, self._num_slots)
 
     def _action_parts(self, action: Any) -> dict[str, Any]:
