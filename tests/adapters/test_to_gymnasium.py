@@ -317,6 +317,35 @@ def test_with_disabled_ended_rows_wait_for_a_reset_of_their_own():
     env.close()
 
 
+def test_with_disabled_ended_rows_that_are_not_reset_keep_their_last_observation():
+    world = ScriptedWorld(6, periods=(1,), moves=False, births=False, vanishings=False)
+    with closing(
+        touchline.make_gymnasium(
+            world, vector=True, autoreset_mode=AutoresetMode.DISABLED
+        )
+    ) as env:
+        _, info = env.reset(seed=1)
+        ended = np.zeros(6, bool)
+        while np.count_nonzero(ended) < 2:
+            if ended.any():
+                _, info = env.reset(options={"reset_mask": ended})
+            masks = info["action_mask"]
+            choices = np.stack([masks[:, :3].argmax(1), masks[:, 3:].argmax(1)], 1)
+            actions = {"continuous": np.zeros((6, 1), np.float32), "discrete": choices}
+            last, _, terminated, truncated, info = env.step(actions)
+            ended = terminated | truncated
+        last = last.copy()
+        first, second = np.flatnonzero(ended)[:2]
+        is_reset = np.arange(6) == first
+        now, _ = env.reset(options={"reset_mask": is_reset})
+        np.testing.assert_array_equal(now[~is_reset], last[~is_reset])
+        assert not np.array_equal(now[first], last[first])
+        now[second] = 0  # arrays are the caller's
+        then, _ = env.reset(options={"reset_mask": ended & ~is_reset})
+        assert not np.array_equal(then[second], last[second])
+        np.testing.assert_array_equal(then[~ended], last[~ended])
+
+
 def test_gymnasiums_own_statistics_agree_with_the_rewards():
     env = RecordEpisodeStatistics(touchline.make_gymnasium("3DBall", num_envs=3))
     env.reset(seed=0)

@@ -369,19 +369,23 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         """The step of NEXT_STEP and DISABLED: an end comes with its own last observation."""
         # In the next step, such a row shows the next episode, without reward.
         was_ended = self._ended
-        views = self._layout.copied(rows.obs)
-        last = self._layout.observe(rows.final_obs)
-        # A row that is being reset shows the beginning of an episode, even if one ended meanwhile.
-        is_shown = ~was_ended[rows.final_slot]
-        for view, final in zip(views, last, strict=True):
-            view[rows.final_slot[is_shown]] = final[is_shown]
         terminated = rows.terminated & ~was_ended
         truncated = rows.truncated & ~was_ended
         reward = rows.reward.astype(np.float64) + rows.group_reward
         reward[was_ended] = 0.0
         self._ended = terminated | truncated
         self._all_ended = bool(self._ended.all())
-        return self._layout.named(views), reward, terminated, truncated, info
+        return self._with_last(rows), reward, terminated, truncated, info
+
+    def _with_last(self, rows: SlotRows) -> Any:
+        """Observations, of which those of ended rows are their last."""
+        views = self._layout.copied(rows.obs)
+        last = self._layout.observe(rows.final_obs)
+        # A row that is being reset shows the beginning of an episode, even if one ended meanwhile.
+        is_shown = self._ended[rows.final_slot]
+        for view, final in zip(views, last, strict=True):
+            view[rows.final_slot[is_shown]] = final[is_shown]
+        return self._layout.named(views)
 
     def _reset_ended(self, mask: NDArray[np.bool_]) -> tuple[Any, dict[str, Any]]:
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
@@ -397,7 +401,7 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
             )
         self._ended = self._ended & ~mask
         rows = self._groups.rows[self._group]
-        return self._observation(rows), self._info(rows)
+        return self._with_last(rows), self._info(rows)
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
         """One picture: the first area."""
