@@ -227,6 +227,16 @@ def test_where_one_world_refuses_its_actions_no_world_has_moved():
         np.testing.assert_array_equal(rows.reward, expected.reward)
 
 
+def test_closed_worlds_are_not_used_again():
+    many = SideBySide(copies_of(RECIPE, 2))
+    actions = actions_for(many, many.reset(5), np.random.default_rng(0))
+    many.close()
+    many.close()
+    for use in (many.reset, lambda: many.step(actions)):
+        with pytest.raises(UsageError, match="this environment is closed; make a new"):
+            use()
+
+
 def test_a_nan_is_not_a_crash_to_be_restarted():
     open_world, opened = failing_once(0, 2, NonFiniteError("NaN"))
     with SideBySide(

@@ -226,11 +226,13 @@ class SideBySide(ClosesOnExit):
 
     def reset_each(self, seed: int | None = None) -> list[Rows]:
         """Restart every world, world i with seed + i; returns the rows of each by itself."""
+        self._refuse_closed()
         seeds = [None if seed is None else seed + world.index for world in self._worlds]
         return self._each(Slots.reset, seeds)
 
     def step_each(self, actions: Sequence[Actions]) -> list[Rows]:
         """Step every world with its own actions; returns the rows of each by itself."""
+        self._refuse_closed()
         # All before any: where one world refuses its actions, no other has moved.
         for world, own in zip(self._worlds, actions, strict=True):
             world.slots.set_actions(own)
@@ -243,6 +245,10 @@ class SideBySide(ClosesOnExit):
     def give_back(self) -> None:
         """Close the worlds that were opened here, and leave those of the caller open."""
         self._close([world for world in self._worlds if world.recipe is not None])
+
+    def _refuse_closed(self) -> None:
+        if self._is_closed:
+            raise UsageError("this environment is closed; make a new one")
 
     def _close(self, worlds: Sequence[_World]) -> None:
         if self._is_closed:
