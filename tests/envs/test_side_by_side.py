@@ -237,6 +237,20 @@ def test_closed_worlds_are_not_used_again():
             use()
 
 
+def test_a_world_that_replaces_a_failed_one_gets_no_parameter_that_was_refused():
+    open_world, opened = failing_once(0, 1, PlayerExitedError("boom", 1))
+    with SideBySide(
+        copies_of(RECIPE, 2), RestartLimits(), open_world=open_world, log=print
+    ) as many:
+        rows = many.reset(5)
+        many.set_parameters({"mass": 2.0})
+        with pytest.raises(UsageError, match="mass"):
+            many.set_parameters({"mass": -5.0})
+        play(many, rows, 1)
+        assert len(opened) == 3
+        assert many.slots[0].env.scene.parameter_values.read("mass", [0]) == [2.0]
+
+
 def test_a_nan_is_not_a_crash_to_be_restarted():
     open_world, opened = failing_once(0, 2, NonFiniteError("NaN"))
     with SideBySide(

@@ -172,11 +172,12 @@ class SideBySide(ClosesOnExit):
     def set_parameters(self, values: Mapping[str, ParameterValue]) -> None:
         """Set environment parameters of every world, and of those that may replace them."""
         for world in self._worlds:
+            # First, because a world may refuse them.
+            world.slots.set_parameters(values)
             # A world that replaces a failed one must start where the lessons are now.
             if world.recipe is not None:
                 together = dict(world.recipe.parameters) | dict(values)
                 world.recipe = replace(world.recipe, parameters=together)
-            world.slots.set_parameters(values)
 
     def state(self) -> Arrays | None:
         """The worlds and their tables, as copies; None if one of the worlds cannot be restored."""
