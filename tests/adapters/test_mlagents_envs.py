@@ -557,6 +557,29 @@ def test_a_world_that_the_gym_wrapper_refuses_stays_open_as_in_ml_agents():
     assert world.num_closed == 0
 
 
+def test_an_agent_that_is_left_out_takes_a_choice_that_is_allowed():
+    class Masked(Corridor):
+        """Its agents must not choose 0."""
+
+        sent = ()
+
+        def get_steps(self, behavior_name):
+            decisions, terminals = super().get_steps(behavior_name)
+            mask = np.tile([True, False, False], (len(decisions), 1))
+            return replace(decisions, action_mask=[mask]), terminals
+
+        def set_actions(self, behavior_name, action):
+            super().set_actions(behavior_name, action)
+            self.sent = action.discrete[:, 0].tolist()
+
+    world = Masked(3)
+    env = UnityParallelEnv(world)
+    env.reset()
+    env.step({env.agents[1]: 2})
+    assert world.sent == [1, 2, 1]
+    env.close()
+
+
 def test_a_world_of_your_own_needs_no_more_than_ml_agents_documents():
     world = Corridor()
     env = UnityToGymWrapper(world)

@@ -23,7 +23,10 @@ class UnityParallelEnv(UnityPettingzooBaseEnv, ParallelEnv):
         return self._observations
 
     def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
-        """Act with all agents that are in `actions`; the others do nothing."""
+        """Act with all agents that are in `actions`.
+
+        The others do nothing, or take their first allowed choice where choice 0 is masked.
+        """
         self._refuse_closed()
         if actions and not self._live:
             raise error.Error("no agent can act: call reset() before step()")

@@ -13,9 +13,10 @@ from gymnasium import error, spaces
 from numpy.typing import NDArray
 
 from touchline.adapters.mlagents_envs.envs.env_helpers import behavior_of, name_of
+from touchline.envs.actions import choose_allowed
 from touchline.envs.ml_agents_names import MLAgentsWorld
-from touchline.specs import ActionTuple, BehaviorSpec
-from touchline.steps import DecisionSteps, TerminalSteps
+from touchline.specs import ActionSpec, ActionTuple, BehaviorSpec
+from touchline.steps import DecisionSteps, TerminalSteps, flat_mask
 
 
 class UnityPettingzooBaseEnv:
@@ -179,7 +180,7 @@ class UnityPettingzooBaseEnv:
         self._describe()
         for behavior, spec in self._env.behavior_specs.items():
             decisions, terminals = self._env.get_steps(behavior)
-            self._actions[behavior] = spec.action_spec.empty_action(len(decisions))
+            self._actions[behavior] = _idle(spec.action_spec, decisions)
             # An agent may be in both: then it shows the beginning of its next episode, as in
             # ML-Agents.
             self._enter(behavior, terminals, None)
@@ -219,6 +220,24 @@ class UnityPettingzooBaseEnv:
                 self._infos[agent]["interrupted"] = steps.interrupted[row]
             else:
                 self._rows[agent] = row
+
+
+def _idle(spec: ActionSpec, decisions: DecisionSteps) -> ActionTuple:
+    """What agents without an action do: nothing, or their first allowed choice where 0 is masked.
+
+    ML-Agents sends 0 in any case, which worlds of Touchline refuse where it is masked.
+    """
+    idle = spec.empty_action(len(decisions))
+    if decisions.action_mask is None:
+        return idle
+    second = decisions.second_mask
+    discrete = choose_allowed(
+        spec,
+        # Worlds mask what is forbidden, and here True = allowed.
+        ~flat_mask(decisions.action_mask),
+        None if second is None else ~second,
+    )
+    return ActionTuple(idle.continuous, discrete)
 
 
 def _observation_space(spec: BehaviorSpec) -> spaces.Space[Any]:
