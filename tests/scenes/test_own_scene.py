@@ -4,10 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import touchline
 from touchline.envs.env import EnvRecipe, make
+from touchline.envs.scene_env import SceneEnv
 from touchline.errors import UsageError
 from touchline.player import build
 from touchline.testing import check_env, check_slots
@@ -67,3 +69,48 @@ def test_its_player_finds_the_module_from_another_folder(tmp_path, monkeypatch):
 def test_what_is_no_scene_is_one_line(name, message):
     with pytest.raises(UsageError, match=message):
         make(name)
+
+
+def _chase_that_observes(change):
+    from chase import Chase  # found where the fixture looks
+
+    class Changed(Chase):
+        def observe(self, behavior, agents):
+            return change(*super().observe(behavior, agents))
+
+    return SceneEnv(Changed(2), seed=3)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.int64, np.bool_])
+def test_numbers_of_another_type_are_observed_as_float32(kind):
+    env = _chase_that_observes(lambda puck: [puck.astype(kind)])
+    plain = _chase_that_observes(lambda puck: [puck.astype(kind).astype(np.float32)])
+    for _ in range(60):
+        for each in (env, plain):
+            each.step()
+        pairs = zip(env.steps("Chase?team=0"), plain.steps("Chase?team=0"), strict=True)
+        for steps, expected in pairs:
+            assert steps.obs[0].dtype == np.float32
+            np.testing.assert_array_equal(steps.obs[0], expected.obs[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda puck: [], "returned 0 arrays, expected 1: Puck"),
+        (lambda puck: [puck, puck], "returned 2 arrays, expected 1: Puck"),
+        (
+            lambda puck: [puck[:, :1]],
+            r"sensor 'Puck': `observe` returned float32 of shape \(2, 1\), expected float32 of "
+            r"shape \(2, 2\)",
+        ),
+        (
+            lambda puck: [puck[:1]],
+            r"of shape \(1, 2\), expected float32 of shape \(2, 2\)",
+        ),
+        (lambda puck: [puck.astype(str)], "returned <U32 of shape"),
+    ],
+)
+def test_observations_that_are_not_those_of_the_spec_are_one_line(change, message):
+    with pytest.raises(UsageError, match=rf"^scene Chase: Chase\?team=0: .*{message}"):
+        _chase_that_observes(change).reset()

@@ -24,6 +24,8 @@ from touchline.scenes.random import Streams
 from touchline.sensors.rays import Traces
 from touchline.specs import BehaviorSpec, ObservationSpec
 
+_FLOAT32 = np.dtype(np.float32)
+
 
 class ActionNames(NamedTuple):
     """What people call the actions of a scene's agents."""
@@ -107,7 +109,7 @@ class Scene(ABC):
 
     @abstractmethod
     def observe(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        """Read the sensors of K agents of one behavior: fresh arrays [K, *shape].
+        """Read the sensors of K agents of one behavior: fresh float32 arrays [K, *shape].
 
         Stacked sensors take one frame per call.
         """
@@ -215,11 +217,41 @@ class Scene(ABC):
         self._shows_state = True
 
     def observe_all(self, behavior: str, agents: Agents) -> list[NDArray[Any]]:
-        """What these agents observe and, where it is shown, the state."""
+        """What these agents observe and, where it is shown, the state.
+
+        Raises a UsageError where that is not what the spec says.
+        """
         observed = self.observe(behavior, agents)
         if self._shows_state:
             observed.append(self.observe_state(behavior, agents))
-        return observed
+        sensors = self.academy.behaviors[behavior].observation_specs
+        fits = len(observed) == len(sensors)
+        for array, sensor in zip(observed, sensors, strict=False):
+            fits &= array.shape == (len(agents), *sensor.shape)
+            # Other objects for the same type exist, but NumPy makes arrays with this one.
+            fits &= array.dtype is _FLOAT32
+        return observed if fits else self._fitted(behavior, observed, len(agents))
+
+    def _fitted(
+        self, behavior: str, observed: list[NDArray[Any]], count: int
+    ) -> list[NDArray[np.float32]]:
+        """Observations of `count` agents as float32. Raises a UsageError for wrong shapes."""
+        sensors = self.academy.behaviors[behavior].observation_specs
+        if len(observed) != len(sensors):
+            names = ", ".join(sensor.name for sensor in sensors)
+            raise UsageError(
+                f"scene {self.name}: {behavior}: `observe` returned {len(observed)} arrays, "
+                f"expected {len(sensors)}: {names}"
+            )
+        for array, sensor in zip(observed, sensors, strict=True):
+            expected = (count, *sensor.shape)
+            # Booleans, integers and floats.
+            if array.shape != expected or array.dtype.kind not in "biuf":
+                raise UsageError(
+                    f"scene {self.name}: {behavior}: sensor {sensor.name!r}: `observe` returned "
+                    f"{array.dtype} of shape {array.shape}, expected float32 of shape {expected}"
+                )
+        return [array.astype(np.float32, copy=False) for array in observed]
 
     def capacity(self, behavior: str) -> int:
         """The most agents of this behavior that can exist at one time, all areas together."""
