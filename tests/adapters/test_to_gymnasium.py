@@ -653,6 +653,25 @@ def test_whoever_writes_into_observations_changes_nothing_that_is_shown_later(nu
     np.testing.assert_array_equal(steps(np.nan), steps(0.0))
 
 
+def test_whoever_writes_into_infos_changes_nothing_that_is_shown_later():
+    def infos(spoils):
+        env = touchline.make_gymnasium("Basic", num_envs=2, allow_idle=True)
+        shown = [env.reset(seed=0)[1]]
+        for t in range(8):
+            kept = {key: np.array(value) for key, value in shown[-1].items()}
+            if spoils:
+                for array in shown[-1].values():
+                    if isinstance(array, np.ndarray):
+                        array[:] = 0
+            shown[-1] = kept
+            # Both agents end in the seventh step, so that this reset restarts nothing.
+            shown.append(env.reset()[1] if t == 7 else env.step(np.array([2, 2]))[-1])
+        env.close()
+        return [[info[key] for info in shown] for key in ("agent_id", "mask")]
+
+    np.testing.assert_array_equal(infos(spoils=True), infos(spoils=False))
+
+
 def test_whoever_writes_into_observations_of_a_world_of_their_own_leaves_it_as_it_was():
     with make(EnvRecipe("scene", "3DBall", num_areas=2)) as world:
         env = touchline.make_gymnasium(world, vector=True)

@@ -641,6 +641,19 @@ def test_a_choice_beyond_32_bits_is_refused():
     env.close()
 
 
+def test_whoever_writes_into_a_step_changes_nothing_that_is_shown_later():
+    env = touchline.make_torchrl("Basic", num_areas=2, seed=0)
+    td = env.reset()
+    names = ["agent_id", "group_id", "episode", "group_reward", "mask", "action_mask"]
+    first = td.select(*names).clone()
+    for _ in range(3):
+        for name in names:
+            td[name].zero_()
+        td = env.step(td.set("action", torch.tensor([0, 0])))["next"]
+        assert (td.select(*names) == first).all()
+    env.close()
+
+
 def test_a_batch_without_its_groups_name_is_refused_with_the_names():
     groups = _make("full").rollout(3, break_when_any_done=False)
     for wrong in (None, "Runner"):

@@ -281,21 +281,22 @@ class GroupTensors:
         observation = self.layout.named([tensor(view) for view in views])
         if self.layout.has_names:
             observation = self._tensordict(observation)
+        # Copies, which the caller may write to: the same arrays are shown again later.
         leaves = {
             "observation": observation,
-            "mask": tensor(mask),
-            "group_reward": tensor(rows.group_reward[:, None]),
-            **self._ids,
+            "mask": tensor(mask.copy()),
+            "group_reward": tensor(rows.group_reward[:, None].copy()),
+            **{key: ids.clone() for key, ids in self._ids.items()},
         }
         if allowed is not None:
-            flat = self.layout.mask(allowed)
+            flat = self.layout.mask(allowed.copy())
             if self._is_nested:
                 parts = {name: tensor(flat[:, part]) for name, part in self._mask_parts}
                 leaves["action_mask"] = self._tensordict(parts)
             else:
                 leaves["action_mask"] = tensor(flat)
         if second is not None:
-            leaves["second_mask"] = tensor(second)
+            leaves["second_mask"] = tensor(second.copy())
         return leaves
 
     def _arranged(self, array: NDArray[Any]) -> Tensor:

@@ -416,11 +416,12 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         return self._layout.named(self._layout.copied(rows.obs))
 
     def _info(self, rows: SlotRows) -> dict[str, Any]:
+        # Copies, because later steps show the same arrays of ids, and a reset the other two.
         info: dict[str, Any] = {
-            "agent_id": rows.agent_id,
-            "group_id": rows.group_id,
-            "group_reward": rows.group_reward,
-            "mask": rows.deciding,
+            "agent_id": rows.agent_id.copy(),
+            "group_id": rows.group_id.copy(),
+            "group_reward": rows.group_reward.copy(),
+            "mask": rows.deciding.copy(),
         }
         if rows.action_mask is not None:
             info["action_mask"] = self._layout.mask(rows.action_mask).astype(np.int8)
