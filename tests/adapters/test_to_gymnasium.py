@@ -13,6 +13,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import RecordVideo
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from gymnasium.wrappers.vector import RecordVideo as VectorRecordVideo
 from scene_params import SCENE_PARAMS
 from tests.scripted_world import EpisodeEnd, ScriptedWorld
 
@@ -550,6 +551,37 @@ def test_gymnasiums_own_wrapper_records_a_film(tmp_path):
     frames, seconds = imageio_ffmpeg.count_frames_and_secs(str(film))
     assert frames == 6, "the first observation's, and one for each step"
     assert seconds == pytest.approx(0.6, abs=0.05), "ten decisions a second"
+
+
+@pytest.mark.filterwarnings("ignore:.*autoreset mode is same-step")
+def test_a_vector_env_renders_the_area_of_each_row(tmp_path):
+    env = gymnasium.make_vec("touchline/Basic-v0", num_envs=3, render_mode="rgb_array")
+    env.reset(seed=0)
+    env.step(np.array([0, 2, 2]))
+    first, second, third = env.render()
+    assert not np.array_equal(first, second), "the second agent has moved"
+    np.testing.assert_array_equal(second, third)
+    folder = tmp_path / "films"
+    with closing(VectorRecordVideo(env, str(folder), video_length=2)) as recorded:
+        recorded.reset(seed=0)
+        recorded.step(np.array([0, 2, 2]))
+    assert list(folder.glob("*.mp4"))
+
+
+def test_agents_of_one_area_share_its_picture():
+    env = touchline.make_gymnasium(
+        "SoccerTwos", num_envs=8, group_by="base", render_mode="rgb_array"
+    )
+    with closing(env):
+        env.reset(seed=0)
+        pictures = env.render()
+        of_area = {id(picture): area for area, picture in enumerate(pictures)}
+        assert len(pictures) == 8
+        assert len(of_area) == 2
+        # Merged, both areas' first team comes before both areas' second.
+        rows = [of_area[id(picture)] for picture in pictures]
+        assert rows[:4] == rows[4:]
+        assert rows[0] == rows[1] != rows[2] == rows[3]
 
 
 def test_num_envs_builds_a_scene_to_measure():

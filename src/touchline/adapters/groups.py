@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from touchline.adapters.layout import check_same_spec, unique_words
 from touchline.adapters.options import Worlds
-from touchline.envs.env import Drawable, Env, EnvRecipe, SetInMidRun, TeamMerging
+from touchline.envs.env import (
+    Drawable,
+    Env,
+    EnvRecipe,
+    Placed,
+    SetInMidRun,
+    TeamMerging,
+)
 from touchline.envs.ml_agents_names import MLAgentsWorld, as_env
 from touchline.envs.side_by_side import Rows, SideBySide
 from touchline.envs.slots import SlotCounts, SlotRows
@@ -127,13 +134,20 @@ class Groups:
         """One area of one world as a picture [H, W, 3]. Raises a UsageError where that is not
         possible.
         """
-        drawn = self.worlds[world]
-        if not isinstance(drawn, Drawable):
-            raise UsageError(
-                "this world cannot be drawn: a Unity player draws in a window of its own, and a "
-                "recording holds only what agents observed"
-            )
-        return drawn.render(area, width, height)
+        return self._drawable(world).render(area, width, height)
+
+    def render_rows(self, group: str) -> tuple[NDArray[np.uint8], ...]:
+        """For each row of a group the area of its agent as a picture; rows of one area share it."""
+        agent_id = self._rows[group].agent_id
+        pictures: list[NDArray[np.uint8]] = []
+        for part in self.parts[group]:
+            drawn = self._drawable(part.world)
+            areas = [0] * (part.stop - part.start)
+            if isinstance(drawn, Placed):
+                areas = drawn.areas_of(agent_id[part.start : part.stop]).tolist()
+            picture_of = {area: drawn.render(area) for area in set(areas)}
+            pictures += [picture_of[area] for area in areas]
+        return tuple(pictures)
 
     def close(self) -> None:
         """Close all worlds. Idempotent."""
@@ -145,6 +159,15 @@ class Groups:
         """Close the worlds that were opened here; the caller can show its own in another way."""
         self._is_new = False
         self._worlds.give_back()
+
+    def _drawable(self, world: int) -> Drawable:
+        drawn = self.worlds[world]
+        if not isinstance(drawn, Drawable):
+            raise UsageError(
+                "this world cannot be drawn: a Unity player draws in a window of its own, and a "
+                "recording holds only what agents observed"
+            )
+        return drawn
 
     def _some_wait_for_reset(self) -> bool:
         return any(

@@ -404,8 +404,10 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         return self._with_last(rows), self._info(rows)
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
-        """One picture: the first area."""
-        return None if self.render_mode is None else (self._groups.render(),)
+        """For each row its area as a picture, in render mode "rgb_array"."""
+        if self.render_mode is None:
+            return None
+        return self._groups.render_rows(self._group)
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
         """Close the world. Idempotent."""

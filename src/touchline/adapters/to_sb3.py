@@ -119,7 +119,9 @@ class TouchlineVecEnv(VecEnv):
 
     def get_images(self) -> list[NDArray[np.uint8] | None]:
         """One picture: the first area."""
-        return list(self.env.render() or [None])
+        # `VecEnv.render` makes one large picture of all, too large for many areas.
+        is_drawn = self.env.render_mode is not None
+        return [self.env._groups.render() if is_drawn else None]
 
     def has_attr(self, attr_name: str) -> bool:
         if attr_name == ACTION_MASKS:

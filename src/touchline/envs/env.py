@@ -245,6 +245,14 @@ class Drawable(Protocol):
 
 
 @runtime_checkable
+class Placed(Protocol):
+    """A world that knows in which of its areas an agent is."""
+
+    def areas_of(self, agent_ids: NDArray[np.int32]) -> NDArray[np.intp]:
+        """The area of each of these agents, [N]; 0 for those that are not there."""
+
+
+@runtime_checkable
 class Watchable(Protocol):
     """A world that can be filmed between its exchanges."""
 

@@ -218,6 +218,13 @@ class SceneEnv(MLAgentsEnv):
             )
         return self.scene.tableau(area)
 
+    def areas_of(self, agent_ids: NDArray[np.int32]) -> NDArray[np.intp]:
+        """The area of each of these agents; 0 for those that are not there."""
+        present = self.scene.academy.agent_id
+        is_agent = agent_ids[:, None] == present.reshape(-1)  # [N, A * G]
+        # Where none is, `argmax` gives the first.
+        return np.asarray(is_agent.argmax(axis=1) // present.shape[1])
+
     def render(
         self, area: int = 0, width: int = 640, height: int = 480
     ) -> NDArray[np.uint8]:

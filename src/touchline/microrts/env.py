@@ -342,6 +342,12 @@ class MicrortsEnv(MLAgentsEnv):
                 values.append((won, StatsAggregationMethod.AVERAGE))
         return statistics
 
+    def areas_of(self, agent_ids: NDArray[np.int32]) -> NDArray[np.intp]:
+        """The area of each of these agents; 0 for those that are not there."""
+        # One agent of team 0 in every area, then those of team 1 where both sides are ours.
+        areas = [*range(self.num_areas), *np.flatnonzero(self.games.sides == 2)]
+        return np.asarray(np.array(areas)[np.maximum(agent_ids, 0)])
+
     def render(
         self, area: int = 0, width: int = 640, height: int = 480
     ) -> NDArray[np.uint8]:
