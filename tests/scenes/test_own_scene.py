@@ -10,8 +10,9 @@ import pytest
 import touchline
 from touchline.envs.env import EnvRecipe, make
 from touchline.envs.scene_env import SceneEnv
-from touchline.errors import UsageError
+from touchline.errors import RunError, UsageError
 from touchline.player import build
+from touchline.scenes import academy
 from touchline.testing import check_env, check_slots
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -49,6 +50,23 @@ def test_its_player_finds_the_module_from_another_folder(tmp_path, monkeypatch):
     with make(str(player)) as env:
         env.reset(seed=1)
         assert list(env.behaviors) == ["Chase?team=0"]
+
+
+def test_a_scene_without_an_enabled_agent_does_not_step_for_ever(monkeypatch):
+    from chase import Chase  # found where the fixture looks
+
+    class Deserted(Chase):
+        def act(self):
+            if self.academy.clock == 7:
+                self.academy.disable(self, np.arange(self.num_areas))
+
+    monkeypatch.setattr(academy, "MAX_ROUNDS_WITHOUT_EXCHANGE", 500)
+    env = SceneEnv(Deserted(2))
+    for _ in range(3):
+        env.step()
+    assert len(env.steps("Chase?team=0")[1]) == 2, "both have ended"
+    with pytest.raises(RunError, match="in 500 steps of the scene; 2 of its 2 agents"):
+        env.step()
 
 
 @pytest.mark.parametrize(

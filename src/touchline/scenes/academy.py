@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from touchline.errors import RunError
 from touchline.physics.kernels import compiled
 from touchline.specs import ActionTuple, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, Exchange, TerminalSteps
@@ -30,6 +31,8 @@ _STATE = (
     *("step_count", "requested", "continuous", "discrete", "end_sent", "counters"),
 )
 """The arrays that make up the state. The names are those of saved runs and do not change."""
+MAX_ROUNDS_WITHOUT_EXCHANGE = 100_000
+"""As many as `envs.slots` takes exchanges without a decision: no scene waits that long."""
 Agents = NDArray[np.intp]
 """Indices a * G + g of K agents."""
 
@@ -239,16 +242,26 @@ class Academy:
         self.end_sent.reshape(-1)[agents] = False
 
     def advance(self, scene: SceneHooks) -> Exchange:
-        """Play rounds until an agent decides or has ended: the next exchange."""
-        while True:
+        """Play rounds until an agent decides or has ended: the next exchange.
+
+        Raises a RunError where that does not happen for a very long time.
+        """
+        rounds = 0
+        while rounds < MAX_ROUNDS_WITHOUT_EXCHANGE:
             if self.after_round is None:
-                scene.play(self._rounds_to_play())
+                rounds += scene.play(self._rounds_to_play())
             else:
-                scene.play(1)
+                rounds += scene.play(1)
                 self.after_round()
             exchange = self.collect(scene)
             if exchange is not None:
                 return exchange
+        disabled = np.count_nonzero(~self.enabled)
+        raise RunError(
+            f"no agent has decided or ended in {MAX_ROUNDS_WITHOUT_EXCHANGE} steps of the scene; "
+            f"{disabled} of its {self.enabled.size} agents are disabled, and a scene must `enable` "
+            "them again"
+        )
 
     def advance_clock(self, rounds: int) -> None:
         """Count rounds after which no agent decided or ended."""
