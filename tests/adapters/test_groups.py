@@ -71,6 +71,13 @@ def test_the_same_recipe_twice_plays_two_different_games():
     with_default.close()
 
 
+def test_a_seed_that_another_world_got_is_passed_over():
+    groups = Groups(["Basic", "Basic", EnvRecipe("scene", "Basic", seed=1)])
+    recipes = [world.recipe for world in groups._worlds._worlds]
+    assert [recipe.seed for recipe in recipes] == [0, 1, 2]
+    groups.close()
+
+
 @pytest.mark.parametrize(
     ("group_by", "sizes"),
     [("behavior", {"Walker": 3, "Jumper": 3}), ("all", {"agents": 6})],

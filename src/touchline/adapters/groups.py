@@ -234,15 +234,21 @@ def _listed(env: Worlds) -> list[EnvRecipe | Env]:
         entries = list(env)
     else:
         entries = [env]
-    recipes: list[EnvRecipe] = []
     listed: list[EnvRecipe | Env] = []
     for entry in entries:
         if isinstance(entry, str | EnvRecipe):
             recipe = EnvRecipe.parse(entry)
             # The same recipe twice must not play the same game twice.
-            num_before = recipes.count(recipe)
-            listed.append(replace(recipe, seed=recipe.seed + num_before))
-            recipes.append(recipe)
+            taken = {
+                other.seed
+                for other in listed
+                if isinstance(other, EnvRecipe)
+                and replace(other, seed=recipe.seed) == recipe
+            }
+            seed = recipe.seed
+            while seed in taken:
+                seed += 1
+            listed.append(replace(recipe, seed=seed))
         elif isinstance(entry, Env | MLAgentsWorld) and not isinstance(entry, type):
             listed.append(as_env(entry))
         else:
