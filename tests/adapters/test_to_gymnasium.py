@@ -1,9 +1,11 @@
 """Gymnasium's own checker, and the same steps beside the slots they come from."""
 
+import pickle
 import re
 import subprocess
 import sys
 from contextlib import closing
+from copy import deepcopy
 
 import gymnasium
 import imageio_ffmpeg
@@ -582,6 +584,21 @@ def test_agents_of_one_area_share_its_picture():
         rows = [of_area[id(picture)] for picture in pictures]
         assert rows[:4] == rows[4:]
         assert rows[0] == rows[1] != rows[2] == rows[3]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_envs": 2}])
+def test_a_copied_env_opens_its_world_again(options):
+    env = touchline.make_gymnasium("3DBall", seed=3, **options)
+    first, _ = env.reset()
+    for other in (pickle.loads(pickle.dumps(env)), deepcopy(env)):
+        np.testing.assert_array_equal(other.reset()[0], first)
+        other.close()
+    env.close()
+    with (
+        make("Basic") as world,
+        pytest.raises(UsageError, match="was open already cannot be pickled"),
+    ):
+        deepcopy(touchline.make_gymnasium(world, vector=True))
 
 
 def test_num_envs_builds_a_scene_to_measure():

@@ -16,7 +16,7 @@ Checked against Gymnasium 1.4 (`gymnasium.utils.env_checker`, `gymnasium.vector.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar, Literal, NoReturn, Unpack, overload
+from typing import Any, ClassVar, Literal, NoReturn, Self, Unpack, overload
 
 import gymnasium
 import numpy as np
@@ -32,6 +32,7 @@ from touchline.adapters.options import (
     OneWorld,
     checked_render_mode,
     layout_options,
+    opened_again,
     recipe_changes,
     with_changes,
 )
@@ -132,6 +133,13 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
         "render_fps": FRAMES_PER_SECOND,
     }
 
+    _made_of: tuple[OneWorld, dict[str, Any]]
+
+    def __new__(cls, env: OneWorld, **options: Any) -> Self:
+        made: Self = super().__new__(cls)
+        made._made_of = env, options
+        return made
+
     def __init__(
         self,
         env: OneWorld,
@@ -210,6 +218,10 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
         """Close the world. Idempotent."""
         self._groups.close()
 
+    def __reduce__(self) -> Any:
+        """A copy of this env opens the same world again, and begins with a reset."""
+        return opened_again(type(self), *self._made_of)
+
     def _observation(self, obs: tuple[NDArray[Any], ...]) -> Any:
         views = [view[0].copy() for view in self._layout.observe(obs)]
         return self._layout.named(views)
@@ -260,6 +272,13 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         "render_fps": FRAMES_PER_SECOND,
         "autoreset_mode": AutoresetMode.SAME_STEP,
     }
+
+    _made_of: tuple[OneWorld, dict[str, Any]]
+
+    def __new__(cls, env: OneWorld, **options: Any) -> Self:
+        made: Self = super().__new__(cls)
+        made._made_of = env, options
+        return made
 
     def __init__(
         self,
@@ -412,6 +431,10 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
         """Close the world. Idempotent."""
         self._groups.close()
+
+    def __reduce__(self) -> Any:
+        """A copy of this env opens the same world again, and begins with a reset."""
+        return opened_again(type(self), *self._made_of)
 
     def _observation(self, rows: SlotRows) -> Any:
         """Arrays that users may write to, while the world or the slots use theirs again."""
