@@ -677,6 +677,14 @@ def test_d9_frames_need_no_display(engine, monkeypatch):
             env.render(2)
 
 
+def test_both_agents_of_a_game_are_in_its_area(engine):
+    with open_env(engine, "basesWorkers8x8", 3, opponent="passive,self") as env:
+        env.reset(0)
+        agents = np.concatenate([env.steps(name)[0].agent_id for name in env.behaviors])
+        assert env.areas_of(agents).tolist() == [0, 1, 2, 1]
+        assert env.areas_of(np.array([-1], np.int32)).tolist() == [0]
+
+
 def test_d10_an_order_outside_its_range_never_reaches_the_engine(engine):
     with open_env(engine, "basesWorkers8x8", opponent="passive") as env:
         env.reset(0)
