@@ -49,7 +49,7 @@ def extract_within(
 
     Raises a TarError for one that leads out of it, by its name or as a link.
     """
-    if hasattr(tarfile, "data_filter"):
+    if "data_filter" in vars(tarfile):
         archive.extract(entry, folder, filter="data")
         return
     # Before Python 3.11.4, which Debian 12 does not have, nothing is looked at.
