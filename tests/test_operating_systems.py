@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from touchline.envs.player_process import find_player
-from touchline.errors import FileHeldError
+from touchline.errors import FileHeldError, UsageError
 from touchline.operating_systems import (
     HELD_S,
     SYSTEM,
@@ -186,6 +186,35 @@ def test_a_launcher_is_where_a_unity_build_has_its_executable(tmp_path, system):
     ended = subprocess.run([str(written), "c d"], stdout=subprocess.PIPE)
     assert ended.stdout.decode().strip() == "['a', '--b', 'c d'] NONE"
     assert ended.returncode == 7
+
+
+def test_a_launcher_takes_folders_and_arguments_as_they_are_written(tmp_path):
+    if SYSTEM == "win32":
+        pytest.importorskip("distlib")
+    odd = "100 %PATH% $(touch broken) `touch broken` it's $HOME"
+    if SYSTEM != "win32":
+        odd += ' "quoted" \\n'
+    modules = tmp_path / odd
+    modules.mkdir()
+    (modules / "shown.py").write_text(
+        "import sys\n"
+        "def main(arguments=None):\n"
+        "    print(ascii(arguments or sys.argv[1:]))\n"
+        "    return 0\n"
+        "if __name__ == '__main__':\n"
+        "    sys.exit(main())\n"
+    )
+    written = Launcher("", "shown", [odd], [str(modules)]).write(modules, "Game")
+    ended = subprocess.run([written, odd], stdout=subprocess.PIPE, cwd=tmp_path)
+    assert ended.stdout.decode().strip() == ascii([odd, odd])
+    assert list(tmp_path.iterdir()) == [modules]
+
+
+def test_a_launcher_refuses_a_folder_that_pythonpath_would_split(tmp_path):
+    launcher = Launcher("", "shown", [], ["/games", "/a:b"])
+    with pytest.raises(UsageError, match="^/a:b: Python splits PYTHONPATH at each"):
+        launcher.write(tmp_path / "build", "Game", "linux")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(SYSTEM == "win32", reason="Windows replaces no file that is open")

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypeVar
 
-from touchline.errors import FileHeldError
+from touchline.errors import FileHeldError, UsageError
 
 SYSTEM = sys.platform
 """linux, win32 or darwin."""
@@ -332,9 +332,9 @@ _SH = """\
 # {title}
 # Official tools need protobuf's slow form on newer Pythons. It must not slow the player down.
 unset PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION
-export PYTHONPATH="{path}${{PYTHONPATH:+:$PYTHONPATH}}"
+export PYTHONPATH={path}"${{PYTHONPATH:+:$PYTHONPATH}}"
 export GRPC_VERBOSITY="${{GRPC_VERBOSITY:-NONE}}"
-exec "{python}" -m {module} {arguments} "$@"
+exec {python} -m {module} {arguments} "$@"
 """
 _PYTHON = """\
 # {title}
@@ -359,7 +359,16 @@ class Launcher(NamedTuple):
     """Folders in which Python looks for modules."""
 
     def write(self, folder: Path, name: str, system: str = SYSTEM) -> Path:
-        """Write it where a Unity build of this system has its executable; returns that."""
+        """Write it where a Unity build of this system has its executable; returns that.
+
+        Raises a UsageError for a folder in `path` that the system's PYTHONPATH cannot hold.
+        """
+        split = next((part for part in self.path if ":" in part), None)
+        if split is not None and system != "win32":
+            raise UsageError(
+                f"{split}: Python splits PYTHONPATH at each colon, so a player cannot load modules "
+                "from this folder; rename it"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         if system == "win32":
             return self._exe(folder, name)
@@ -370,10 +379,10 @@ class Launcher(NamedTuple):
         file.parent.mkdir(parents=True, exist_ok=True)
         text = _SH.format(
             title=self.title,
-            path=":".join(self.path),
-            python=sys.executable,
+            path=shlex.quote(":".join(self.path)),
+            python=shlex.quote(sys.executable),
             module=self.module,
-            arguments=" ".join(self.arguments),
+            arguments=shlex.join(self.arguments),
         )
         # In one step, because another process may start the one that is there.
         part = file.with_name(f"{file.name}.{os.getpid()}")
