@@ -212,7 +212,7 @@ def test_a_launcher_takes_folders_and_arguments_as_they_are_written(tmp_path):
 
 def test_a_launcher_refuses_a_folder_that_pythonpath_would_split(tmp_path):
     launcher = Launcher("", "shown", [], ["/games", "/a:b"])
-    with pytest.raises(UsageError, match="^/a:b: Python splits PYTHONPATH at each"):
+    with pytest.raises(UsageError, match=r"^/a:b: Python splits PYTHONPATH at each"):
         launcher.write(tmp_path / "build", "Game", "linux")
     assert list(tmp_path.iterdir()) == []
 

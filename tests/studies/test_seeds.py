@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.studies.written_runs import write_run
 
 import touchline
 from touchline import UsageError
@@ -19,6 +20,7 @@ from touchline.cli import run
 from touchline.policies.files.run_layout import RunLayout
 from touchline.studies.plot import curve_of, interquartile_mean
 from touchline.studies.seeds import parse_seeds
+from touchline.training.run.claim import locked
 
 SHORT = "--max-steps=300"
 
@@ -182,6 +184,13 @@ def test_resume_trains_what_is_not_done_and_other_runs_are_refused(study, monkey
     assert "done before: seed 0, 3" in lines
     assert list(result.behaviors["Basic"].scores) == [0, 3, 4]
     assert (folder / "seed-3" / "resume.safetensors").stat().st_mtime_ns == before
+    # A seed that is named alone is one of all, but for those that are not done.
+    write_run(folder / "seed-7", [0.5])
+    again = touchline.train_seeds(
+        "Basic", [3], run_id="x", resume=True, changes=settings, log=lines.append
+    )
+    assert again.behaviors["Basic"] == result.behaviors["Basic"]
+    assert lines.count("not done, so left out of the figures: seed 7") == 1
 
 
 def _started(folder, seeds, max_steps=40_000):
@@ -280,28 +289,36 @@ def test_seeds_save_and_end_when_their_parent_is_killed(tmp_path):
 
 
 @pytest.mark.slow
-def test_force_replaces_the_seeds_that_are_named_and_no_others(study, monkeypatch):
-    folder, _ = study
-    monkeypatch.chdir(folder.parents[1])
-    before = {
-        n: (folder / f"seed-{n}/configuration.yaml").stat().st_mtime_ns for n in (0, 3)
-    }
-    done = subprocess.run(
-        _command("--seeds", "3", "--force", "--max-steps=200"),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    assert "seed 3: done after" in done.stderr
-    after = {
-        n: (folder / f"seed-{n}/configuration.yaml").stat().st_mtime_ns for n in (0, 3)
-    }
-    assert after[0] == before[0]
-    assert after[3] > before[3]
-    assert not list(folder.glob("*.replaced"))
-    figures = json.loads((folder / "seeds.json").read_text(encoding="utf-8"))
-    assert list(figures["behaviors"]["Basic"]["scores"]) == ["3"]
+def test_force_removes_every_seed_of_the_old_training(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "results" / "x"
+    for seed in ("seed-0", "seed-1", "seed-3", "seed-3.replaced"):
+        write_run(folder / seed, [0.1], behavior="Old")
+    for file in ("seeds.json", "report.md", "Old.png", "own.txt"):
+        (folder / file).write_text("")
+    settings = {"behaviors.*.max_steps": 200, "checkpoint_settings.force": True}
+    call = ("Basic", [3])
+    more = {"run_id": "x", "changes": settings, "log": lambda _: None}
+    lock = locked(folder / "seed-1", "trains this run")
+    with pytest.raises(UsageError, match="seed-1: another process trains this run"):
+        touchline.train_seeds(*call, **more)
+    assert (folder / "seed-0").is_dir()
+    lock.release()
+    result = touchline.train_seeds(*call, **more)
+    assert list(result.behaviors["Basic"].scores) == [3]
+    shown = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    assert shown == {"seed-3", "seeds.json", "report.md", "Basic.png", "own.txt"}
+    assert not (folder / "seed-3" / "Old").exists()
+
+
+def test_several_seeds_are_refused_in_the_folder_of_a_search(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "results" / "x"
+    write_run(folder / "trial-0", [0.1])
+    (folder / "trials.journal").write_text("")
+    with pytest.raises(UsageError, match="this folder holds a search; choose another"):
+        touchline.train_seeds("Basic", [0], run_id="x")
+    assert not (folder / "seed-0").exists()
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,8 @@ from touchline.errors import RunError, UsageError
 from touchline.interrupts import sigterm_as_ctrl_c
 from touchline.jobs.job import Job, Place, follow
 from touchline.log import Log
-from touchline.policies.files.run_layout import RunLayout, recorded, scores_of
+from touchline.operating_systems import remove_file, remove_folder
+from touchline.policies.files.run_layout import RunLayout, recorded, runs_in, scores_of
 from touchline.studies.runs import job_of, place_for_runs, settings_of, world_of
 from touchline.whole import write_whole
 
@@ -129,7 +130,8 @@ def train_seeds(
     seeds
         Numbers, or a text such as `0-4` or `0,3,7`.
     resume
-        Continue the seeds that are not done.
+        Continue the seeds that are not done. The figures are those of all seeds that are done,
+        also of those that the folder holds besides.
     config, env, run_id, changes, to_wandb, log, settings
         As in `train`.
 
@@ -167,14 +169,18 @@ def train_seeds(
     skipped = [str(seed) for seed in numbers if seed not in unfinished]
     if skipped:
         log(f"done before: seed {', '.join(skipped)}")
+    others = [] if checkpoints.force else _done_besides(study, numbers, run, log)
     recipe = runs[numbers[0]][1]
     try:
         with sigterm_as_ctrl_c(), place_for_runs(run, recipe) as place:
+            if checkpoints.force:
+                _remove(study)
             failed = _train_all(unfinished, place, log)
     except KeyboardInterrupt:
         return SeedsResult(study.path, True, {}, {})
     done = [seed for seed in numbers if seed not in failed]
-    result = SeedsResult(study.path, False, failed, _figures(study, done))
+    figures = _figures(study, sorted([*done, *others]))
+    result = SeedsResult(study.path, False, failed, figures)
     _write(study, result, log)
     if failed:
         names = ", ".join(map(str, failed))
@@ -198,6 +204,10 @@ def _check(config: RunConfig, study: RunLayout, seeds: Sequence[int]) -> None:
         raise UsageError(
             f"{study.path}: this folder holds a single run; choose another --run-id"
         )
+    if study.journal.exists():
+        raise UsageError(
+            f"{study.path}: this folder holds a search; choose another --run-id"
+        )
     from touchline.training.run.claim import refuse_links
 
     # A run that was killed before it began has none.
@@ -212,6 +222,25 @@ def _check(config: RunConfig, study: RunLayout, seeds: Sequence[int]) -> None:
             "--resume continues it, --force overwrites it"
         )
     refuse_links(study.path)
+
+
+def _remove(study: RunLayout) -> None:
+    """Delete the runs of all seeds, and the figures over them."""
+    from touchline.training.run.claim import locked
+
+    # Also those that are not trained again: they would be taken for seeds of the new training. And
+    # runs that were put aside, which would come back.
+    folders = [path for path in study.path.glob("seed-*") if path.is_dir()]
+    curves = {
+        study.curve(name) for one in folders for name in RunLayout(one).behaviors()
+    }
+    with ExitStack() as locks:
+        for folder in folders:
+            locks.callback(locked(folder, "trains this run").release)
+        for file in (study.seeds, study.report, *curves):
+            remove_file(file)
+        for folder in folders:
+            remove_folder(folder)
 
 
 def _runs(
@@ -279,6 +308,19 @@ def _is_done(layout: RunLayout, config: RunConfig) -> bool:
         if evaluations and evaluations[-1]["steps"] != steps:
             return False
     return bool(behaviors) and layout.report.exists()
+
+
+def _done_besides(
+    study: RunLayout, seeds: Sequence[int], config: RunConfig, log: Log
+) -> list[int]:
+    """The other seeds of this folder that are done, which belong to its figures, too."""
+    names = [run.name.partition("-") for run in runs_in(study.path)]
+    others = [int(number) for prefix, _, number in names if prefix == "seed"]
+    others = [seed for seed in others if seed not in seeds]
+    done = [seed for seed in others if _is_done(study.seed(seed), config)]
+    if left_out := [str(seed) for seed in others if seed not in done]:
+        log(f"not done, so left out of the figures: seed {', '.join(left_out)}")
+    return done
 
 
 def _figures(study: RunLayout, seeds: Sequence[int]) -> dict[str, SeedFigures]:
