@@ -506,6 +506,24 @@ def test_a_recording_never_replaces_an_earlier_one(tmp_path):
     assert path.read_bytes() == b"played yesterday"
 
 
+def test_a_recording_that_cannot_be_written_is_kept_until_it_can(tmp_path):
+    path = tmp_path / "demos" / "play.demo"
+    lines = []
+    options = ViewOptions(port=0, record=path, log=lines.append)
+    recipe = EnvRecipe("scene", "Basic", num_areas=1)
+    with opened(recipe, ["random"], options) as page:
+        _done(page.simulation, lambda: page.simulation.record(Seat(0, 0)))
+        _wait(lambda: len(page.simulation.tape or ()) > 1)
+        path.parent.touch()  # a file, where a folder must be
+        page.hands.choose(None, None)
+        _wait(lambda: lines and "the recording is kept" in lines[-1])
+        assert f"{path}: cannot be written" in lines[-1]
+        _step(page.simulation)  # the world plays on
+        path.parent.unlink()
+    assert lines[-1].startswith(f"saved {path}: ")
+    assert len(read_demonstration(path)) > 0
+
+
 def _is_over(playing):
     (rows,) = playing.rows.values()
     return rows.terminated[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import viser
 
+from touchline.errors import TouchlineError
 from touchline.log import Log
 from touchline.protocol.demonstrations import SUFFIX, DemoFile, encode_demo
 from touchline.training.recording import write_demos
@@ -55,6 +56,8 @@ class HandsPanel:
         """What listens to the keyboard, in the player's page alone."""
         self._held: viser.GuiInputHandle[str] | None = None
         """A hidden field of the player's page, which writes the keys that are held into it."""
+        self._unsaved: list[Mapping[str, DemoFile]] = []
+        """Recordings that could not be written yet."""
 
     def add_controls(self, folder: viser.GuiFolderHandle) -> None:
         self._folder = folder
@@ -147,21 +150,27 @@ class HandsPanel:
     def _end_recording(self, viewer: viser.ClientHandle | None) -> None:
         """Stop; the file is the player's, or this viewer's where the player's page is gone."""
         simulation, client = self._simulation, self._player or viewer
-        simulation.order(
-            "tape", lambda: self._deliver(simulation.end_recording(), client)
-        )
+        simulation.order("tape", lambda: self._try_to_deliver(client))
+
+    def _try_to_deliver(self, client: viser.ClientHandle | None) -> None:
+        """End the recording. Where it cannot be written, as on a full disk, the world plays on."""
+        try:
+            self._deliver(self._simulation.end_recording(), client)
+        except (TouchlineError, OSError) as error:
+            kept = "the recording is kept, and tried again after the next one and at the end"
+            self._show([f"{error}; {kept}"])
 
     def _deliver(
         self, files: Mapping[str, DemoFile], client: viser.ClientHandle | None
     ) -> None:
         """Write a recording to the file that was named, or else send it to a viewer."""
-        if not files:
-            return
         path = self._record_path
         if path is not None:
-            written = write_demos(files, _free(path))
-            self._confirm("saved", map(str, written), files)
-        elif client is not None:
+            self._unsaved += [files] if files else []
+            while self._unsaved:
+                written = write_demos(self._unsaved[0], _free(path))
+                self._confirm("saved", map(str, written), self._unsaved.pop(0))
+        elif files and client is not None:
             # Windows allows no question mark in the name of a file.
             names = [name.replace("?team=", "-") + SUFFIX for name in files]
             for name, file in zip(names, files.values(), strict=True):
@@ -174,10 +183,15 @@ class HandsPanel:
         self, done: str, names: Iterable[str], files: Mapping[str, DemoFile]
     ) -> None:
         """Say on the page and in the terminal what a demonstration holds."""
-        lines = [
-            f"{done} {name}: {_summary(file)}"
-            for name, file in zip(names, files.values(), strict=True)
-        ]
+        self._show(
+            [
+                f"{done} {name}: {_summary(file)}"
+                for name, file in zip(names, files.values(), strict=True)
+            ]
+        )
+
+    def _show(self, lines: Sequence[str]) -> None:
+        """Show lines on the page and in the terminal."""
         # viser warns of a page that is gone.
         if self._is_open:
             self._saved.content = "".join(map(text_html, lines))
