@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
+from tests.studies.written_runs import write_run
 from tests.viewer.browser import (
     choose,
     close_notices,
@@ -365,3 +366,9 @@ def _viewing(folder, port):
     finally:
         done.set()
         thread.join(30.0)
+
+
+def test_a_behavior_with_brackets_in_its_name_has_its_checkpoints(tmp_path):
+    run = write_run(tmp_path / "x", [0.1], behavior="Ball[1]*")
+    (run / "Ball[1]*" / "Ball[1]*-64.safetensors").write_bytes(b"")
+    assert steps_of(run) == [64]

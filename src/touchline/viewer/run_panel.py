@@ -7,6 +7,7 @@ Only files are read, so the run may be underway in another process, or over.
 
 from __future__ import annotations
 
+import glob
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +77,9 @@ def steps_of(run: Path) -> list[int]:
     """After how many steps there are checkpoints, the newest first."""
     found = set()
     for name in RunLayout(run).checkpoints():
-        for path in RunLayout(run).folder(name).glob(f"{name}-*{CHECKPOINT}"):
+        # The name of a behavior may hold brackets, which mean a choice of characters.
+        pattern = f"{glob.escape(name)}-*{CHECKPOINT}"
+        for path in RunLayout(run).folder(name).glob(pattern):
             steps = path.stem.removeprefix(f"{name}-")
             if steps.isdecimal() and len(steps) < 20:
                 found.add(int(steps))
