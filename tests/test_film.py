@@ -92,6 +92,23 @@ def test_a_film_that_cannot_be_written_is_refused_before_the_world_opens(
         assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        ("--area=1000000", "--area: expected 0 to 999,999, got 1000000"),
+        ("--num-areas=1000001", "num_areas must be 1,000,000 or less"),
+        ("--seconds=inf", "--seconds: expected a finite number, got inf"),
+    ],
+)
+def test_a_film_without_limits_is_one_line(flag, expected, tmp_path, capsys):
+    path = tmp_path / "x.mp4"
+    command = ["play", "Basic", "--policy", "random", "--record", str(path), flag]
+    assert run(command) == 2
+    error = capsys.readouterr().err
+    assert expected in error
+    assert error.count("\n") == 1
+
+
 def test_ffmpeg_takes_any_name_of_a_film_for_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     flags = ["--record=-x.mp4", "--seconds", "0.1"]

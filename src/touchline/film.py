@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from touchline.flag import Flag
 from touchline.log import Progress, no_progress
 from touchline.operating_systems import remove_file, replace_file
 from touchline.policies.loading import PolicySource, as_trained, load_sides, sources_in
+from touchline.scenes import MOST_AREAS
 from touchline.training.demonstrations import read_demonstration
 from touchline.whole import PART, require_writable
 
@@ -69,6 +71,10 @@ def play(
     sources, others = sources_in(policy), sources_in(versus or ())
     recipe = as_trained(EnvRecipe.parse(env), [*sources, *others])
     _check_record(recipe, record)
+    if not 0 <= area < MOST_AREAS:
+        raise UsageError(f"--area: expected 0 to {MOST_AREAS - 1:,}, got {area}")
+    if not math.isfinite(seconds):
+        raise UsageError(f"--seconds: expected a finite number, got {seconds:g}")
     if record is None:
         with make(recipe.at_natural_pace(*size)) as world:
             slots = Slots(world)

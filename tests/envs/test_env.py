@@ -70,6 +70,11 @@ def test_a_seed_that_some_generator_does_not_take_is_refused(seed):
         EnvRecipe.parse("3DBall", seed=seed)
 
 
+def test_a_number_of_areas_that_no_memory_holds_is_refused():
+    with pytest.raises(UsageError, match="must be 1,000,000 or less, got 1000001"):
+        EnvRecipe.parse("3DBall", num_areas=1_000_001)
+
+
 @pytest.mark.skipif(
     "microrts" not in WORLDS, reason="the folder of MicroRTS is not there"
 )

@@ -1,6 +1,7 @@
 """Recording demonstrations: whole episodes, each action one record after its observation."""
 
 import json
+import math
 import subprocess
 from pathlib import Path
 
@@ -204,6 +205,12 @@ def test_a_broken_demonstration_is_one_line_and_exit_code_2(tmp_path, capsys):
     assert run(["inspect", str(tmp_path / "x.demo")]) == 2
     (line,) = without_progress(capsys.readouterr().err)
     assert line.startswith(f"touchline: {tmp_path / 'x.demo'}: ")
+
+
+def test_a_least_return_that_is_no_number_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="--min-return: expected a number, got nan"):
+        touchline.record("Basic", "random", tmp_path / "x.demo", min_return=math.nan)
+    assert not list(tmp_path.iterdir())
 
 
 def test_episodes_that_return_too_little_are_left_out(basic, tmp_path):

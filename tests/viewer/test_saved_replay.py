@@ -91,6 +91,7 @@ def test_it_plays_pauses_and_scrubs_from_disk_without_a_network(replay):
             "--save x.mp4: expected a file name that ends in .html",
         ),
         (["Basic", "--save", "x.html", "--record", "x.demo"], "give one"),
+        (["Basic", "--save", "x.html", "--seconds", "inf"], "a finite number, got inf"),
     ],
 )
 def test_what_cannot_be_saved_is_one_line(

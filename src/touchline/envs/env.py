@@ -30,7 +30,7 @@ from touchline.extras import explain_missing
 from touchline.known_files import refuse_other_kinds
 from touchline.parameters import ParameterValue
 from touchline.plugins import imported
-from touchline.scenes import SCENES
+from touchline.scenes import MOST_AREAS, SCENES
 from touchline.specs import ActionTuple, BehaviorSpec
 from touchline.statistics import EnvironmentStats
 from touchline.steps import DecisionSteps, Exchange, TerminalSteps
@@ -392,6 +392,10 @@ class EnvRecipe:
             )
         if self.num_areas is not None and self.num_areas < 1:
             raise UsageError(f"num_areas must be 1 or more, got {self.num_areas}")
+        if self.num_areas is not None and self.num_areas > MOST_AREAS:
+            raise UsageError(
+                f"num_areas must be {MOST_AREAS:,} or less, got {self.num_areas}"
+            )
         if not 0 <= self.seed <= LARGEST_SEED:
             raise UsageError(f"seed must be 0 to {LARGEST_SEED}, got {self.seed}")
 

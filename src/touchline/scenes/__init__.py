@@ -51,6 +51,8 @@ _COMPILE_S = {
     "GridWorld": 2,
 }
 _USUAL_COMPILE_S = 15
+MOST_AREAS = 1_000_000
+"""No memory holds more areas of a scene."""
 
 
 def scene_class(name: str) -> type[Scene]:

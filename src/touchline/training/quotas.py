@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchline.envs.slots import SlotRows, widened
+from touchline.errors import UsageError
+from touchline.training.config.values import MOST
 
 
 class Ended(NamedTuple):
@@ -91,6 +93,8 @@ def groups_in(group_id: NDArray[np.int32]) -> list[int]:
 
 
 def shares(total: int, size: int) -> NDArray[np.int64]:
-    """`total` split into `size` parts, as evenly as possible."""
+    """`total` episodes or games split into `size` parts, as evenly as possible."""
+    if total > MOST:
+        raise UsageError(f"expected at most {MOST:,} episodes or games, got {total}")
     whole, rest = divmod(total, max(size, 1))
     return whole + (np.arange(size) < rest)  # the first parts take the rest

@@ -72,6 +72,8 @@ def record(
     RunError
         No episode ends, none returns `min_return`, or a player failed.
     """
+    if math.isnan(min_return):
+        raise UsageError("--min-return: expected a number, got nan")
     path = Path(output)
     check_name(path)
     require_writable(path)

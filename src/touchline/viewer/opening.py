@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -121,6 +122,8 @@ def view(
     The call returns at Ctrl-C. Without `record`, the page offers what people play for download. The
     seed and the number of areas are those of the recipe.
     """
+    if not math.isfinite(seconds):
+        raise UsageError(f"--seconds: expected a finite number, got {seconds:g}")
     sources, others = sources_in(policy), sources_in(versus or ())
     run = run_of(Path(env), log) if isinstance(env, str) and has_runs(env) else None
     about = about_world or {}

@@ -25,6 +25,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from touchline.plugins import Plugins
+from touchline.scenes import MOST_AREAS
 
 
 def _whole(value: Any) -> Any:
@@ -60,9 +61,9 @@ def _text(value: Any) -> Any:
 
 Integer = Annotated[int, BeforeValidator(_whole)]
 MOST = 10**12
-"""No number of steps, agents or bytes that a run can reach; beyond it, arithmetic overflows."""
+"""No number of steps, episodes, agents or bytes that is ever reached: beyond it, sums overflow."""
 Whole = Annotated[int, Field(gt=0, le=MOST), BeforeValidator(_whole)]
-Areas = Annotated[int, Field(gt=0, le=1_000_000), BeforeValidator(_whole)]
+Areas = Annotated[int, Field(gt=0, le=MOST_AREAS), BeforeValidator(_whole)]
 Count = Annotated[int, Field(ge=0, le=MOST), BeforeValidator(_whole)]
 OrNone = Annotated[int, Field(ge=-1), BeforeValidator(_whole)]
 """A count, or -1 for none."""
