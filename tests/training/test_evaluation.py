@@ -1,5 +1,7 @@
 """Figures of an evaluation: quotas, groups, sides."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tests.training.practice import make_learner
@@ -8,13 +10,14 @@ import touchline
 from touchline.envs.env import WORLDS, EnvRecipe, World, make
 from touchline.envs.slots import Slots
 from touchline.errors import RunError, UsageError
+from touchline.policies.files.run_layout import check_progress
 from touchline.policies.policy import RandomPolicy, SlotActor, ZeroPolicy
 from touchline.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from touchline.steps import DecisionSteps, TerminalSteps
 from touchline.training.config.reading import read_config
 from touchline.training.config.settings import BehaviorConfig
 from touchline.training.evaluation import clustered_error, measure, play
-from touchline.training.evaluation_figures import what_was_played
+from touchline.training.evaluation_figures import evaluation_lines, what_was_played
 from touchline.training.trainer import train
 
 
@@ -254,6 +257,17 @@ def test_teammates_are_not_counted_as_independent():
     assert single == pytest.approx(np.std([1, 2, 6], ddof=1) / 3**0.5)
     pairs = clustered_error(np.array([1.0, 1.0, 2.0, 2.0, 6.0, 6.0]), [2, 2, 2])
     assert pairs == pytest.approx(single)
+
+
+def test_the_error_of_a_single_episode_is_unknown():
+    with make(EnvRecipe("scene", "Basic", num_areas=1)) as env:
+        figures = measure(Slots(env), _random(env.behaviors), episodes=1, seed=0)
+    assert figures["ci95"] is None
+    assert what_was_played(figures) == "error unknown, 1 episode"
+    (line,) = evaluation_lines(figures)
+    assert "(error unknown) over 1 episode, " in line
+    entry = {"steps": 1, "score": 0.5, "ci95": None}
+    check_progress(Path("status.json"), {"Basic": {"evaluations": [entry]}})
 
 
 def test_games_are_summed_up_by_what_was_won_and_episodes_with_their_interval():

@@ -202,8 +202,9 @@ def distill_lines(figures: Mapping[str, Any]) -> Iterator[str]:
     yield f"{'':8}{'return':>20}{'weights':>12}{'bytes':>12}{'one decision':>16}"
     for role in ("teacher", "student"):
         own = figures[role]
-        half = (own["ci95"][1] - own["ci95"][0]) / 2
-        played = f"{own['mean_return']:.2f} ± {half:.2f}"
+        played = f"{own['mean_return']:.2f}"
+        if own["ci95"] is not None:
+            played += f" ± {(own['ci95'][1] - own['ci95'][0]) / 2:.2f}"
         yield (
             f"{role:8}{played:>20}{own['weights']:>12,}{own['bytes']:>12,}"
             f"{own['decision_us']:>13.1f} µs"

@@ -161,7 +161,7 @@ def evaluation_below_training(run: RunFigures) -> str | None:
         for c in run.checkpoints
         if c.get("mean_return") is not None
     }
-    comparable = [e for e in run.evaluations if "ci95" in e]
+    comparable = [e for e in run.evaluations if e.get("ci95")]
     if not comparable or comparable[-1]["steps"] not in trained:
         return None
     evaluation = comparable[-1]
@@ -177,7 +177,7 @@ def evaluation_below_training(run: RunFigures) -> str | None:
 
 def evaluation_at_minimum(run: RunFigures) -> str | None:
     """No episode was better than the worst of training, or the last evaluation is the worst."""
-    played = [e for e in run.evaluations if "ci95" in e]
+    played = [e for e in run.evaluations if e.get("ci95")]
     mean = run.known("" if "mean_group_return" in run.columns else "mean_return")
     if not played or rewards_never_seen(run) is not None:
         return None

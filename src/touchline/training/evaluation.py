@@ -209,7 +209,12 @@ def _game_figures(games: Sequence[Game]) -> dict[str, Any]:
     }
 
 
-def _interval(values: Sequence[float], cluster_sizes: Sequence[int]) -> list[float]:
+def _interval(
+    values: Sequence[float], cluster_sizes: Sequence[int]
+) -> list[float] | None:
+    """The 95 % interval of the mean; None for a single cluster, whose error is unknown."""
+    if len(cluster_sizes) == 1:
+        return None
     mean = _mean(values)
     half = Z95 * clustered_error(np.array(values), cluster_sizes)
     return [mean - half, mean + half]

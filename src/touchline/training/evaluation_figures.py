@@ -1,6 +1,6 @@
 """The figures of an evaluation and of games: what they are, and lines of them for people."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import sqrt
 from typing import Any, NotRequired, TypedDict
 
@@ -57,13 +57,14 @@ class BehaviorFigures(TypedDict):
     episodes: int
     mean_return: float
     std_return: float
-    ci95: list[float]
-    """[low, high]: the 95 % interval of the mean return."""
+    ci95: list[float] | None
+    """[low, high]: the 95 % interval of the mean return; None for one game, or one lone agent's
+    episode."""
     mean_length: float
     """The mean number of decisions in an episode."""
     mean_group_return: float
-    group_ci95: list[float]
-    """[low, high]: the 95 % interval of the mean group return."""
+    group_ci95: list[float] | None
+    """[low, high]: the 95 % interval of the mean group return; None for one game."""
     games: GameFigures | None
 
 
@@ -85,8 +86,20 @@ def what_was_played(figures: Mapping[str, Any]) -> str:
     games = figures.get("games")
     if games and games["won"] + games["lost"]:
         return f"won {games['won']} of {games['played']} games"
-    low, high = figures["ci95"]
-    return f"95 % within {low:.3f} to {high:.3f}, {figures['episodes']} episodes"
+    return f"{within(figures['ci95'])}, {_episodes(figures)}"
+
+
+def within(interval: Sequence[float] | None) -> str:
+    """The 95 % interval of a mean, in words; None: it is unknown."""
+    if interval is None:
+        return "error unknown"
+    low, high = interval
+    return f"95 % within {low:.3f} to {high:.3f}"
+
+
+def _episodes(figures: Mapping[str, Any]) -> str:
+    count = figures["episodes"]
+    return "1 episode" if count == 1 else f"{count} episodes"
 
 
 def evaluation_lines(figures: Mapping[str, Any]) -> Iterator[str]:
@@ -95,10 +108,9 @@ def evaluation_lines(figures: Mapping[str, Any]) -> Iterator[str]:
         yield games_table({**figures["opponents"], "all": figures["total"]})
         return
     for name, behavior in figures["behaviors"].items():
-        low, high = behavior["ci95"]
         own = (
-            f"return {behavior['mean_return']:.3f} (95 % within {low:.3f} to {high:.3f}) "
-            f"over {behavior['episodes']} episodes, {behavior['mean_length']:.1f} decisions long"
+            f"return {behavior['mean_return']:.3f} ({within(behavior['ci95'])}) "
+            f"over {_episodes(behavior)}, {behavior['mean_length']:.1f} decisions long"
         )
         games = behavior["games"]
         if games is None:
@@ -118,10 +130,9 @@ def evaluation_lines(figures: Mapping[str, Any]) -> Iterator[str]:
 def _game_line(games: GameFigures, behavior: Mapping[str, Any]) -> str:
     won, played = games["won"], games["played"]
     low, high = (100 * bound for bound in wilson_interval(won, played))
-    least, most = behavior["group_ci95"]
     return (
         f"won {won} of {played} games ({100 * won / played:.0f} %, 95 % within {low:.0f} to "
         f"{high:.0f} %), lost {games['lost']}, interrupted {games['interrupted']}; "
-        f"group return {behavior['mean_group_return']:.3f} (95 % within {least:.3f} to "
-        f"{most:.3f}), {games['mean_length']:.1f} decisions long"
+        f"group return {behavior['mean_group_return']:.3f} "
+        f"({within(behavior['group_ci95'])}), {games['mean_length']:.1f} decisions long"
     )

@@ -264,7 +264,9 @@ def _is_progress(entry: Any, *, is_evaluation: bool) -> bool:
         return False
     # A bool is an int to Python.
     has_steps = type(entry.get("steps")) is int and entry["steps"] >= 0
-    interval = entry.get("ci95", [0, 0])
+    interval = entry.get("ci95")
+    if interval is None:  # not played, or a single game, whose error is unknown
+        interval = [0, 0]
     if not isinstance(interval, list) or len(interval) != 2:
         return False
     figures = [entry.get("mean_return") or 0, *interval]
