@@ -318,7 +318,15 @@ def quoted(argument: str, system: str = SYSTEM) -> str:
 
 
 def let_streams_print_everything() -> None:
-    """A character that the terminal's encoding lacks becomes a question mark, not an error."""
+    """A character that the terminal's encoding lacks becomes a question mark, not an error.
+
+    Where a stream is closed, as after `2>&-`, what is printed goes nowhere.
+    """
+    # Python has None for them.
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # A program that calls us may have put something else there.
         if isinstance(stream, io.TextIOWrapper):
