@@ -95,6 +95,13 @@ def test_evaluations_are_a_metric_with_a_time(results):
     assert lines == ["Basic  ppo: evaluation 1.500 [0.500, 2.500] at 5, 3 seeds"]
 
 
+def test_names_are_drawn_as_they_are_written(results):
+    """Two dollar signs are mathematics to matplotlib, and its font has no such letters."""
+    write_run(results / "$}$ a", [0.5, 0.9], behavior="$}$ 跑")
+    texts = _texts(touchline.plot(["$}$ a"], "x.svg"))
+    assert {"$}$ 跑", "$}$ a (1 run)"} <= set(texts)
+
+
 @pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
 def test_the_file_has_the_format_of_its_ending(ending, results):
     path = touchline.plot(["ppo", "sac"], f"figure.{ending}")

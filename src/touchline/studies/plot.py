@@ -28,6 +28,7 @@ from touchline.policies.files.run_layout import (
     runs_in,
 )
 from touchline.training.run.figures import SCORES, read_columns
+from touchline.training.run.metrics import names_as_written
 from touchline.whole import require_writable, write_whole
 
 if TYPE_CHECKING:
@@ -389,6 +390,7 @@ def write_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
     no_date = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     content = io.BytesIO()
     # Names of parts of an SVG are random otherwise.
-    with mpl.rc_context({"svg.hashsalt": "touchline"}):
+    salt = mpl.rc_context({"svg.hashsalt": "touchline"})
+    with salt, names_as_written(figure):
         figure.savefig(content, format=kind, dpi=dpi, metadata=no_date.get(kind))
     write_whole(path, content.getvalue())

@@ -142,6 +142,8 @@ def _shown(value: Any) -> str:
 def _draw(importance: dict[str, float], path: Path) -> None:
     from matplotlib.figure import Figure
 
+    from touchline.studies.plot import write_figure
+
     keys = [key.removeprefix("behaviors.*.") for key in importance]
     figure = Figure(figsize=(8, 1 + 0.4 * len(keys)), layout="constrained")
     axes = figure.subplots()
@@ -149,4 +151,4 @@ def _draw(importance: dict[str, float], path: Path) -> None:
     axes.invert_yaxis()  # the most important on top
     axes.set(xlabel="share of what explains good scores (PED-ANOVA)", xlim=(0, 1))
     axes.grid(axis="x", alpha=0.3)
-    figure.savefig(path, dpi=120)
+    write_figure(figure, path, dpi=120)

@@ -128,6 +128,14 @@ def test_a_curve_is_drawn_where_an_episode_has_ended(tmp_path):
     writer.close()
 
 
+def test_a_curve_is_drawn_whatever_its_behavior_is_called(tmp_path):
+    """Two dollar signs are mathematics to matplotlib, and its font has no such letters."""
+    writer = _writer(tmp_path / "$}$ 跑")
+    writer.write(Summary(20, [1.0, 3.0], [1, 2]))
+    assert writer.draw_curve().read_bytes().startswith(b"\x89PNG")
+    writer.close()
+
+
 def test_a_single_point_can_be_seen(tmp_path):
     """One summary is all that the shortest runs have."""
     writer = _writer(tmp_path)

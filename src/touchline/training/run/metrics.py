@@ -3,16 +3,19 @@
 Metrics are names with values; every name and tag is defined in `docs/training.md`, "Metrics".
 """
 
+from __future__ import annotations
+
 import csv
 import io
 import os
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +29,9 @@ from touchline.statistics import EnvironmentStats, StatsAggregationMethod
 from touchline.training.config.settings import BehaviorConfig, RunConfig
 from touchline.training.rewards.settings import WORLD_REWARD_TAG
 from touchline.whole import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLUMNS = (
     "step",
@@ -294,7 +300,8 @@ class MetricsWriter:
         axes.set(title=self._behavior, xlabel="agent steps", ylabel=label)
         axes.grid(alpha=0.3)
         picture = io.BytesIO()
-        FigureCanvasAgg(figure).print_figure(picture, dpi=120)
+        with names_as_written(figure):
+            FigureCanvasAgg(figure).print_figure(picture, dpi=120)
         write_whole(self._curve_path, picture.getvalue())
         return self._curve_path
 
@@ -308,6 +315,20 @@ def _header_of(path: Path) -> list[str]:
     if "time_s" not in columns or columns[0] != "step":
         raise UsageError(f"{path}:1: expected step, time_s, ...: delete the file")
     return columns
+
+
+@contextmanager
+def names_as_written(figure: Figure) -> Iterator[None]:
+    """Within this context, a figure is drawn whatever the names of behaviors and runs are."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        # Two dollar signs would begin and end mathematics, with an error where it is none.
+        text.set_parse_math(False)
+    with warnings.catch_warnings():
+        # Characters that the font lacks are boxes, without a line of matplotlib's source for each.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        yield
 
 
 def load_drawing() -> None:
