@@ -22,7 +22,8 @@ def test_a_key_has_choices_or_a_range_of_the_numbers_that_it_takes(tmp_path):
         "behaviors.*.hyperparameters.learning_rate: {low: 1e-5, high: 1e-2, log: true}\n"
         "behaviors.*.network_settings.hidden_units: {low: 32, high: 256, step: 32}\n"
         "behaviors.*.reward_signals.extrinsic.gamma: {low: 0, high: 1}\n"
-        "behaviors.3DBall.hyperparameters.beta: {choices: [1e-3, 0.1]}\n",
+        "behaviors.3DBall.hyperparameters.beta: {choices: [1e-3, 0.1]}\n"
+        "behaviors.*.hyperparameters.epsilon: {low: 0.1, high: 0.3, step: 0.1}\n",
     )
     assert list(found.values()) == [
         optuna.distributions.FloatDistribution(1e-5, 1e-2, log=True),
@@ -30,6 +31,8 @@ def test_a_key_has_choices_or_a_range_of_the_numbers_that_it_takes(tmp_path):
         # Whole ends, but the key takes fractions.
         optuna.distributions.FloatDistribution(0, 1),
         optuna.distributions.CategoricalDistribution([0.001, 0.1]),
+        # Three values, although 0.1 + 2 × 0.1 is not 0.3 in binary.
+        optuna.distributions.FloatDistribution(0.1, 0.3, step=0.1),
     ]
 
 
@@ -47,6 +50,10 @@ def test_a_key_has_choices_or_a_range_of_the_numbers_that_it_takes(tmp_path):
         (A + "time_horizon: 5", "1:1: behaviors.*.time_horizon: expected keys and values, got 5"),
         (A + "hyperparameters.beta: {low: 0, high: 1, log: true}", "beta.low: expected more than 0 with log, got 0"),
         (A + "hyperparameters.beta: {low: .nan, high: 1}", "expected a finite number"),
+        (A + "hyperparameters.num_epoch: {low: 1, high: 8, step: 4}", "num_epoch.high: expected low and whole steps, such as 5, got 8"),
+        (A + "hyperparameters.beta: {low: 0.1, high: 0.2, step: 0.3}", "beta.high: expected low and whole steps, such as 0.4, got 0.2"),
+        (A + "hyperparameters.num_epoch:\n  low: 1\n  high: 4\n  step: 0.5", "4:3: behaviors.*.hyperparameters.num_epoch.step: expected a whole number, as the key takes, got 0.5"),
+        (A + "hyperparameters.num_epoch: {low: 1, high: 4, step: 1.5}", "num_epoch.step: expected a whole number, as the key takes, got 1.5"),
         ("checkpoint_settings.run_id: {choices: [a]}", "1:1: checkpoint_settings.run_id: the search sets this key itself"),
         ("", "space.yaml: expected a key with its values, got an empty file"),
         ("[1]", "1:1: expected keys and values"),

@@ -8,6 +8,7 @@ behaviors.*.hyperparameters.num_epoch: {choices: [3, 5, 8]}
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -94,6 +95,11 @@ class Dimension(Part):
             raise mistake_at("low", f"expected more than 0 with log, got {low}")
         if self.log and self.step is not None:
             raise mistake_at("step", "cannot be combined with log: take one")
+        # Optuna would lower such an end, with a warning of its own.
+        if self.step is not None and (near := _on_step(low, high, self.step)) != high:
+            raise mistake_at(
+                "high", f"expected low and whole steps, such as {near:.10g}, got {high}"
+            )
         return self
 
     @property
@@ -121,6 +127,14 @@ class Dimension(Part):
             return FloatDistribution(low, high, log=self.log, step=self.step)
         step = 1 if self.step is None else int(self.step)
         return IntDistribution(int(low), int(high), log=self.log, step=step)
+
+
+def _on_step(low: float, high: float, step: float) -> float:
+    """The end of a range, lowered to a whole number of steps, of which there is at least one."""
+    # As Optuna counts: 0.1 is a tenth here, which no binary fraction is.
+    start, end, each = (Fraction(str(number)) for number in (low, high, step))
+    nearest = start + max((end - start) // each, 1) * each
+    return high if nearest == end else float(nearest)
 
 
 class _Space(RootModel[dict[str, Dimension]]):
@@ -151,7 +165,13 @@ def read_space(path: Path, read: Read) -> dict[str, BaseDistribution]:
             raise UsageError(f"{place}: {key}: the search sets this key itself")
         for value in dimension.ends:
             _require_taken(read, key, value, place)
-        found[key] = dimension.distribution(is_whole=_is_whole(read, key, dimension))
+        is_whole = _is_whole(read, key, dimension)
+        if is_whole and dimension.step is not None and dimension.step % 1:
+            raise UsageError(
+                f"{tree.place((key, 'step'))}: {key}.step: expected a whole number, as the key "
+                f"takes, got {dimension.step:g}"
+            )
+        found[key] = dimension.distribution(is_whole=is_whole)
     return found
 
 
