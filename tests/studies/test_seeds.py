@@ -184,13 +184,6 @@ def test_resume_trains_what_is_not_done_and_other_runs_are_refused(study, monkey
     assert "done before: seed 0, 3" in lines
     assert list(result.behaviors["Basic"].scores) == [0, 3, 4]
     assert (folder / "seed-3" / "resume.safetensors").stat().st_mtime_ns == before
-    # A seed that is named alone is one of all, but for those that are not done.
-    write_run(folder / "seed-7", [0.5])
-    again = touchline.train_seeds(
-        "Basic", [3], run_id="x", resume=True, changes=settings, log=lines.append
-    )
-    assert again.behaviors["Basic"] == result.behaviors["Basic"]
-    assert lines.count("not done, so left out of the figures: seed 7") == 1
 
 
 def _started(folder, seeds, max_steps=40_000):
@@ -309,6 +302,28 @@ def test_force_removes_every_seed_of_the_old_training(tmp_path, monkeypatch):
     shown = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     assert shown == {"seed-3", "seeds.json", "report.md", "Basic.png", "own.txt"}
     assert not (folder / "seed-3" / "Old").exists()
+
+
+def test_a_seed_that_is_named_alone_is_one_of_all_that_are_done(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "results" / "x"
+    for seed, returns in (
+        (0, [0.1, 0.5]),
+        (1, [0.2, 0.6]),
+        (2, [0.3, 0.7]),
+        (7, [0.9]),
+    ):
+        run = RunLayout(write_run(folder / f"seed-{seed}", returns))
+        run.report.write_text("")
+        run.resume_point.write_bytes(b"")
+    lines = []
+    settings = {"behaviors.*.max_steps": 200}
+    result = touchline.train_seeds(
+        "Basic", [2], run_id="x", resume=True, changes=settings, log=lines.append
+    )
+    assert result.behaviors["Basic"].scores == {0: 0.5, 1: 0.6, 2: 0.7}
+    assert "done before: seed 2" in lines
+    assert "not done, so left out of the figures: seed 7" in lines
 
 
 def test_several_seeds_are_refused_in_the_folder_of_a_search(tmp_path, monkeypatch):
