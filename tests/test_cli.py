@@ -739,7 +739,7 @@ def test_help_answers_at_once():
     assert sorted(spent)[2] < 1.0, "about a quarter of a second on an idle machine"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the shell closes the stream")
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no sh to close streams")
 def test_a_command_runs_with_its_streams_closed():
     program = f"exec {quoted(sys.executable)} -m touchline eval NoScene 2>&- >&-"
     ended = subprocess.run(["sh", "-c", f"{program} --policy random"], check=False)

@@ -189,40 +189,36 @@ def test_two_teams_draw_noise_of_their_own(monkeypatch):
     assert np.any(first != second)
 
 
+def _briefly(behavior, folder, **changes):
+    """Settings of a run of one update."""
+    own = {
+        "trainer_type": "ppo",
+        "max_steps": 64,
+        "hyperparameters": {"batch_size": 64, "buffer_size": 64},
+        "network_settings": {"hidden_units": 8, "num_layers": 1},
+    }
+    keys = {f"behaviors.{behavior}.{key}": value for key, value in own.items()}
+    keys["checkpoint_settings.results_dir"] = str(folder)
+    return read_config(None, (), keys | changes)
+
+
 def test_an_evaluation_in_training_that_never_ends_is_a_line_of_its_log(
     monkeypatch, tmp_path
 ):
     monkeypatch.setattr("touchline.training.evaluation.MOST_DECISIONS", 50)
     lines = []
-    changes = {
-        "checkpoint_settings.results_dir": str(tmp_path),
-        "behaviors.Duel.trainer_type": "ppo",
-        "behaviors.Duel.max_steps": 64,
-        "behaviors.Duel.hyperparameters": {"batch_size": 64, "buffer_size": 64},
-        "behaviors.Duel.network_settings": {"hidden_units": 8, "num_layers": 1},
-    }
     monkeypatch.setitem(
         WORLDS, "duel", World("tests.training.self_play.duel:open_duel")
     )
-    config = read_config(None, (), changes)
-    train(config, EnvRecipe("duel", "Endless"), log=lines.append)
+    train(_briefly("Duel", tmp_path), EnvRecipe("duel", "Endless"), log=lines.append)
     line = "no evaluation: no episode ended within 50 decisions: this policy"
     assert sum(text.startswith(line) for text in lines) == 1
 
 
 def test_a_world_for_evaluation_with_other_behaviors_is_a_line_of_the_log(tmp_path):
     lines = []
-    changes = {
-        "checkpoint_settings.results_dir": str(tmp_path),
-        "behaviors.Basic.trainer_type": "ppo",
-        "behaviors.Basic.max_steps": 64,
-        "behaviors.Basic.hyperparameters": {"batch_size": 64, "buffer_size": 64},
-        "behaviors.Basic.network_settings": {"hidden_units": 8, "num_layers": 1},
-        "evaluation.env": "3DBall",
-    }
-    result = train(
-        read_config(None, (), changes), EnvRecipe("scene", "Basic"), log=lines.append
-    )
+    config = _briefly("Basic", tmp_path, **{"evaluation.env": "3DBall"})
+    result = train(config, EnvRecipe("scene", "Basic"), log=lines.append)
     line = "no evaluation: its world has the behavior 3DBall, and this run trains Basic"
     assert [text.startswith(line) for text in lines if "evaluation:" in text] == [True]
     assert result.behaviors["Basic"].model.is_file()
