@@ -1,8 +1,8 @@
 """Keyword options of every adapter: how to look at a world, and which world."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, TypedDict, cast
 
 from touchline.envs.env import Env, EnvRecipe
 from touchline.envs.ml_agents_names import MLAgentsWorld
@@ -66,21 +66,31 @@ def checked_render_mode(render_mode: str | None) -> str | None:
     return render_mode
 
 
-def opened_again(
-    kind: Callable[..., Any], env: Worlds, options: Mapping[str, Any]
-) -> tuple[Any, ...]:
-    """What `__reduce__` returns for an adapter that was made with these arguments.
+class OpenedAgain:
+    """An adapter whose copies open the same worlds again, and begin with a reset.
 
-    Raises a UsageError where a world is open already, which cannot be opened again from here.
+    A world that is open already cannot be opened again from here: then a copy is a UsageError.
     """
-    entries = [env] if isinstance(env, str) or not isinstance(env, Sequence) else env
-    if not all(isinstance(entry, str | EnvRecipe) for entry in entries):
-        raise UsageError(
-            "an adapter of a world that was open already cannot be pickled or copied; make it "
-            "from an ENV or an EnvRecipe"
+
+    _made_of: tuple[Worlds, dict[str, Any]]
+
+    def __new__(cls, env: Worlds, **options: Any) -> Self:
+        made: Self = super().__new__(cls)
+        made._made_of = env, options
+        return made
+
+    def __reduce__(self) -> Any:
+        env, options = self._made_of
+        entries = (
+            [env] if isinstance(env, str) or not isinstance(env, Sequence) else env
         )
-    # What `__reduce__` returns has no place for keywords.
-    return functools.partial(kind, env, **options), ()
+        if not all(isinstance(entry, str | EnvRecipe) for entry in entries):
+            raise UsageError(
+                "an adapter of a world that was open already cannot be pickled or copied; make it "
+                "from an ENV or an EnvRecipe"
+            )
+        # What `__reduce__` returns has no place for keywords.
+        return functools.partial(type(self), env, **options), ()
 
 
 def with_changes(env: Worlds, changes: Mapping[str, Any]) -> Worlds:

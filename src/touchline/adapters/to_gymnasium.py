@@ -16,7 +16,7 @@ Checked against Gymnasium 1.4 (`gymnasium.utils.env_checker`, `gymnasium.vector.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar, Literal, NoReturn, Self, Unpack, overload
+from typing import Any, ClassVar, Literal, NoReturn, Unpack, overload
 
 import gymnasium
 import numpy as np
@@ -30,9 +30,9 @@ from touchline.adapters.layout import Layout
 from touchline.adapters.options import (
     AdapterOptions,
     OneWorld,
+    OpenedAgain,
     checked_render_mode,
     layout_options,
-    opened_again,
     recipe_changes,
     with_changes,
 )
@@ -119,7 +119,7 @@ def refuse_single_agent(*, env: str, **options: Any) -> NoReturn:  # noqa: ARG00
     )
 
 
-class TouchlineEnv(gymnasium.Env[Any, Any]):
+class TouchlineEnv(OpenedAgain, gymnasium.Env[Any, Any]):
     """A world with one behavior and one agent.
 
     `info`: `step`, the raw decision or terminal step with ML-Agents' names; `group_reward`;
@@ -132,13 +132,6 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
         "render_modes": ["rgb_array"],
         "render_fps": FRAMES_PER_SECOND,
     }
-
-    _made_of: tuple[OneWorld, dict[str, Any]]
-
-    def __new__(cls, env: OneWorld, **options: Any) -> Self:
-        made: Self = super().__new__(cls)
-        made._made_of = env, options
-        return made
 
     def __init__(
         self,
@@ -218,10 +211,6 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
         """Close the world. Idempotent."""
         self._groups.close()
 
-    def __reduce__(self) -> Any:
-        """A copy of this env opens the same world again, and begins with a reset."""
-        return opened_again(type(self), *self._made_of)
-
     def _observation(self, obs: tuple[NDArray[Any], ...]) -> Any:
         views = [view[0].copy() for view in self._layout.observe(obs)]
         return self._layout.named(views)
@@ -251,7 +240,7 @@ class TouchlineEnv(gymnasium.Env[Any, Any]):
         return info
 
 
-class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
+class TouchlineVectorEnv(OpenedAgain, VectorEnv[Any, Any, Any]):
     """The agents of one behavior as sub-environments.
 
     `autoreset_mode`: with SAME_STEP (the default), an ended row shows the first observation of its
@@ -272,13 +261,6 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
         "render_fps": FRAMES_PER_SECOND,
         "autoreset_mode": AutoresetMode.SAME_STEP,
     }
-
-    _made_of: tuple[OneWorld, dict[str, Any]]
-
-    def __new__(cls, env: OneWorld, **options: Any) -> Self:
-        made: Self = super().__new__(cls)
-        made._made_of = env, options
-        return made
 
     def __init__(
         self,
@@ -431,10 +413,6 @@ class TouchlineVectorEnv(VectorEnv[Any, Any, Any]):
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
         """Close the world. Idempotent."""
         self._groups.close()
-
-    def __reduce__(self) -> Any:
-        """A copy of this env opens the same world again, and begins with a reset."""
-        return opened_again(type(self), *self._made_of)
 
     def _observation(self, rows: SlotRows) -> Any:
         """Arrays that users may write to, while the world or the slots use theirs again."""

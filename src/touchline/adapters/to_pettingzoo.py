@@ -18,7 +18,7 @@ number is the slot. Rewards are own plus group rewards. Checked against PettingZ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Self, Unpack, get_args, overload
+from typing import Any, ClassVar, Literal, NamedTuple, Unpack, get_args, overload
 
 import numpy as np
 from gymnasium import spaces
@@ -30,10 +30,10 @@ from touchline.adapters.groups import GroupBy, Groups
 from touchline.adapters.layout import Layout
 from touchline.adapters.options import (
     AdapterOptions,
+    OpenedAgain,
     Worlds,
     checked_render_mode,
     layout_options,
-    opened_again,
     recipe_changes,
     with_changes,
 )
@@ -118,7 +118,7 @@ def make_pettingzoo(
     return aec
 
 
-class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
+class TouchlineParallelEnv(OpenedAgain, ParallelEnv[str, Any, Any]):
     """All agents of a world, under names that stand for one episode each (see `mode` above).
 
     `horizon`: truncate all agents after this many steps. `reset_world`: whether `reset` restarts
@@ -139,13 +139,6 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
         "render_fps": 10,
         "is_parallelizable": True,
     }
-
-    _made_of: tuple[Worlds, dict[str, Any]]
-
-    def __new__(cls, env: Worlds, **options: Any) -> Self:
-        made: Self = super().__new__(cls)
-        made._made_of = env, options
-        return made
 
     def __init__(
         self,
@@ -260,10 +253,6 @@ class TouchlineParallelEnv(ParallelEnv[str, Any, Any]):
     def close(self) -> None:
         """Close the worlds. Idempotent."""
         self._groups.close()
-
-    def __reduce__(self) -> Any:
-        """A copy of this env opens the same worlds again, and begins with a reset."""
-        return opened_again(type(self), *self._made_of)
 
     def __str__(self) -> str:
         return f"touchline({', '.join(self._groups.specs)})"
