@@ -65,7 +65,12 @@ TRIALS = [
     Trial("3DBallHard", {"3DBallHard": Bar(96.9, 99.0)}, episodes=1000),
     Trial("Basic", {"Basic": Bar(0.93, 0.93)}),
     Trial("PushBlock", {"PushBlock": Bar(4.98, 4.97)}),
-    Trial("GridWorld", {"GridWorld": Bar(None, 0.97)}),
+    Trial(
+        "GridWorld",
+        {"GridWorld": Bar(None, 0.97)},
+        episodes=1000,
+        note="seeds 2 and 3 were measured over 200 episodes",
+    ),
     Trial("Hallway", {"Hallway": Bar(0.939, 0.93)}),
     Trial("Worm", {"Worm": Bar(1015.0, 1015.0)}),
     Trial(
