@@ -5,8 +5,10 @@ import pytest
 from tests.slot_rows import slot_rows
 
 from touchline.envs.env import EnvRecipe, make
-from touchline.envs.side_by_side import SideBySide
+from touchline.envs.side_by_side import SideBySide, copies_of
 from touchline.envs.slots import Slots
+from touchline.jobs.job import RestartLimits
+from touchline.protocol.errors import PlayerExitedError
 from touchline.scenes.soccer.field import BLUE, BLUE_GOAL, PURPLE, PURPLE_GOAL
 from touchline.scenes.soccer.game import MAX_FIELD_STEPS
 from touchline.training.collect.local import EpisodeMeter
@@ -131,3 +133,30 @@ def test_worlds_that_state_nothing_are_read_by_their_last_rewards():
         }
         (result,) = games.follow(ended, {})
         assert result.score(0, 1) == 1.0
+
+
+@pytest.mark.parametrize("scene", ["SoccerTwos", "3DBall"])
+def test_games_that_are_lost_with_their_world_have_no_result(scene):
+    """With groups and without; the next games of the world that replaces it are in their areas."""
+    recipe = EnvRecipe("scene", scene, num_areas=2, seed=5)
+
+    def crash():
+        raise PlayerExitedError("boom", 1)
+
+    with SideBySide(copies_of(recipe, 2), RestartLimits()) as slots:
+        games = Games()
+        games.follow(slots.reset(0), {})
+        areas = {name: games.area(name).tolist() for name in slots.behaviors}
+        lost = slots.slots[1].env
+        lost.step = crash
+        actions = {
+            name: spec.action_spec.empty_action(len(games.area(name)))
+            for name, spec in slots.behaviors.items()
+        }
+        results = games.follow(slots.step(actions), slots.game_scores)
+        second = {area for own in areas.values() for area in own[len(own) // 2 :]}
+        assert {result.area for result in results} == second
+        assert all(not result.points for result in results)
+        assert {name: games.area(name).tolist() for name in slots.behaviors} == areas
+        assert games.follow(slots.step(actions), slots.game_scores) == []
+        assert not slots.game_scores

@@ -14,6 +14,7 @@ These invariants always hold (`touchline.testing.check_slots` checks them on any
 """
 
 from collections.abc import Mapping, Sequence
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,8 @@ class Slots:
         self.game_scores: dict[tuple[int, int], float] = {}
         """How games ended in the last step, where the world states that.
 
-        (Index of the world, group id) -> 1 won, 0 lost, 0.5 drawn."""
+        (Index of the world, group id) -> 1 won, 0 lost, 0.5 drawn; NaN: the game was lost with its
+        world, and has no result."""
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
@@ -185,6 +187,8 @@ class Slots:
         # An exchange of its own: slots reserved here are younger than all reserved before.
         self._exchanges += 1
         for table in self._tables.values():
+            for group in table.active_groups:
+                self.game_scores[self.env_index, group] = nan
             table.truncate_all(self._exchanges)
         self._set_world(env)
         env.reset(seed)

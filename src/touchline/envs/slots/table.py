@@ -94,6 +94,11 @@ class Table:
         return int(self._active.sum())
 
     @property
+    def active_groups(self) -> set[int]:
+        """Ids of the groups whose agents' episodes are open; 0 for agents without a group."""
+        return set(self._present[self._active, 1].tolist())
+
+    @property
     def num_deciding(self) -> int:
         """How many slots need an action."""
         if isinstance(self._deciding, slice):

@@ -8,14 +8,15 @@ the others play no game of two teams.
 A game is over when none of its agents is in an episode. The scene states how it ended. For worlds
 that do not, such as Unity's, the rewards tell: it is a draw where its last episodes were cut short
 (a time limit) or paid all teams the same; otherwise the team that was paid more at the end won.
-Penalties per step before the end do not decide games.
+Penalties per step before the end do not decide games. A game that was lost with its world has no
+result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, isnan
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,7 @@ class Result:
     points: Mapping[int, float]
     """Team -> what decides: its score as the scene states it; otherwise what its agents were paid
     on the average in the row in which they ended, or nothing where episodes were cut short. A team
-    of which no agent was in the game is not here."""
+    of which no agent was in the game is not here; no team is where the world was lost."""
 
     def is_between(self, team: int, other: int) -> bool:
         """Whether agents of both teams were in it."""
@@ -156,7 +157,9 @@ class Games:
                 known[game] = _ABSENT
             # What the scene states decides, but only if it states it for every team.
             scores = self._stated_scores(game, rows, stated) if stated else {}
-            if scores.keys() == points.keys():
+            if any(map(isnan, scores.values())):
+                points = {}
+            elif scores.keys() == points.keys():
                 points = scores
             results.append(Result(game, points))
         return results
