@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from tests.training.self_play.duel import SYMMETRIC, UNLIKE, Duel, Match
+from tests.training.self_play.duel import SYMMETRIC, UNLIKE, Duel, Match, config
 
 from touchline.envs.env import WORLDS, EnvRecipe, World
 from touchline.envs.slots import Slots
@@ -14,6 +14,7 @@ from touchline.policies.files.checkpoints import load_network
 from touchline.policies.shared_slots import OWN
 from touchline.training.config.reading import read_config
 from touchline.training.config.settings import RunConfig
+from touchline.training.self_play.lineup import SelfPlay
 from touchline.training.self_play.pool import Pool
 from touchline.training.trainer import train
 
@@ -237,6 +238,34 @@ def test_restored_self_play_goes_on_with_the_same_games(tmp_path):
     assert restored.keys() == arrays.keys()
     for name, array in arrays.items():
         np.testing.assert_array_equal(restored[name], array, err_msg=name)
+
+
+def test_a_resume_point_keeps_the_pools_of_behaviors_that_have_not_come_back_yet():
+    match = Match(Duel(UNLIKE))
+    for _ in range(70):
+        match.step()
+    counters, arrays = match.self_play.counters(), match.self_play.arrays()
+    again = Match(Duel(UNLIKE)).self_play
+    again.pools.clear()
+    again.restore(counters, arrays)
+    assert again.counters()["pools"] == counters["pools"]
+    learner = match.learners["Striker"]
+    spec, settings = learner.policy.network.spec, learner.config.self_play
+    again.enroll("Striker", spec, settings, learner.policy, learner.steps)
+    assert again.counters()["pools"] == counters["pools"]
+    assert again.arrays().keys() == arrays.keys()
+
+
+def test_a_pool_that_is_empty_after_a_resume_is_refused():
+    files = {"window": 0, "play_against_latest_model_ratio": 0.0}
+    match = Match(Duel(UNLIKE), **files, versus=["Striker=random", "Goalie=random"])
+    counters, arrays = match.self_play.counters(), match.self_play.arrays()
+    again = SelfPlay(0)
+    again.restore(counters, arrays)
+    learner = match.learners["Goalie"]
+    settings = config(**files, versus=["Striker=random"]).self_play
+    with pytest.raises(UsageError, match="no file is for Goalie, and window 0"):
+        again.enroll("Goalie", learner.policy.network.spec, settings, learner.policy, 0)
 
 
 def test_worlds_that_restart_smaller_leave_no_opponent_behind():

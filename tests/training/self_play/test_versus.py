@@ -144,6 +144,18 @@ def test_a_resumed_run_goes_on_without_a_file_that_it_no_longer_names(tmp_path):
         assert not (players == random).any()
 
 
+def test_a_pool_of_files_alone_that_a_resumed_run_leaves_empty_begins_again(tmp_path):
+    _train(tmp_path, ["random"], **ONLY_FILES)
+    go_on = {
+        "checkpoint_settings.force": False,
+        "checkpoint_settings.resume": True,
+        "behaviors.*.max_steps": 4000,
+    }
+    result = _train(tmp_path, **go_on)
+    _, about = read_arrays(result.folder / "resume.safetensors")
+    assert about["self_play"]["pools"]["SoccerTwos"]["snapshots"]
+
+
 @pytest.mark.slow
 def test_games_in_several_unity_players_have_their_own_opponents(tmp_path):
     player = build("SoccerTwos", tmp_path / "player", num_areas=3)

@@ -58,8 +58,8 @@ class SelfPlay:
         self._learning_team = 0
         """With take_turns: the position of the team that learns."""
         self._num_swaps = 0
-        self._absent: tuple[Mapping[str, Any], Arrays] | None = None
-        """What a resumed run holds of behaviors that the world has not shown yet."""
+        self._absent: dict[str, tuple[Mapping[str, Any], Arrays]] = {}
+        """Counters and arrays of a resumed run's pools that the world has not shown yet."""
 
     def enroll(
         self,
@@ -72,9 +72,9 @@ class SelfPlay:
         """The pool of a behavior (base name) that the world shows for the first time."""
         self.ratings.initial[behavior] = settings.initial_elo
         pool = Pool(behavior, spec, settings, policy, self.ratings)
-        counters, arrays = self._absent or ({}, {})
-        if behavior in counters:
-            pool.restore(counters[behavior], below(behavior, arrays))
+        absent = self._absent.pop(behavior, None)
+        if absent is not None:
+            pool.restore(*absent)
             self.seating.replace_absent(behavior, pool.guests)
         else:
             pool.begin(steps)
@@ -214,19 +214,24 @@ class SelfPlay:
         arrays = self.seating.state()
         for base, pool in self.pools.items():
             arrays |= prefixed(f"pool/{base}", pool.arrays())
+        for base, (_, own) in self._absent.items():
+            arrays |= prefixed(f"pool/{base}", own)
         return arrays
 
     def counters(self) -> dict[str, Any]:
         """Everything else, as plain values."""
+        absent = {base: counters for base, (counters, _) in self._absent.items()}
+        own = {base: pool.counters() for base, pool in self.pools.items()}
         return kept(self, _KEPT) | {
             "behaviors": self.seating.behaviors,
             "ratings": self.ratings.state(),
-            "pools": {base: pool.counters() for base, pool in self.pools.items()},
+            "pools": absent | own,
         }
 
     def restore(self, counters: Mapping[str, Any], arrays: Arrays) -> None:
         """Continue from saved counters and arrays, once the world shows each behavior."""
         put_back(self, _KEPT, counters)
         self.ratings.load_state(counters["ratings"])
-        self._absent = counters["pools"], below("pool", arrays)
+        for base, own in counters["pools"].items():
+            self._absent[base] = own, below(f"pool/{base}", arrays)
         self.seating.load_state(arrays, counters["behaviors"])

@@ -106,11 +106,6 @@ class Pool:
         self._steps = self._save.last = self._turn.last = steps
         self.current = self._ratings.add(self.behavior, LATEST)
         self._add_files()
-        if not self.settings.window and not self._files:
-            raise UsageError(
-                f"self_play.versus: no file is for {self.behavior}, and window 0 keeps no "
-                f"snapshots; add {self.behavior}=FILE"
-            )
         self._take_snapshot(steps)
 
     def learned(self, steps: int, *, is_done: bool) -> None:
@@ -208,6 +203,11 @@ class Pool:
             if isinstance(actor.policy, NetworkPolicy):
                 stream = None
             self.guests[number] = Guest(actor.policy, source, stream)
+        if not self.settings.window and not self._files and not self._snapshots:
+            raise UsageError(
+                f"self_play.versus: no file is for {self.behavior}, and window 0 keeps no "
+                f"snapshots; add {self.behavior}=FILE"
+            )
 
     def _label(self, source: str) -> str:
         """The end of a file's path that no other opponent has."""
@@ -314,6 +314,10 @@ class Pool:
             network.load_state_dict(tensors)
             self.guests[number] = self._guest(number, network)
         self._add_files()
+        if not self._snapshots and not self._files:
+            self._take_snapshot(
+                self._steps
+            )  # there was a file alone, which is no longer named
         # Last, because opponents from files are guests only now.
         self.drawn = [number for number in self.drawn if number in self.guests]
         for number, state in counters["streams"]:
