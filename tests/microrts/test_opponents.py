@@ -59,6 +59,14 @@ def test_every_opponent_gets_its_games_from_both_seats(engine):
     ]
 
 
+def test_a_bot_is_a_policy_against_opponents(engine):
+    recipe = EnvRecipe.parse(
+        f"microrts:basesWorkers8x8?max_ticks=2000&engine={engine.folder}"
+    )
+    report = evaluate_opponents(recipe, ["workerrush"], ["passive"], 2, 0)
+    assert report["opponents"]["passive"]["won"] == 2
+
+
 def test_bots_that_search_play_one_game_at_a_time(engine, monkeypatch):
     opened = []
 

@@ -52,7 +52,11 @@ def evaluate_opponents(
         changed = replace(recipe, num_areas=num_areas, seed=seed, options=options)
         with open_microrts(changed) as env:
             policies = load_policies(
-                sources, env.behaviors, deterministic=deterministic, seed=seed
+                sources,
+                env.behaviors,
+                deterministic=deterministic,
+                seed=seed,
+                world=env,
             )
             per_area = episodes // num_areas
             records[opponent] = play_games(env, policies, per_area, seed, report)
