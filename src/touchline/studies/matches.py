@@ -85,6 +85,25 @@ def play(match: Match) -> Score:
     return Score(counts[1.0], counts[0.5], counts[0.0], decisions)
 
 
+def check_entrants(matches: Sequence[Match]) -> None:
+    """Raise a UsageError where an entrant cannot play, before the first game.
+
+    Of Unity players this shows in each entrant's first match: here, one more would be started.
+    """
+    recipe = matches[0].recipe
+    if recipe.kind.is_player:
+        return
+    checked: set[tuple[int, str]] = set()
+    with make(recipe) as env:
+        slots = Slots(env)
+        slots.reset(recipe.seed)
+        for match in matches:
+            in_seats = set(enumerate(match.seats))
+            if not in_seats <= checked:
+                _actors(match, slots)
+                checked |= in_seats
+
+
 def _actors(match: Match, slots: Slots) -> Mapping[str, SlotActor]:
     teams = sorted({team_of(name) for name in slots.behaviors})
     if len(teams) != 2:

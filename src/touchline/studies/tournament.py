@@ -21,7 +21,14 @@ from touchline.jobs.processes import Processes
 from touchline.log import Progress, no_progress
 from touchline.operating_systems import num_cores
 from touchline.policies.loading import PolicySource, as_trained, sources_in
-from touchline.studies.matches import Match, Score, play, single_threaded, sources_of
+from touchline.studies.matches import (
+    Match,
+    Score,
+    check_entrants,
+    play,
+    single_threaded,
+    sources_of,
+)
 from touchline.studies.plot import write_figure
 from touchline.training.collect.opening import import_ray
 from touchline.training.evaluation_figures import wilson_interval
@@ -127,6 +134,7 @@ def tournament(
     Processes are spawned, unless there is only one, so a script calls this below
     `if __name__ == "__main__":`.
     """
+    check_games(games)
     check_picture(picture)
     entrants = [",".join(sources_in(entrant)) for entrant in policies]
     recipe = EnvRecipe.parse(env)
@@ -152,6 +160,7 @@ def tournament(
             )
     tallies = np.zeros((len(entrants), len(entrants), 3), np.int64)
     decisions = 0
+    check_entrants(matches)
     with sigterm_as_ctrl_c():
         for at, score in _play_all(matches, num_processes, progress, cluster):
             low, high = seats[at]
@@ -164,6 +173,12 @@ def tournament(
     if picture is not None:
         draw_tournament(figures, Path(picture))
     return figures
+
+
+def check_games(games: int) -> None:
+    """Refuse games of a pair that leave a side without any."""
+    if games < 2:
+        raise UsageError(f"games: expected at least 2, one on each side, got {games}")
 
 
 def check_picture(picture: Path | str | None) -> None:
