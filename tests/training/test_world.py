@@ -191,6 +191,20 @@ def test_parameters_of_every_lesson_are_checked_before_the_run(
             "evaluation.env: unknown scene '3DBal'",
         ),
         (
+            ["Basic", "--evaluation-env", "3DBall"],
+            "evaluation.env: behaviors: 3DBall has a behavior '3DBall', which is not configured",
+        ),
+        (
+            [
+                "3DBall",
+                "--set",
+                "environment_parameters.mass=2",
+                "--evaluation-env",
+                "Basic",
+            ],
+            "evaluation.env: environment_parameters.mass: Basic has no such parameter",
+        ),
+        (
             ["3DBall", "--evaluation-env", "builds/none.x86_64"],
             "evaluation.env: no player at",
         ),

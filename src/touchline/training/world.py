@@ -36,7 +36,7 @@ def recipe_of(
     target = settings.env_path or own_scene or "editor"
     values = Curriculum(config).values
     if config.evaluation.env is not None:
-        _check_evaluation(config.evaluation.env)
+        _check_evaluation(config, config.evaluation.env)
     recipe = EnvRecipe.parse(target, num_areas=settings.num_areas, parameters=values)
     if recipe.kind.is_replay:
         raise UsageError(
@@ -52,12 +52,13 @@ def recipe_of(
     return recipe
 
 
-def _check_evaluation(env: str) -> None:
+def _check_evaluation(config: RunConfig, env: str) -> None:
     # It opens at the first checkpoint, which may be hours away.
     try:
         recipe = EnvRecipe.parse(env)
         if recipe.kind.is_scene:
-            scene_class(recipe.target)
+            _check_parameters(config, recipe.target)
+            _refuse_unconfigured(config, recipe.target, _behaviors_of(recipe.target))
         elif recipe.kind.is_player and not recipe.is_editor:
             from touchline.envs.player_process import find_player
 
@@ -129,11 +130,21 @@ def _player_options(config: RunConfig, target: str) -> Mapping[str, Any]:
 
 
 def _check_behaviors(config: RunConfig, scene: str) -> None:
+    names = _behaviors_of(scene)
+    check_names(config, scene, names, all_are_shown=False)
+    _refuse_unconfigured(config, scene, names)
+    check_names(config, scene, names, all_are_shown=True)
+
+
+def _behaviors_of(scene: str) -> dict[str, None]:
+    """Base names, in the scene's order."""
     # A scene knows its behaviors only once it is built; one area is the quickest to build.
     built = scene_class(scene)(1, 1)
     built.close()
-    names = {base_name(full_name): None for full_name in built.academy.behaviors}
-    check_names(config, scene, names, all_are_shown=False)
+    return {base_name(full_name): None for full_name in built.academy.behaviors}
+
+
+def _refuse_unconfigured(config: RunConfig, scene: str, names: Iterable[str]) -> None:
     for name in names:
         if config.behavior(name) is None:
             configured = ", ".join(config.behaviors) or "none"
@@ -141,7 +152,6 @@ def _check_behaviors(config: RunConfig, scene: str) -> None:
                 f"behaviors: {scene} has a behavior {name!r}, which is not configured; "
                 f"configured: {configured}"
             )
-    check_names(config, scene, names, all_are_shown=True)
 
 
 def _check_parameters(config: RunConfig, scene: str) -> None:
