@@ -193,7 +193,7 @@ def test_without_evaluations_a_checkpoint_has_the_mean_of_the_episodes_until_the
 
 
 def test_the_best_checkpoint_by_evaluation_is_kept(tmp_path):
-    folder = RunFolder(_config(tmp_path, "Basic_official"), {})
+    folder = RunFolder(_config(tmp_path, "Basic_official"), {"seed": 0})
     spec = make("Basic").behaviors["Basic?team=0"]
     learner = make_learner(spec, read_config("Basic").behaviors["Basic"], name="Basic")
     for learner.steps, score in ((100, 0.5), (200, 0.9), (300, 0.7)):
@@ -339,7 +339,43 @@ def test_a_run_killed_before_it_began_is_no_run_and_restores_the_run_it_was_to_r
             {"seed": 0, "world": "scene", "target": "Basic"},
         )
     assert _files(tmp_path / "run") == before
-    assert not (tmp_path / "run.replaced").exists()
+    assert not (tmp_path / ".run.replaced").exists()
+
+
+@pytest.mark.usefixtures("trained")
+def test_a_resumed_run_keeps_its_seed_and_says_so(tmp_path):
+    lines = []
+    for seed in (-1, 9):
+        change = {"checkpoint_settings__resume": True}
+        config = _config(
+            tmp_path,
+            "Basic_official",
+            seed=seed,
+            behaviors__Basic__max_steps=300,
+            **change,
+        )
+        train(config, EnvRecipe("scene", "Basic"), lines.append)
+        settings = read_config(tmp_path / "run" / "configuration.yaml")
+        assert settings.env_settings.seed == 5
+    said = [line for line in lines if "keeps its seed" in line]
+    assert said == ["the run keeps its seed 5: another one is ignored"]
+
+
+def test_no_run_is_taken_for_another_one_that_was_put_aside(trained):
+    other = trained.rename(trained.with_name("next.replaced"))
+    before = _files(other)
+    for run_id in ("next", "next.replaced"):
+        change = {"run_id": run_id, "results_dir": str(other.parent), "force": True}
+        changes = {
+            f"checkpoint_settings__{key}": value for key, value in change.items()
+        }
+        folder = RunFolder(
+            _config(other.parent, "Basic_official", **changes),
+            {"seed": 0, "world": "scene", "target": "Basic"},
+        )
+        with folder:
+            assert (_files(other) == before) == (run_id == "next")
+        assert _files(other) == before
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")

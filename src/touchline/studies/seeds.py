@@ -230,7 +230,8 @@ def _remove(study: RunLayout) -> None:
 
     # Also those that are not trained again: they would be taken for seeds of the new training. And
     # runs that were put aside, which would come back.
-    folders = [path for path in study.path.glob("seed-*") if path.is_dir()]
+    found = [*study.path.glob("seed-*"), *study.path.glob(".seed-*.replaced")]
+    folders = [path for path in found if path.is_dir()]
     curves = {
         study.curve(name) for one in folders for name in RunLayout(one).behaviors()
     }

@@ -68,6 +68,8 @@ def train(
     recipe = replace(recipe, seed=seed)
     for note in notes:
         log(note)
+    if config.env_settings.seed not in (seed, -1):
+        log(f"the run keeps its seed {seed}: another one is ignored")
     dashboard = weights_and_biases(config, folder.path, log, enabled=to_wandb)
     world = open_collector(recipe, config, log)
     # The folder before the world: where that does not open, the folder is left as it was.

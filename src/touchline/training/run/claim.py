@@ -74,7 +74,8 @@ class Claim:
     def __init__(self, settings: CheckpointSettings) -> None:
         self._layout = RunLayout(Path(settings.results_dir) / settings.run_id)
         self._path = self._layout.path
-        replaced = self._path.with_name(f"{self._path.name}.replaced")
+        # No run's name begins with a dot.
+        replaced = self._path.with_name(f".{self._path.name}.replaced")
         # First, so that a run which a killed process had put aside is back before it is looked for.
         self._restore_if_never_begun(replaced)
         exists = self._holds_run()

@@ -132,7 +132,9 @@ class RunFolder:
         # How this run began is no setting of the next, which must not replace this one unasked.
         start = self.config.checkpoint_settings
         start = start.model_copy(update={"resume": False, "force": False})
-        world = self.config.env_settings
+        # The one that was drawn, or that a resumed run began with.
+        seed = {"seed": self._status["seed"]}
+        world = self.config.env_settings.model_copy(update=seed)
         if world.env_path is None and self._status.get("world") == "scene":
             # A preset's own scene, which the file alone would not name.
             world = world.model_copy(update={"env_path": self._status["target"]})
