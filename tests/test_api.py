@@ -135,6 +135,10 @@ def test_a_change_from_python_is_named_in_the_error():
         UsageError, match=r"^changes\['behaviors.\*.max_steps'\]: .*greater than 0"
     ):
         touchline.train("3DBall", changes={"behaviors.*.max_steps": -1})
+    with pytest.raises(
+        UsageError, match=r"^--set behaviors.\*.max_steps.*greater than"
+    ):
+        touchline.train("3DBall", changes="behaviors.*.max_steps=-1")
     with pytest.raises(UsageError, match="train what"):
         touchline.train()
 

@@ -147,6 +147,8 @@ def test_a_verb_with_verbs_of_its_own_lists_them(capsys):
         ),
         (["bench", "sac"], "a clone of the repository sets up; run it there"),
         (["eval", "3DBall"], "--policy"),
+        (["eval", "", "--policy", "random"], "or a player's path, got an empty text"),
+        (["eval", "3DBall", "--policy", ""], "random or zero, got an empty text"),
         (["fly"], "fly"),
     ],
 )
@@ -365,6 +367,7 @@ def test_scenes_and_inspect_show_what_there_is(capsys):
         "  SoccerTwos?team=1: 2 agents per area, observes 264 + 72; actions: branches [3, 3, 3]"
     ) in lines
     assert any(line.startswith("  touchline train 3DBall") for line in lines)
+    assert set(preset_names()) <= set(" ".join(lines).split())
     assert run(["inspect", "3DBallHard", "--json"]) == 0
     behavior = json.loads(capsys.readouterr().out)["behaviors"]["3DBallHard?team=0"]
     assert [o["shape"] for o in behavior["observations"]] == [[27], [18]]
@@ -434,6 +437,8 @@ def test_what_cannot_be_written_is_refused_before_anything_else(
 def test_a_measurement_of_no_episode_and_a_step_after_the_end_are_refused():
     with pytest.raises(UsageError, match="episodes: expected at least 1, got 0"):
         touchline.evaluate("Basic", "random", episodes=0)
+    with pytest.raises(UsageError, match="episodes: expected at least 1, got 0"):
+        touchline.record("Basic", "random", "a.demo", episodes=0)
     env = touchline.make("Basic")
     env.reset()
     env.close()

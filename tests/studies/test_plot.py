@@ -51,7 +51,8 @@ def test_a_folder_of_seeds_is_one_curve_and_a_run_another(results):
 
 
 @pytest.mark.parametrize(
-    ("end", "words"), [(0.0431, "0.043"), (2.5, "2.5"), (12_000_000, "12,000,000")]
+    ("end", "words"),
+    [(0.0431, "0.043"), (2.5, "2.5"), (2052.333, "2,052"), (12_000_000, "12,000,000")],
 )
 def test_the_last_point_is_said_exactly_enough(end, words):
     ends = np.array([0.0, end])
@@ -121,6 +122,7 @@ def test_the_file_has_the_format_of_its_ending(ending, results):
             ["ppo", "-o", "x.jpg"],
             "x.jpg: expected a file that ends in .svg, .pdf, .png",
         ),
+        (["A=ppo", "A=ppo"], "is given twice"),
         (["nowhere"], "nowhere: no run folder: expected results/RUN-ID"),
         (
             ["ppo", "--metric", "elo"],

@@ -348,7 +348,7 @@ def test_a_run_starts_with_the_networks_of_another_at_step_0_and_acts_without_le
         if k.startswith("network.") and "weight" in k
     ]
     assert max(moved) < 0.02, "one update away from where it started"
-    few = ["--max-steps", "2500", "--set", "behaviors.Basic.summary_freq=1000"]
+    few = ["--max-steps", "2500", "--set", "behaviors.Basic.summary_freq=9000"]
     assert (
         run(
             [

@@ -46,7 +46,9 @@ def evaluate(
                 raise UsageError(f"--{flag} and --opponents: leave one out")
         with shown(f"eval {call.target}", "games") as progress:
             table = evaluate_opponents(
-                opponents=opponents.split(","), progress=progress, **given
+                opponents=[name.strip() for name in opponents.split(",")],
+                progress=progress,
+                **given,
             )
         figures = {"policy": ", ".join(given["policy"]), **table}
     # As it was typed; a recipe knows only its target.
@@ -264,6 +266,10 @@ def scenes(call: Call, as_json: bool = False) -> None:
     for scene in found:
         for line in _scene_lines(scene):
             show(line)
+    of_scenes = {preset for scene in found for preset in scene["presets"]}
+    others = [preset for preset in presets if preset not in of_scenes]
+    if others:
+        show(f"Of other worlds: touchline train {' | '.join(others)}")
 
 
 def _scene_lines(scene: Mapping[str, Any]) -> Iterator[str]:

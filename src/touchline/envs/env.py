@@ -428,6 +428,10 @@ class EnvRecipe:
             return replace(env, **changes)
         if not isinstance(env, str):
             raise UsageError(f"expected an ENV as text or an EnvRecipe, got {env!r}")
+        if not env.strip():
+            raise UsageError(
+                "expected a scene's name or a player's path, got an empty text"
+            )
         # Prefixes are looked for first: the text behind one may look like a path.
         for name, world in WORLDS.items():
             if world.prefix and env.startswith(world.prefix):

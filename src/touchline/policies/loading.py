@@ -234,6 +234,11 @@ def sources_in(policy: PolicySource | Sequence[PolicySource]) -> list[str]:
     """Policies as texts, of several seeds the best; those of a text may have commas between."""
     given = [policy] if isinstance(policy, str | os.PathLike) else policy
     texts = [os.fspath(source) for source in given]
+    if not all(text.strip() for text in texts):
+        raise UsageError(
+            "--policy: expected a run folder, a checkpoint, an ONNX file, random or zero, got "
+            "an empty text"
+        )
     parts = [[text] if is_one(text) else text.split(",") for text in texts]
     return [with_run(source) for some in parts for source in some]
 

@@ -164,7 +164,8 @@ class Curve:
         text = f"{self.middle[-1]:.3f}"
         if self.low is not None and self.high is not None:
             text += f" [{self.low[-1]:.3f}, {self.high[-1]:.3f}]"
-        return f"{text} at {round(self.x[-1], 3):,.10g}, {seeds_of(len(self.seeds))}"
+        at = round(self.x[-1], 0 if self.x[-1] >= 100 else 3)  # steps, or minutes
+        return f"{text} at {at:,.10g}, {seeds_of(len(self.seeds))}"
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,12 @@ def _groups(runs: Sequence[str | os.PathLike[str]], log: Log) -> dict[str, list[
                 f"{folder}: no run folder: expected results/RUN-ID with a configuration.yaml, or "
                 "one of several seeds"
             )
-        groups.setdefault(name if is_unique else str(folder), []).extend(folders)
+        curve = groups.setdefault(name if is_unique else str(folder), [])
+        for one in folders:
+            # Twice the same would be two seeds that agree.
+            if one in curve:
+                raise UsageError(f"{one} is given twice")
+            curve.append(one)
     return groups
 
 

@@ -142,13 +142,19 @@ def train_seeds(
     RunError
         The processes of some seeds failed; the others are done, and their figures written.
     """
-    from touchline.training.config.request import SEED, RunRequest, is_changed, read_run
+    from touchline.training.config.request import (
+        SEED,
+        RunRequest,
+        is_changed,
+        listed,
+        read_run,
+    )
 
     numbers = parse_seeds(seeds)
     if isinstance(config, RunRequest):
         request = config
     else:
-        changes = changes if isinstance(changes, Mapping) else list(changes)
+        changes = listed(changes)
         if "seed" in (settings or {}) or is_changed(SEED, changes):
             raise UsageError("--seed and --seeds are given: leave one of them out")
         given = {"env": env, "run_id": run_id, "resume": resume, **(settings or {})}

@@ -106,9 +106,15 @@ def tune(
     picture, and the best settings as a YAML. A space holds dotted keys, each with `choices`, or
     with `low`, `high` and maybe `log` or `step`.
     """
-    from touchline.training.config.request import RUN_ID, is_changed, keys_of, read_run
+    from touchline.training.config.request import (
+        RUN_ID,
+        is_changed,
+        keys_of,
+        listed,
+        read_run,
+    )
 
-    changes = changes if isinstance(changes, Mapping) else list(changes)
+    changes = listed(changes)
     given = {"env": env, "run_id": run_id, "resume": resume, **(settings or {})}
     more = {}
     if RUN_ID not in keys_of(given) and not is_changed(RUN_ID, changes):

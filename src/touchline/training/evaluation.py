@@ -144,6 +144,9 @@ def evaluate_opponents(
     recipe = replace(EnvRecipe.parse(env), seed=seed)
     if not recipe.kind.opponents:
         raise UsageError(f"{recipe.target} has no opponents with names")
+    twice = [name for name in opponents if opponents.count(name) > 1]
+    if twice:
+        raise UsageError(f"opponents: {twice[0]} is given twice")
     sources = sources_in(policy)
     # Only a string names the function, because the core never imports the wing that plays such
     # games.

@@ -52,7 +52,8 @@ def act_only(
                 behavior.steps += results
                 behavior.returns += collection.episodes[name].returns
             for behavior in lineup.behaviors.values():
-                behavior.summarize_if_due(log)
+                if behavior.summary_is_due or lineup.all_done:
+                    behavior.summarize(log)
 
 
 @dataclass
@@ -66,9 +67,11 @@ class _Behavior:
     """Returns of the episodes that ended since the last summary."""
     last_summary: int = 0
 
-    def summarize_if_due(self, log: Log) -> None:
-        if self.steps < self.last_summary + self.config.summary_freq:
-            return
+    @property
+    def summary_is_due(self) -> bool:
+        return self.steps >= self.last_summary + self.config.summary_freq
+
+    def summarize(self, log: Log) -> None:
         self.last_summary = self.steps
         result = "no episode ended"
         if self.returns:

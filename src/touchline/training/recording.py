@@ -29,7 +29,7 @@ from touchline.protocol.demonstrations import (
     parts_of,
 )
 from touchline.specs import ActionTuple, BehaviorSpec, base_name
-from touchline.training.evaluation import EndCheck, moved_slots
+from touchline.training.evaluation import EndCheck, check_episodes, moved_slots
 from touchline.training.quotas import shares
 from touchline.whole import require_writable, write_whole
 
@@ -72,6 +72,7 @@ def record(
     RunError
         No episode ends, none returns `min_return`, or a player failed.
     """
+    check_episodes(episodes)
     if math.isnan(min_return):
         raise UsageError("--min-return: expected a number, got nan")
     path = Path(output)

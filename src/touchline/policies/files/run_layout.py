@@ -1,12 +1,13 @@
 """The one place that knows which files a training run's folder holds, and where.
 
 <results>/<run-id>/
-    configuration.yaml          all resolved settings, written when the run starts
+    configuration.yaml          all resolved settings, written when the run starts or is resumed
     settings.yaml               settings that were chosen for a game without any, with reasons
     <behavior>.onnx             the latest model for Unity
     <behavior>.png              the learning curve
     report.md                   for people: figures, curve, where the time went, settings
     resume.safetensors          everything that --resume needs to continue bit for bit
+    resume-before.safetensors   the one before it
     replay.npz                  after a failure: the actions that led to a NaN
     <behavior>/
         checkpoint.safetensors  the latest policy

@@ -61,7 +61,7 @@ def read_run(
         )
     overrides = {**given, **(more or {})}
     source = None if config is None else os.fspath(config)
-    changes = changes if isinstance(changes, Mapping) else list(changes)
+    changes = listed(changes)
     if source is not None and is_game(source):
         return _read_for_game(source, changes, overrides, of_several=of_several)
     preset = None if source is None or is_file(source) else source
@@ -119,6 +119,13 @@ def _read_for_game(
         text=text,
     )
     return RunRequest(read, None, tuple(notes), text)
+
+
+def listed(changes: Changes) -> Mapping[str, Any] | list[str]:
+    """Changes that can be looked through several times; a text is one change."""
+    if isinstance(changes, Mapping):
+        return changes
+    return [changes] if isinstance(changes, str) else list(changes)
 
 
 def _outside(changes: Changes) -> Mapping[str, Any] | list[str]:
