@@ -1,11 +1,13 @@
 """Games won, tied and lost against a list of bots."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from touchline.cli import run
 from touchline.envs.env import EnvRecipe, GameReporting, make
 from touchline.envs.slots import Slots
 from touchline.microrts import opponents
@@ -65,6 +67,16 @@ def test_a_bot_is_a_policy_against_opponents(engine):
     )
     report = evaluate_opponents(recipe, ["workerrush"], ["passive"], 2, 0)
     assert report["opponents"]["passive"]["won"] == 2
+
+
+def test_opponents_may_have_blanks_between_and_none_is_played_twice(engine, capsys):
+    env = f"microrts:basesWorkers8x8?max_ticks=20&engine={engine.folder}"
+    command = ["eval", env, "--policy", "zero", "--episodes", "2", "--json"]
+    assert run([*command, "--opponents", "passive, lightrush"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert list(figures["opponents"]) == ["passive", "lightrush"]
+    assert run([*command, "--opponents", "passive, passive"]) == 2
+    assert "opponents: passive is given twice" in capsys.readouterr().err
 
 
 def test_bots_that_search_play_one_game_at_a_time(engine, monkeypatch):

@@ -48,6 +48,13 @@ ONLY_FILES = {
 }
 
 
+RESUMED = {
+    "checkpoint_settings.force": False,
+    "checkpoint_settings.resume": True,
+    "behaviors.*.max_steps": 4000,
+}
+
+
 def test_unitys_own_policy_is_an_opponent(tmp_path, shared):
     unity = shared / "unity-policies" / "SoccerTwos.onnx"
     result = _train(tmp_path, [unity], **ONLY_FILES)
@@ -129,12 +136,7 @@ def test_a_checkpoint_with_nan_is_refused_as_an_opponent(tmp_path):
 
 def test_a_resumed_run_goes_on_without_a_file_that_it_no_longer_names(tmp_path):
     _train(tmp_path, ["random"])
-    go_on = {
-        "checkpoint_settings.force": False,
-        "checkpoint_settings.resume": True,
-        "behaviors.*.max_steps": 4000,
-    }
-    result = _train(tmp_path, **go_on)
+    result = _train(tmp_path, **RESUMED)
     arrays, about = read_arrays(result.folder / "resume.safetensors")
     assert about["self_play"]["pools"]["SoccerTwos"]["files"] == []
     assert "| random |" not in (result.folder / "report.md").read_text(encoding="utf-8")
@@ -146,12 +148,7 @@ def test_a_resumed_run_goes_on_without_a_file_that_it_no_longer_names(tmp_path):
 
 def test_a_pool_of_files_alone_that_a_resumed_run_leaves_empty_begins_again(tmp_path):
     _train(tmp_path, ["random"], **ONLY_FILES)
-    go_on = {
-        "checkpoint_settings.force": False,
-        "checkpoint_settings.resume": True,
-        "behaviors.*.max_steps": 4000,
-    }
-    result = _train(tmp_path, **go_on)
+    result = _train(tmp_path, **RESUMED)
     _, about = read_arrays(result.folder / "resume.safetensors")
     assert about["self_play"]["pools"]["SoccerTwos"]["snapshots"]
 

@@ -314,10 +314,9 @@ class Pool:
             network.load_state_dict(tensors)
             self.guests[number] = self._guest(number, network)
         self._add_files()
+        # Where the pool held files alone, and they are no longer named.
         if not self._snapshots and not self._files:
-            self._take_snapshot(
-                self._steps
-            )  # there was a file alone, which is no longer named
+            self._take_snapshot(self._steps)
         # Last, because opponents from files are guests only now.
         self.drawn = [number for number in self.drawn if number in self.guests]
         for number, state in counters["streams"]:
