@@ -26,7 +26,7 @@ LAYOUT = {
 }
 """Tokens that are white space."""
 
-MOST_LINES = 80_196
+MOST_LINES = 80_195
 """Ratchet on all lines of the source; the goal is 70,000."""
 MOST_TOKENS_A_CODE_LINE = 8.0
 LEAST_COMMENTS_A_HUNDRED_CODE_LINES = 5.0

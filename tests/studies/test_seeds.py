@@ -285,7 +285,7 @@ def test_seeds_save_and_end_when_their_parent_is_killed(tmp_path):
 def test_force_removes_every_seed_of_the_old_training(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "results" / "x"
-    for seed in ("seed-0", "seed-1", "seed-3", ".seed-3.replaced"):
+    for seed in ("seed-0", "seed-1", "seed-3", ".seed-1.replaced"):
         write_run(folder / seed, [0.1], behavior="Old")
     for file in ("seeds.json", "report.md", "Old.png", "own.txt"):
         (folder / file).write_text("")
@@ -301,7 +301,7 @@ def test_force_removes_every_seed_of_the_old_training(tmp_path, monkeypatch):
     assert list(result.behaviors["Basic"].scores) == [3]
     shown = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     assert shown == {"seed-3", "seeds.json", "report.md", "Basic.png", "own.txt"}
-    assert not (folder / ".seed-3.replaced").exists()
+    assert not (folder / ".seed-1.replaced").exists()
     assert not (folder / "seed-3" / "Old").exists()
 
 
